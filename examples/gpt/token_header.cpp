@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+[[noreturn]] void refuse_header(const std::string& path, const std::string& why) {
   throw zero::ConfigError("--data " + path + ": " + why);
 }
 
@@ -72,7 +72,7 @@ TokenType numpy_type(std::string_view descr, const std::string& path) {
   if (descr == "'|u1'") return TokenType::bytes;
   if (descr == "'<u2'") return TokenType::uint16;
   if (descr == "'<u4'" || descr == "'<i4'") return TokenType::uint32;
-  refuse(path, "is a NumPy array of type " + std::string(descr) +
+  refuse_header(path, "is a NumPy array of type " + std::string(descr) +
                    "; expected '<u2' or '<u4': numpy.save(FILE, tokens.astype('<u2')), or '<u4' "
                    "for a vocabulary above 65536");
 }
@@ -85,15 +85,15 @@ std::optional<TokenHeader> read_numpy(std::string_view begin, const std::string&
   std::uint32_t length = 0;
   if (begin.size() >= fixed) std::memcpy(&length, begin.data() + 8, wide ? 4 : 2);
   if (begin.size() < fixed + length)
-    refuse(path, "begins as a NumPy array and ends inside its header");
+    refuse_header(path, "begins as a NumPy array and ends inside its header");
   const std::string_view dict = begin.substr(fixed, length);
   TokenHeader header{"NumPy", numpy_type(value_of(dict, "'descr'", ",}"), path),
                      static_cast<std::int64_t>(fixed + length), 0};
   const auto shape = shape_of(value_of(dict, "'shape'", ")"));
-  if (!shape) refuse(path, "is a NumPy array without a shape in its header");
+  if (!shape) refuse_header(path, "is a NumPy array without a shape in its header");
   header.tokens = shape->elements;
   if (shape->dimensions > 1 && value_of(dict, "'fortran_order'", ",}") == "True")
-    refuse(path, "is a NumPy array in Fortran's order; save numpy.ascontiguousarray(tokens)");
+    refuse_header(path, "is a NumPy array in Fortran's order; save numpy.ascontiguousarray(tokens)");
   return header;
 }
 
@@ -118,7 +118,7 @@ void refuse_containers(std::string_view begin, const std::string& path) {
   if (begin.find('\0') == std::string_view::npos) return;  // text
   for (const Container& container : containers)
     if (begin.starts_with(container.magic))
-      refuse(path, "is " + std::string(container.what) +
+      refuse_header(path, "is " + std::string(container.what) +
                        "; expected text, or uint16 or uint32 tokens one behind the other");
 }
 
@@ -152,7 +152,7 @@ std::optional<TokenType> type_in_index(const std::string& path) {
   if (name == "uint16") return TokenType::uint16;
   if (name == "int32") return TokenType::uint32;
   if (name == "uint8") return TokenType::bytes;
-  refuse(path, "its index " + index + " says " +
+  refuse_header(path, "its index " + index + " says " +
                    (name.empty() ? "type " + std::to_string(code) : std::string(name)) +
                    "; expected uint16 or int32 tokens");
 }
