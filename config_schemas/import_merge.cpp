@@ -1,4 +1,4 @@
-// What an Accelerate or Trainer file says beside the DeepSpeed config that it names or holds.
+// Keys of an Accelerate or Trainer file next to the DeepSpeed config that it names or holds.
 #include <algorithm>
 
 #include "config_schemas/import.h"

@@ -61,7 +61,7 @@ std::string mixed_precision(Importer& import, const Node& node) {
   return "fp32";
 }
 
-// Of files before mixed_precision.
+// Files from before mixed_precision have it.
 std::string old_fp16(Importer& import, const Node& node) {
   if (!as_truth(import, node)) return "fp32";
   import.result.fp16 = true;

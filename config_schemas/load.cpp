@@ -127,7 +127,7 @@ std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& c
   return entries;
 }
 
-// By the name of the file; where that does not say it, by the text: JSON begins with a bracket.
+// Decides by the name of the file or, if that does not tell, by the text: JSON begins with a bracket.
 bool is_yaml(const std::string& file, std::string_view text) {
   const auto named = [&](std::initializer_list<const char*> endings) {
     return std::ranges::any_of(endings, [&](auto ending) { return file.ends_with(ending); });

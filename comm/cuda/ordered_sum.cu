@@ -14,7 +14,7 @@ namespace {
 constexpr int threads = 256;
 constexpr std::int64_t most_blocks = 2048;
 
-// By lanes if every source and the target are aligned, else element by element, which the rest after the last whole
+// Sums by lanes if every source and the target are aligned, else element by element, which the rest after the last whole
 // lane is too.
 template <class T>
 __global__ void __launch_bounds__(threads) ordered_sum_kernel(OrderedSum sum) {

@@ -12,7 +12,7 @@ import torch
 import pickles
 from problems import notice
 
-# What DeepSpeed itself puts next to it.
+# DeepSpeed itself puts these next to it.
 OF_DEEPSPEED = frozenset(
     "module buffer_names optimizer param_shapes frozen_param_shapes shared_params frozen_param_fragments lr_scheduler "
     "data_sampler random_ltd skipped_steps global_steps global_samples dp_world_size mp_world_size ds_config ds_version "

@@ -194,7 +194,7 @@ def load(path):
     """What torch.save() wrote, its tensors left in the file until they are used. Throws Unreadable."""
     try:
         is_zip = zipfile.is_zipfile(path)
-        # What torch.load() would give to readers of its own.
+        # torch.load() hands such an archive to a reader of its own.
         if is_zip and any(name.partition("/")[2] == "constants.pkl" for name in zipfile.ZipFile(path).namelist()):
             raise Unreadable("a TorchScript archive")
         if not is_zip and tarfile.is_tarfile(path):

@@ -30,7 +30,7 @@ const Family& olmo2_family();
 
 const std::vector<const Family*>& families();
 const Family& family_of(const ModelConfig& config);
-// Of config.json, that the family reads.
+// Keys of config.json that the family reads.
 std::vector<std::string> names_of_keys(const Family& family);
 
 // Of transformers' config.json.

@@ -37,7 +37,7 @@ struct alignas(bytes) LaneCodes {
   std::uint8_t codes[bytes];
 };
 
-// What the elements of an encoded vector stand for. Blocks are multiples of 32 elements, so that a lane lies in one.
+// Values of the elements of an encoded vector. Blocks are multiples of 32 elements, so that a lane lies in one.
 template <class F>
 struct Decoder {
   Encoded from;
