@@ -67,6 +67,7 @@ class Supervisor {
   void watch();
   void take_signal();
   bool take_output();
+  void take_all_output();
   int milliseconds_to_wait() const;
   void after_silence();
   void name_missing();
@@ -146,7 +147,7 @@ void Supervisor::watch() {
     const int ready = poll(sources.data(), sources.size(), milliseconds_to_wait());
     if (ready > 0 && sources[0].revents != 0) take_signal();
     const bool owed = lines_.owes();
-    if (ready > 0 && sources[1].revents != 0) open_ = take_output();
+    if (ready > 0 && open_ && sources[1].revents != 0) open_ = take_output();
     if (!owed) owed_since_ = Clock::now();
     if (ready == 0) after_silence();
     if (lines_.owes() && Clock::now() - owed_since_ >= patience) write_all(lines_.settle());
@@ -216,6 +217,12 @@ bool Supervisor::take_output() {
   return got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
 }
 
+// Reads what is in the pipe, without waiting: marks that were written before a signal count.
+void Supervisor::take_all_output() {
+  pollfd output{output_, POLLIN, 0};
+  while (open_ && poll(&output, 1, 0) > 0 && output.revents != 0) open_ = take_output();
+}
+
 void Supervisor::take_signal() {
   signalfd_siginfo signal{};
   if (read(signals_, &signal, sizeof signal) != static_cast<ssize_t>(sizeof signal)) return;
@@ -233,6 +240,7 @@ void Supervisor::take_signal() {
 void Supervisor::pass_on(int number) {
   const bool ends = number == SIGTERM || number == SIGINT;
   const bool first = stop_number_ == 0;
+  take_all_output();
   if (ends && first && !lines_.started().empty()) {
     stop_number_ = number;
     return;
