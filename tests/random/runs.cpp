@@ -162,6 +162,9 @@ Outcome run(const Job& job) {
       outcome.exit_code = zero::Error::code;
     }
   });
+  // A resumed run says so if other groups or hops keep their residues otherwise.
+  if (outcome.printed.find(": they start from zero") != std::string::npos)
+    outcome.encodings += "; residues start from zero";
   return outcome;
 }
 

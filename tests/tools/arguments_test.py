@@ -96,6 +96,22 @@ class Arguments(unittest.TestCase):
         self.refused("is no report.json of train_gpt --report: it is not valid JSON, from line 2 on", ZERO, "compare", broken)
         broken.write_text('{"format": "zero-comparison", "version": 1}')
         self.refused("a value is missing, or of another type", ZERO, "compare", broken)
+        broken.unlink()
+        os.mkfifo(broken)
+        self.refused("not a regular file", ZERO, "compare", self.folder)
+
+    def test_models_that_are_none(self):
+        train = [TRAIN_GPT, *SMALL[2:], "--steps", "1", "--model"]
+        model = self.folder / "config.json"
+        for text, problem in (('{"model_type": "gpt2",\n"n_embd": }', "is not valid JSON, from line 2 on"),
+                              ('{"n_embd": 1e999}', "has a number that is too large"), ("[]", "must hold a JSON object"),
+                              ('{"n_embd": "\\ud800"}', "is not valid JSON, from line 1 on")):
+            model.write_text(text)
+            self.refused(problem, *train, model)
+        os.truncate(model, 3 << 30)  # of a hole
+        self.refused("is larger than 16 MiB", *train, model)
+        self.refused("is a directory; the config.json in a model's folder is needed", *train, self.folder)
+        self.refused("not a regular file", *train, "/dev/zero")
 
     def test_a_model_is_not_written_into_a_checkpoint(self):
         checkpoints = self.folder / "c"

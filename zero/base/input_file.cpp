@@ -67,4 +67,9 @@ std::string read_input_file(const InputFile& file) {
   }
 }
 
+int line_at(std::string_view text, std::size_t byte) {
+  const std::string_view before = text.substr(0, byte);
+  return 1 + static_cast<int>(std::ranges::count(before, '\n'));
+}
+
 }  // namespace zero

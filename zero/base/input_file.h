@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 namespace zero {
 
@@ -17,5 +18,8 @@ struct InputFile {
 // Throws ConfigError: the file does not exist, cannot be read, is a directory, a device or a pipe,
 // or has more bytes than expected.
 std::string read_input_file(const InputFile& file);
+
+// The number of the line, from 1, that has this byte of a text; past its end: the last line's.
+int line_at(std::string_view text, std::size_t byte);
 
 }  // namespace zero

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import socket
@@ -187,6 +188,19 @@ def idioms():
                 run_idioms(file, ranks)
 
 
+def socket_at_a_port():
+    """Bound below the ports that the system gives to other processes meanwhile."""
+    for port in random.sample(range(15000, 30000), 200):
+        bound = socket.socket()
+        try:
+            bound.bind(("", port))
+        except OSError:
+            bound.close()
+        else:
+            return bound
+    raise SystemExit("no free port from 15000 to 30000")
+
+
 def rendezvous():
     """torch's variables from elsewhere: too early, stale, or taken."""
     stale = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "job-master-0.example", "MASTER_PORT": "23456"}
@@ -197,8 +211,7 @@ def rendezvous():
     if err.count(f"MASTER_ADDR job-master-0.example is not used, since all ranks are on this host: the ranks meet at "
                  f"127.0.0.1:{met[0]}") != 1:
         raise SystemExit(err)
-    with socket.socket() as other_job:
-        other_job.bind(("", 0))
+    with socket_at_a_port() as other_job:
         port = str(other_job.getsockname()[1])
         other_job.listen()
         err = run(2, "init", environment={"MASTER_PORT": port}, expect=10, script="rendezvous.py")[1]
