@@ -5,6 +5,7 @@
 
 #include "zero/plan/matrix_plan.h"
 #include "zero/plan/placement.h"
+#include "zero/plan/route.h"
 #include "zero/plan/state_policy.h"
 #include "zero/plan/step_plan.h"
 #include "zero/plan/update_groups.h"
@@ -61,6 +62,7 @@ struct EnginePlan {
   // unit, which is used by the same rules.
   SlotAssignment parameter_memory, gradient_memory;
   StepPlans steps;
+  Routes routes{*this, layout};
 };
 
 }  // namespace zero::detail

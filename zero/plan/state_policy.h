@@ -27,6 +27,18 @@ enum class Home {
   file,    // in a file; beside a GPU it passes through host memory
 };
 
+// The element types of a segment's arrays.
+struct SegmentTypes {
+  DType dtype = DType::fp32;    // of the parameter, and of the gradient as backward writes it
+  DType wire = DType::fp32;     // of the gradient between ranks; on one rank alone, of the summand
+  DType sum = DType::fp32;      // of the gradient between steps and micro steps
+  DType summand = DType::fp32;  // of the arrays that a reduction adds up
+  DType master_dtype = DType::fp32, state_dtype = DType::fp32;
+
+  // Sums keep the values of the wire, if they are not added to others.
+  bool sum_holds_wire() const { return sum == wire || sum == DType::fp32; }
+};
+
 struct StatePolicy {
   int rank = 0;
   RankGrid grid;
@@ -46,6 +58,21 @@ struct StatePolicy {
   bool gradients_whole = false;  // a whole gradient for each unit, instead of slots and shards
   Accumulator accumulator = Accumulator::none;
   bool accumulate_locally = false;  // Accumulator::whole takes every gradient; it is reduced last
+  // On one rank: the reduced gradient is the memory that a reduction would read.
+  bool keeps_sum_in_place() const {
+    return accumulator == Accumulator::none ||
+           (accumulator == Accumulator::whole && accumulate_locally);
+  }
+  SegmentTypes types(const Segment& segment) const {
+    SegmentTypes types;
+    types.dtype = segment.dtype.value_or(precision.compute);
+    types.sum = segment.dtype.value_or(precision.accumulation);
+    types.master_dtype = precision.master_of(types.dtype);
+    types.state_dtype = precision.state_of(types.dtype);
+    types.summand = accumulate_locally ? types.sum : types.dtype;
+    types.wire = grid.ranks > 1 ? segment.dtype.value_or(precision.wire) : types.summand;
+    return types;
+  }
   // Ranks that share a second copy of gathered parameters; 0: there is none.
   int second_copy_ranks = 0;
   // What this rank keeps of it.

@@ -16,7 +16,6 @@ struct Cost {
 // collective moves whole units to every other node once, however many ranks that has. Second copies
 // are gathered inside a node.
 std::int64_t sent_to_a_node(const EnginePlan& plan) {
-  const StatePolicy& policy = plan.policy;
   std::int64_t bytes = 0;
   for (const Instruction& instruction : plan.steps.only.instructions) {
     const bool gathers = instruction.op == Op::gather;
@@ -24,10 +23,8 @@ std::int64_t sent_to_a_node(const EnginePlan& plan) {
     for (const SegmentId& id : plan.layout.segments_of(instruction.target)) {
       const Segment& segment = plan.layout.segment(id);
       if (!gathers && !segment.trainable) continue;
-      comm::wire::Codec codec = policy.wire.reduce;
-      if (gathers)
-        codec = segment.encoded ? policy.wire.gather : comm::wire::Codec(comm::wire::Format::none);
-      bytes += encoded_bytes(codec, segment.slice, policy.precision.compute);
+      const Route route = gathers ? plan.routes.gather(id) : plan.routes.sums(id).back();
+      bytes += encoded_bytes(route.legs.back().codec, segment.slice, plan.policy.precision.compute);
     }
   }
   return bytes;

@@ -23,9 +23,9 @@ std::vector<ResidueMove> moves_from(const TrainState& train, const std::string& 
       places.push_back({train.model.find(parameter.name), at[0], at[1], at[2]});
   }
   const auto saved_layout = layout_of(train.model, train.layout().grid, places);
-  if (!saved_layout || Residues(*saved_layout, train.policy()).bytes() > bytes)
+  if (!saved_layout || Residues(Routes(train.plan, *saved_layout), train.policy()).bytes() > bytes)
     throw LoadError(path + ": the manifest's residues_at lie outside of the saved residues");
-  return residue_moves(train.model, train.policy(), *saved_layout, train.layout());
+  return residue_moves(train.model, train.plan, *saved_layout);
 }
 
 }  // namespace

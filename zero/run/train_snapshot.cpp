@@ -210,7 +210,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
         {"layout_hash", checkpoint::Digest{0, train_.plan.layout.hash}.hex().substr(16)}};
     if (batch.accumulation > 1 && train_.plan.sync == GradientSync::inner)
       terms["inner_group_size"] = std::to_string(train_.plan.inner_group);
-    if (residues().exist()) terms[checkpoint::residue_term] = residues().describe();
+    if (residues().exist()) terms[checkpoint::residue_term] = train_.plan.routes.describe_residues();
     return terms;
   }
 

@@ -154,11 +154,11 @@ void Weights::read_unreduced_gradient(std::string_view name, std::span<float> wh
   if (!declaration.options.trainable)
     throw UsageError("parameter " + declaration.name + " is frozen and has no grad");
   const Place& place = train_.place(index);
-  const SegmentBuffers& own = train_.arrays.segment(place);
-  std::vector<std::byte> values(declaration.elements * size_of(own.summand));
-  copy_and_wait(train_.runtime, values.data(), own.summands() + place.offset * size_of(own.summand),
-                std::ssize(values));
-  optim::cast(values.data(), own.summand, whole.data(), DType::fp32, declaration.elements);
+  ArrayRef own = train_.plan.routes.summands(place);
+  own.offset = place.offset;
+  std::vector<std::byte> values(declaration.elements * size_of(own.dtype));
+  copy_and_wait(train_.runtime, values.data(), train_.arrays.array(place, own), std::ssize(values));
+  optim::cast(values.data(), own.dtype, whole.data(), DType::fp32, declaration.elements);
   if (train_.collective())
     train_.ranks.exchange("the gradient of " + declaration.name,
                           [&](comm::Communicator& communicator) {

@@ -1,5 +1,5 @@
 // Collective operations on the arrays of a TrainState, each of which moves arrays out of the slices
-// that the ranks own. All but all_gather() and gather_parameters() wait; the program's thread,
+// that the ranks own. All but all_gather() and gather() wait; the program's thread,
 // between steps.
 #pragma once
 
@@ -29,15 +29,18 @@ struct Hops {
   int ranks() const { return first.size() * (second ? second->size() : 1); }
   int rank() const { return first.rank() + (second ? second->rank() * first.size() : 0); }
 };
+// The formats in which an array is gathered, and where their errors are added, or null. A rank's
+// own part passes through its format too.
+struct GatherFormats {
+  comm::wire::Codec inside{comm::wire::Format::none}, between{comm::wire::Format::none};
+  comm::wire::ErrorSums* errors = nullptr;
+};
 // Every rank's part to the whole on every rank of the group, in pieces of the bucket's size.
 void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
-                std::byte* whole);
-
-// Shards of a segment's parameters to the whole on every rank of the shard group, in the segment's
-// wire format. A rank's own shard passes through the format too. In two hops where the plan says so
-// (WireFormats::gather_hop). `errors`: as in a Workspace.
-void gather_parameters(const TrainState& train, const Hops& hops, Stream stream,
-                       const SegmentId& id, comm::wire::ErrorSums* errors = nullptr);
+                std::byte* whole, const GatherFormats& formats = {});
+// The same as a route says.
+void gather(const TrainState& train, const Route& route, const Hops& hops, Stream stream,
+            comm::wire::ErrorSums* errors = nullptr);
 
 // After the slices of parameters and master weights have been filled: to wherever the placement has
 // copies of them.

@@ -52,8 +52,8 @@ std::vector<OffloadPart> parts_of_chunk(const PlanInputs& inputs, const ModelSta
   return parts;
 }
 
-Route route_of(Op op) {
-  static constexpr std::pair<Op, Route> routes[] = {
+OffloadMove move_of(Op op) {
+  static constexpr std::pair<Op, OffloadMove> moves_of_ops[] = {
       {Op::fetch, {Location::home, Location::buffer}},
       {Op::supply, {Location::buffer, Location::device}},
       {Op::load, {Location::home, Location::slot}},
@@ -63,8 +63,8 @@ Route route_of(Op op) {
       {Op::download, {Location::device, Location::buffer}},
       {Op::spill, {Location::buffer, Location::home}},
   };
-  for (const auto& [moving, route] : routes)
-    if (moving == op) return route;
+  for (const auto& [moving, move] : moves_of_ops)
+    if (moving == op) return move;
   throw std::logic_error(std::string(name_of(op)) + " moves nothing");
 }
 

@@ -50,11 +50,11 @@ enum class Location : std::uint8_t {
 };
 
 // From where to where an instruction moves parts. Those that are kept in host memory skip the
-// buffer: where a route says so, they are taken from, or put, where they are kept.
-struct Route {
+// buffer: if a move says so, they are taken from, or put, where they are kept.
+struct OffloadMove {
   Location from, to;
 };
-Route route_of(Op op);
+OffloadMove move_of(Op op);
 bool moves(Op op, const Chunk& chunk, const SegmentBuffers& own, const OffloadPart& part);
 
 }  // namespace zero::detail

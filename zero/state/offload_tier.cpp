@@ -273,17 +273,17 @@ void OffloadTier::for_moved(Op op, int target, const Each& each) const {
 }
 
 void OffloadTier::move(Op op, int target, Stream stream) {
-  const Route route = route_of(op);
-  const bool to_gpu = route.to == Location::device || route.to == Location::slot;
+  const OffloadMove way = move_of(op);
+  const bool to_gpu = way.to == Location::device || way.to == Location::slot;
   std::vector<Transfer> transfers;
   for_moved(op, target, [&](const OffloadPart& part) {
-    if (part.home == Home::file && route.from == Location::home)
-      transfers.push_back({Direction::read, part.extent, address(part, route.to)});
-    else if (part.home == Home::file && route.to == Location::home)
-      transfers.push_back({Direction::write, part.extent, address(part, route.from)});
+    if (part.home == Home::file && way.from == Location::home)
+      transfers.push_back({Direction::read, part.extent, address(part, way.to)});
+    else if (part.home == Home::file && way.to == Location::home)
+      transfers.push_back({Direction::write, part.extent, address(part, way.from)});
     else
       copies_.copy(to_gpu ? CopyDirection::to_device : CopyDirection::to_host,
-                   address(part, route.to), address(part, route.from), part.bytes(), stream);
+                   address(part, way.to), address(part, way.from), part.bytes(), stream);
   });
   if (!transfers.empty())
     (transfers.front().direction == Direction::read ? read_ : write_)->transfer(transfers);

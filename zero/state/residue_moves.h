@@ -32,9 +32,9 @@ struct SavedPlace {
 std::optional<Layout> layout_of(const Model& model, const RankGrid& grid,
                                 const std::vector<SavedPlace>& places);
 
-// All that the policy's rank needs, in the order of ranks and of bytes. Both layouts are for the
-// ranks, groups and formats of the policy.
-std::vector<ResidueMove> residue_moves(const Model& model, const StatePolicy& policy,
-                                       const Layout& saved, const Layout& own);
+// All that the plan's rank needs, in the order of ranks and of bytes. The saved layout is for the
+// ranks, groups and formats of the plan.
+std::vector<ResidueMove> residue_moves(const Model& model, const EnginePlan& plan,
+                                       const Layout& saved);
 
 }  // namespace zero::detail

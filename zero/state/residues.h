@@ -9,11 +9,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "comm/wire/exchange.h"
-#include "zero/plan/layout.h"
+#include "zero/plan/route.h"
 #include "zero/plan/state_policy.h"
 #include "zero/state/memory_requests.h"
 
@@ -21,7 +20,7 @@ namespace zero::detail {
 
 class Residues {
  public:
-  Residues(const Layout& layout, const StatePolicy& policy);
+  Residues(const Routes& routes, const StatePolicy& policy);
 
   void request(MemoryRequests& requests);
   bool exist() const { return bytes_ > 0; }
@@ -36,15 +35,9 @@ class Residues {
     bool first = true;    // of the step
     bool resets = false;  // the residue counts as zero
   };
-  // The exchanges of a reduction: inside the shard group or, in two hops, inside a node; the second
-  // of these hops; over the groups.
-  static constexpr int inside = 0, second_hop = 1, over_groups = 2, exchange_count = 3;
-  // Nothing where the format of the exchange has no blocks.
+  // `exchange` as in Route. Nothing if the format of the exchange has no blocks.
   std::optional<comm::wire::SliceFeedback> feedback(const SegmentId& id, int exchange,
                                                     const Use& use) const;
-
-  // What residues are of, besides the layout.
-  std::string describe() const;
 
   // Elements of a segment that a rank sends to one other in an exchange, and where they begin in
   // the residues of the exchange.
@@ -59,19 +52,18 @@ class Residues {
   };
   Place place(const SegmentId& id, int exchange, std::int64_t element) const;
   const comm::wire::Codec& codec(int exchange) const {
-    return exchange == inside ? policy_.wire.reduce_inside : policy_.wire.reduce;
+    return exchange == exchange_inside ? policy_.wire.reduce_inside : policy_.wire.reduce;
   }
 
  private:
   struct Exchange {
     std::int64_t offset = 0, elements = 0, stride = 0;
+    int groups = 1;  // of the ranks that exchange, or over which the second hop goes
   };
-  void add(Exchange& exchange, const comm::wire::Codec& codec, std::int64_t slices,
-           std::int64_t stride);
 
   const Layout& layout_;
   const StatePolicy& policy_;
-  BySegment<std::array<Exchange, 3>> exchanges_;
+  BySegment<std::array<Exchange, exchange_count>> exchanges_;
   std::int64_t bytes_ = 0;
   std::byte *kept_ = nullptr, *renewed_ = nullptr;
 };

@@ -25,13 +25,7 @@ struct GroupRange : Range {
 
 // Where the arrays of a segment lie. Each pointer is to the array's first element that this rank
 // keeps.
-struct SegmentBuffers {
-  DType dtype = DType::fp32;    // of the parameter, and of the gradient as backward writes it
-  DType wire = DType::fp32;     // of the gradient between ranks; on one rank alone, of the summand
-  DType sum = DType::fp32;      // of the gradient between steps and micro steps
-  DType summand = DType::fp32;  // of what a reduction reads
-  DType master_dtype = DType::fp32, state_dtype = DType::fp32;
-  bool adds_up = false;        // a reduction reads the rank's own sum over micro steps
+struct SegmentBuffers : SegmentTypes {
   std::byte* whole = nullptr;  // the whole parameter: a slot, or where it is kept whole
   // This rank's shard: a part of `whole` where that is kept, unless it is gathered in a wire
   // format; where the shard is offloaded, the buffer from which it is gathered.
@@ -40,8 +34,8 @@ struct SegmentBuffers {
   std::byte* gradient_whole = nullptr;  // what backward writes
   std::byte* accumulated = nullptr;     // the whole sum over micro steps, where there is one
   std::byte* gradient_shard = nullptr;  // this rank's reduced shard; may be a part of either
-  std::byte* group_sums = nullptr;      // StatePolicy::inner_ranks: of one slice for each group
-  std::int64_t group_sum_at = 0;        // bytes: ModelState::group_sum()
+  std::byte* group_sums = nullptr;      // Role::group_sums
+  std::int64_t group_sum_at = 0;        // bytes from the first of its unit: Role::group_sum
   // Where a shard that is offloaded is reduced to, in the dtype of the wire; else null.
   std::byte* landing = nullptr;
   Range held;  // what `shard` and `gradient_shard` hold of the segment
@@ -71,10 +65,6 @@ struct SegmentBuffers {
   bool is_parameter(ArrayKind kind) const {
     return kind == ArrayKind::parameter || (kind == ArrayKind::master && !has_master());
   }
-  // Sums keep the values of the wire, if they are not added to others.
-  bool sum_holds_wire() const { return sum == wire || sum == DType::fp32; }
-  // What a reduction sums up.
-  std::byte* summands() const { return adds_up ? accumulated : gradient_whole; }
   // The whole gradient in the dtype of sums; meaningful where it is kept whole.
   std::byte* sum_whole() const { return accumulated != nullptr ? accumulated : gradient_whole; }
 };
@@ -95,10 +85,8 @@ class ModelState {
   // The encoded slices of one piece of a gather or of a reduction; null where none is encoded.
   std::byte* wire_staging() const { return wire_staging_; }
   const Residues& residues() const { return residues_; }
-  // Where a group's sums wait for those of the other groups, if not at rest.
-  std::byte* group_sum(const SegmentId& id) const {
-    return group_sums_ + buffers_[id].group_sum_at;
-  }
+  // The memory that a route names.
+  std::byte* array(const SegmentId& id, const ArrayRef& ref) const;
   SegmentBuffers& segment(const SegmentId& id) { return buffers_[id]; }
   const SegmentBuffers& segment(const SegmentId& id) const { return buffers_[id]; }
   // Staging of the update: the sums behind the norms of each parameter and of its direction, and
@@ -121,14 +109,14 @@ class ModelState {
   template <class Each>
   void request_slots(MemoryCategory category, const SlotAssignment& slots, const Each& each);
   void request_parameters(const SlotAssignment& slots);
-  void request_gradients(const SlotAssignment& slots);
+  void request_gradients(const SlotAssignment& slots, const Routes& routes);
   void request_optimizer();
   void request_update_staging(const MatrixStaging& matrices);
-  // For what ranks exchange of gradients and parameters: casts, group sums and encoded slices.
-  void request_exchange_staging();
+  // For exchanges of gradients and parameters: casts, group sums and encoded slices.
+  void request_exchange_staging(const Routes& routes);
   // Gives each segment its place among the group sums of its unit. Returns the bytes of the
   // largest.
-  std::int64_t place_group_sums();
+  std::int64_t place_group_sums(const Routes& routes);
   void derive_pointers();
   void add_run(SegmentBuffers& buffers, GroupRange run) const;
 

@@ -20,12 +20,6 @@
 
 namespace zero::detail {
 
-// Whom exchanges in two hops go over: the ranks of a group, and those that have the same number in
-// their groups.
-struct HopRanks {
-  std::unique_ptr<Ranks> first, second;
-};
-
 struct TrainState {
   // Collective: throws DisagreementError where ranks were given another config or model.
   TrainState(RuntimeCore& runtime, const ModelSpec& spec, Config config);
@@ -56,23 +50,11 @@ struct TrainState {
   // Throws LoadError for a value of a file that is not finite, unless the config allows it.
   void refuse_non_finite(const std::string& file, const ParamShard& shard) const;
 
-  // The ranks over which parameters are sharded: all, or this rank's group; those that hold the
-  // same shard in other groups, null where there are none; and those that share the update, in the
-  // order of what they update.
-  Ranks& shard_group() { return shard_group_ ? *shard_group_ : ranks; }
-  Ranks* replicas() { return replicas_.get(); }
-  Ranks& second_copy_group() { return *second_copies_; }  // where there are second copies
-  // Null if gradients, or parameters, travel in one hop.
-  const HopRanks* reduce_hops() const { return reduce_hops_.first ? &reduce_hops_ : nullptr; }
-  const HopRanks* gather_hops() const {
-    if (policy().wire.gather_hop == 0) return nullptr;
-    return gather_hops_.first ? &gather_hops_ : &reduce_hops_;
-  }
-  Ranks& update_group() {
-    if (policy().updates != Portion::slice) return shard_group();
-    return by_slice_ ? *by_slice_ : ranks;
-  }
-  // Calls each(ranks) for all ranks together, and then for the groups of a hybrid strategy.
+  // The ranks that routes go over.
+  Ranks& group(GroupId id) { return groups_[id] ? *groups_[id] : ranks; }
+  bool has_replicas() const { return groups_[GroupId::replicas] != nullptr; }
+  Ranks& update_group() { return group(detail::update_group(plan)); }
+  // Calls each(ranks) for all ranks together, and then for every other group of this rank.
   void for_groups(const std::function<void(Ranks&)>& each);
   std::int64_t control_bytes();
   bool offloads_to_file() const { return plan.inputs.offload.in_file; }
@@ -99,11 +81,8 @@ struct TrainState {
  private:
   void agree_at_start();
   void split_ranks();
-  HopRanks split_in_hops(int first_ranks);
 
-  // Where there are replicas; the third where matrices travel between owners of slices.
-  std::unique_ptr<Ranks> shard_group_, replicas_, by_slice_, second_copies_;
-  HopRanks reduce_hops_, gather_hops_;  // gathers over the groups of reductions use their ranks
+  EnumArray<GroupId, std::unique_ptr<Ranks>, group_id_count> groups_;  // null: all ranks
 };
 
 }  // namespace zero::detail

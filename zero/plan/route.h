@@ -1,0 +1,143 @@
+// How the arrays of a segment travel in an instruction: over which groups of ranks, in which
+// formats, from which memory to which. Execution, staging memory, residues of error feedback and
+// the groups of ranks that a run needs are all read from here, so that none of them decides a
+// second time what a strategy means. Routes follow from the plan alone, and are the same on all
+// ranks but for offsets.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/wire/codec.h"
+#include "zero/plan/layout.h"
+#include "zero/plan/rank_groups.h"
+#include "zero/plan/step_plan.h"
+
+namespace zero::detail {
+
+// The memory of a segment that a route reads or writes.
+enum class Role : std::uint8_t {
+  parameter,        // gathered
+  parameter_shard,  // this rank's shard
+  second_copy,      // this rank's part of the second copy
+  gradient,         // whole, as backward writes it
+  accumulated,      // the whole sum over micro steps
+  gradient_shard,   // this rank's part of the reduced gradient, at rest
+  landing,          // the same, on its way out of this memory
+  group_sum,        // a shard group's sum while it waits for the other groups
+  group_sums,       // one slice for each group, summed inside the groups alone
+};
+
+struct ArrayRef {
+  Role role{};
+  DType dtype = DType::fp32;
+  std::int64_t offset = 0;  // elements from the first that the rank keeps
+};
+
+// One collective.
+struct Leg {
+  GroupId group{};
+  int ranks = 1;
+  comm::wire::Codec codec{comm::wire::Format::none};
+};
+
+struct Route {
+  enum class Kind : std::uint8_t {
+    copy,    // from -> to on this rank, cast
+    sum,     // a reduce-scatter of `from`, whose parts are in rank order; this rank's part -> to
+    gather,  // an all-gather of every rank's `from` -> to
+  };
+  Kind kind{};
+  SegmentId id;
+  ArrayRef from, to;
+  std::int64_t count = 0;              // elements: of a copy, all; else one rank's part
+  std::vector<Leg> legs = {};          // one, or two hops; none of a copy
+  bool replaces = true;                // the contents of `to`; else they are added to
+  DType wire = DType::fp32;            // of a sum
+  float divisor = 1;                   // of each summand, in the dtype of the wire
+  std::optional<ArrayRef> whole = {};  // receives all parts of `to`, on every rank of the work
+
+  // Residues of error feedback: the exchange that the first leg is (see residue exchanges below),
+  // the element of its residues at which the first part begins, and whether this is its first use
+  // in the step.
+  int exchange = 0;
+  std::int64_t residue_begin = 0;
+  bool first_use = true;
+
+  int parts() const {
+    int product = 1;
+    for (const Leg& leg : legs) product *= leg.ranks;
+    return product;
+  }
+};
+
+// Exchanges of reductions that have residues of their own: the sum over the shard group or the
+// first of two hops, the second hop, and the sum over groups.
+inline constexpr int exchange_inside = 0, exchange_between = 1, exchange_over_groups = 2,
+                     exchange_count = 3;
+
+// Routes that are queued as one piece of work on the communicators of one group, or of two.
+struct RouteWork {
+  GroupId first{};
+  std::optional<GroupId> second;
+  std::vector<Route> routes;
+  bool ends_gradient = false;  // nothing reads afterwards what backward wrote
+};
+
+// The current micro step in its step.
+struct StepPosition {
+  bool first = true, last = true;
+};
+
+class Routes {
+ public:
+  // Both outlive it. The layout is the plan's own, or that of a checkpoint over the same ranks.
+  Routes(const EnginePlan& plan, const Layout& layout) : plan_(plan), layout_(layout) {}
+  Routes(const Routes&) = delete;
+  Routes& operator=(const Routes&) = delete;
+
+  const Layout& layout() const { return layout_; }
+  // In the order in which they are queued; empty for instructions that move nothing between arrays
+  // of this memory.
+  std::vector<RouteWork> of(Op op, int flat_unit, const StepPosition& at) const;
+  // A segment's shards of parameters to the whole.
+  Route gather(const SegmentId& id) const;
+  // The reduced gradient, after it was changed on its owners, to the ranks that hold all of it;
+  // none if no rank does.
+  std::vector<RouteWork> spread_gradient(const SegmentId& id) const;
+  // All sums that a segment's gradient may be in, in any micro step.
+  std::vector<Route> sums(const SegmentId& id) const;
+  // The memory that the reductions of a segment add up.
+  ArrayRef summands(const SegmentId& id) const;
+  // The sums that residues are of, for checkpoints: its value differs if they lie otherwise.
+  std::string describe_residues() const;
+  // Elements of Role::group_sum that the segment needs.
+  std::int64_t waiting_elements(const SegmentId& id) const;
+  // Elements of Role::group_sums.
+  std::int64_t group_sums_elements(const SegmentId& id) const;
+
+ private:
+  RouteWork gathers(int flat_unit) const;
+  RouteWork regathers(int flat_unit) const;
+  RouteWork share_slices(int flat_unit, Role role) const;
+  std::vector<RouteWork> reductions(int flat_unit, const StepPosition& at, bool adds_up) const;
+  std::vector<RouteWork> late_reductions(int flat_unit, const StepPosition& at) const;
+  void add_up(int flat_unit, bool first, RouteWork& work) const;
+  RouteWork over_groups(int flat_unit, bool replaces, bool last) const;
+  RouteWork reduction_work() const;
+  void add_inside_sums(const SegmentId& id, bool first, RouteWork& work) const;
+  Route group_sums_to_shard(const SegmentId& id) const;
+  Route sum_in_group(const SegmentId& id, bool replaces, bool last) const;
+  Route sum_over_groups(const SegmentId& id, bool replaces, bool last) const;
+  bool waits_for_groups(const SegmentId& id, bool replaces) const;
+  ArrayRef whole_sum(const SegmentId& id) const;
+  std::vector<Leg> reduce_legs() const;
+  std::vector<Leg> gather_legs(bool encoded) const;
+
+  const EnginePlan& plan_;
+  const Layout& layout_;
+};
+
+}  // namespace zero::detail
