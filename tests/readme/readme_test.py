@@ -83,7 +83,7 @@ class Pages(unittest.TestCase):
             self.assertTrue(os.path.exists(os.path.join(ARGS.repository, path)), f"docs/architecture.md names {name}")
 
     def test_map_has_every_folder(self):
-        first_cells = " ".join(row[0] for row in rows(section(text_of("README.md"), "Map")))
+        first_cells = " ".join(row[0] for row in rows(section(text_of("docs/architecture.md"), "Map")))
         mapped = set(re.findall(r"`(\w+)/`", first_cells))
         folders = {name for name in os.listdir(ARGS.repository)
                    if os.path.isdir(os.path.join(ARGS.repository, name))
@@ -98,7 +98,7 @@ class Pages(unittest.TestCase):
                     if name.endswith((".cpp", ".h")):
                         source = text_of(os.path.join(path, name))
                         read |= set(re.findall(r'(?:getenv|chosen)\(\s*"(ZERO_\w+)"', source))
-        self.assertEqual(set(re.findall(r"`(ZERO_\w+)`", section(text_of("README.md"), "Config"))), read)
+        self.assertEqual(set(re.findall(r"`(ZERO_\w+)`", text_of("docs/environment.md"))), read)
 
     def test_exit_codes(self):
         declared = re.findall(r"class (\w+) : public detail::CodedError<(\d+)>", text_of("zero/base/error.h"))
