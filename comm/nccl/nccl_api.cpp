@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "comm/nccl/api.h"
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
 #include "zero/base/cuda/cuda_stream.h"
 #include "zero/base/cuda/event_pool.h"
 #include "zero/base/error.h"
@@ -89,18 +89,24 @@ struct Functions {
   decltype(&ncclBroadcast) broadcast = Symbol(library, "ncclBroadcast");
 };
 
+// The library is opened once. Ranks may be threads: the others wait.
+const Functions& functions() {
+  static const Functions found;
+  return found;
+}
+
 class Mark final : public Event {
  public:
   Mark(std::shared_ptr<zero::cuda::EventPool> pool, cudaStream_t stream)
       : pool_(std::move(pool)), event_(pool_->take()) {
-    zero::cuda::check(cudaEventRecord(event_, stream), "cudaEventRecord");
+    zero::cuda::call_cuda("cudaEventRecord", cudaEventRecord, event_, stream);
   }
   ~Mark() override { pool_->give_back(event_); }
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
   bool complete() const override { return zero::cuda::reached(event_); }
   void synchronize() override {
-    zero::cuda::check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    zero::cuda::call_cuda("cudaEventSynchronize", cudaEventSynchronize, event_);
   }
 
  private:
@@ -110,9 +116,12 @@ class Mark final : public Event {
 
 class NcclApi final : public Api {
  public:
-  NcclApi() { zero::cuda::check(cudaGetDevice(&device_), "cudaGetDevice"); }
+  NcclApi() { zero::cuda::call_cuda("cudaGetDevice", cudaGetDevice, &device_); }
 
-  void attach_thread() override { zero::cuda::check(cudaSetDevice(device_), "cudaSetDevice"); }
+  void attach_thread() override {
+    zero::cuda::WatchedThreads::add(watched_);
+    zero::cuda::call_cuda("cudaSetDevice", cudaSetDevice, device_);
+  }
 
   int version() override {
     int number = 0;
@@ -237,8 +246,7 @@ class NcclApi final : public Api {
     comm::cuda::launch_ordered_sum(sum, stream);
   }
   void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {
-    zero::cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)),
-                      "cudaMemcpyAsync");
+    zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, from, bytes, cudaMemcpyDefault, native(stream));
   }
   std::unique_ptr<Event> mark(Stream stream) override {
     return std::make_unique<Mark>(events_, native(stream));
@@ -252,8 +260,9 @@ class NcclApi final : public Api {
                 f_.get_last_error(nullptr) + ")");
   }
 
-  Functions f_;
-  int device_ = 0;
+  const Functions& f_ = functions();
+  int device_ = 0;  // of the thread that has made this
+  std::shared_ptr<zero::cuda::WatchedThreads> watched_ = zero::cuda::WatchedThreads::of_this_thread();
   std::shared_ptr<zero::cuda::EventPool> events_ = std::make_shared<zero::cuda::EventPool>();
   std::mutex mutex_;
   std::map<Handle, ncclComm_t> children_;  // by parent, while a split goes on
@@ -262,7 +271,7 @@ class NcclApi final : public Api {
 }  // namespace
 
 std::shared_ptr<Api> load_nccl() {
-  static const auto api = std::make_shared<NcclApi>();
+  const auto api = std::make_shared<NcclApi>();
   if (api->version() < oldest_version)
     throw TopologyError("NCCL " + std::to_string(api->version()) +
                         " is too old; version 2.19 or newer is needed");

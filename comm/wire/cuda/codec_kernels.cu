@@ -294,11 +294,10 @@ void copy(const Elements& from, void* encoded, Stream stream) {
   const auto bytes = static_cast<std::size_t>(from.count * size_of(from.dtype));
   const auto all = static_cast<std::size_t>(filled(from.count * size_of(from.dtype)));
   if (bytes == 0) return;
-  zero::cuda::check(cudaMemcpyAsync(encoded, from.data, bytes, cudaMemcpyDefault, native(stream)),
-                    "cudaMemcpyAsync");
-  zero::cuda::check(
-      cudaMemsetAsync(static_cast<std::uint8_t*>(encoded) + bytes, 0, all - bytes, native(stream)),
-      "cudaMemsetAsync");
+  zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, encoded, from.data, bytes, cudaMemcpyDefault,
+                        native(stream));
+  zero::cuda::call_cuda("cudaMemsetAsync", cudaMemsetAsync, static_cast<std::uint8_t*>(encoded) + bytes, 0,
+                        all - bytes, native(stream));
 }
 
 template <class F, class T>
@@ -338,10 +337,8 @@ void decode_on_gpu(const Codec& codec, const void* encoded, std::int64_t count, 
                    DType dtype, Stream stream) {
   if (count == 0) return;
   if (codec.format == Format::none)
-    return zero::cuda::check(
-        cudaMemcpyAsync(to, encoded, static_cast<std::size_t>(count * size_of(dtype)),
-                        cudaMemcpyDefault, native(stream)),
-        "cudaMemcpyAsync");
+    return zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, encoded,
+                                 static_cast<std::size_t>(count * size_of(dtype)), cudaMemcpyDefault, native(stream));
   check_elements(dtype);
   with_float_type(dtype, [&]<class T>() {
     with_format(codec.format, [&]<class F>() {

@@ -39,7 +39,7 @@ DeviceModel<T>::DeviceModel(const ModelConfig& config, std::int64_t batch, std::
 // What is queued still uses the memory.
 template <class T>
 DeviceModel<T>::~DeviceModel() {
-  static_cast<void>(cudaStreamSynchronize(stream_));
+  waits().finish(stream_, "the work of the last step");
 }
 
 template <class T>

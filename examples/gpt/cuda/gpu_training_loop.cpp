@@ -14,6 +14,7 @@ template <class T>
 std::unique_ptr<TrainingLoop> make_on_gpu(zero::Runtime& runtime, zero::Engine& engine,
                                           const Task& task) {
   const zero::Batch batch = engine.batch();
+  cuda::waits().set_limit(runtime.rank(), engine.config().zero_core.time_limit_seconds);
   try {
     auto loop = std::make_unique<TrainingLoopOf<cuda::DeviceModel<T>>>(
         runtime, engine, task, task.model, batch.micro, task.sequence_length,
@@ -34,7 +35,9 @@ std::unique_ptr<TrainingLoop> make_on_gpu(zero::Runtime& runtime, zero::Engine& 
 
 bool can_train_on_gpu() noexcept {
   int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count > 0;
+  static_cast<void>(cudaGetLastError());
+  return false;
 }
 
 std::unique_ptr<TrainingLoop> make_gpu_training_loop(zero::Runtime& runtime, zero::Engine& engine,
