@@ -39,10 +39,10 @@ void gather_over_replicas(TrainState& train, const ArrayId& array, std::byte* he
   });
 }
 
-// In which formats an array is gathered, and where their errors are added, or null.
+// In which formats an array is gathered, and where their errors are added.
 struct GatherFormats {
   comm::wire::Codec inside, between;
-  comm::wire::ErrorSums* errors = nullptr;
+  comm::wire::ErrorTarget errors = {};
 };
 
 // Encoded parts of an array to the whole, in pieces of the bucket's size.
@@ -73,7 +73,7 @@ void all_gather(const TrainState& train, const Hops& hops, Stream stream, const 
 }
 
 void gather_parameters(const TrainState& train, const Hops& hops, Stream stream,
-                       const SegmentId& id, comm::wire::ErrorSums* errors) {
+                       const SegmentId& id, const comm::wire::ErrorTarget& errors) {
   const SegmentBuffers& buffers = train.arrays.segment(id);
   const WireFormats& wire = train.policy().wire;
   const EvenPart own{buffers.shard, buffers.held.count(), buffers.dtype};

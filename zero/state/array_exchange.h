@@ -37,7 +37,7 @@ void all_gather(const TrainState& train, const Hops& hops, Stream stream, const 
 // wire format. A rank's own shard passes through the format too. In two hops where the plan says so
 // (WireFormats::gather_hop). `errors`: as in a Workspace.
 void gather_parameters(const TrainState& train, const Hops& hops, Stream stream,
-                       const SegmentId& id, comm::wire::ErrorSums* errors = nullptr);
+                       const SegmentId& id, const comm::wire::ErrorTarget& errors = {});
 
 // After the slices of parameters and master weights have been filled: to wherever the placement has
 // copies of them.

@@ -222,30 +222,65 @@ __global__ void __launch_bounds__(threads)
   write_lanes(to, count, [&](std::int64_t i) { return from.lane(i); }, from);
 }
 
-// One block, so that the order of the sums does not depend on how blocks are scheduled.
-template <class F, class T>
-__global__ void __launch_bounds__(threads)
-    error_kernel(const T* from, Decoder<F> encoded, std::int64_t count, ErrorSums* errors) {
-  double sums[2] = {};
-  for_elements(count, [&](std::int64_t i) {
-    const double value = static_cast<double>(to_float(from[i]));
-    const double lost = value - static_cast<double>(encoded(i));
-    if (!(lost * lost < static_cast<double>(std::numeric_limits<float>::infinity()))) return;
-    sums[0] += lost * lost;
-    sums[1] += value * value;
-  });
-  for (double& sum : sums)
+// Sums over a block, of which thread 0 gets the result; always in the same order.
+__device__ ErrorSums sum_of_block(ErrorSums own) {
+  const auto fold = [](double& sum) {
     for (int apart = lanes / 2; apart > 0; apart /= 2)
       sum += std::bit_cast<double>(
           __shfl_xor_sync(~0u, std::bit_cast<unsigned long long>(sum), apart));
+  };
+  fold(own.difference);
+  fold(own.values);
   __shared__ double warps[threads / lanes][2];
-  for (int i = 0; i < 2 && threadIdx.x % lanes == 0; ++i) warps[threadIdx.x / lanes][i] = sums[i];
+  const int warp = static_cast<int>(threadIdx.x) / lanes;
+  if (threadIdx.x % lanes == 0) warps[warp][0] = own.difference, warps[warp][1] = own.values;
   __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (const auto& warp : warps) {
-    errors->difference += warp[0];
-    errors->values += warp[1];
+  ErrorSums sum;
+  for (const auto& part : warps) {
+    sum.difference += part[0];
+    sum.values += part[1];
   }
+  return sum;
+}
+
+__device__ void add_error(ErrorSums& sums, float value, float decoded) {
+  const double exact = static_cast<double>(value), lost = exact - static_cast<double>(decoded);
+  if (!(lost * lost < static_cast<double>(std::numeric_limits<float>::infinity()))) return;
+  sums.difference += lost * lost;
+  sums.values += exact * exact;
+}
+
+// The sums of each block, whose number depends on the count alone; fold_errors_kernel adds them up.
+template <class F, class T>
+__global__ void __launch_bounds__(threads)
+    error_kernel(const T* from, Decoder<F> encoded, std::int64_t count, ErrorSums* parts) {
+  ErrorSums own;
+  const std::int64_t in_lanes =
+      zero::cuda::is_aligned(from) ? count / Lane::size * Lane::size : 0;
+  for_elements(in_lanes / Lane::size, [&](std::int64_t number) {
+    Lane values;
+    zero::cuda::load_lane(from + number * Lane::size, values.values);
+    const Lane decoded = encoded.lane(number * Lane::size);
+    for (int k = 0; k < Lane::size; ++k) add_error(own, values.values[k], decoded.values[k]);
+  });
+  for_elements(count - in_lanes, [&](std::int64_t i) {
+    add_error(own, to_float(from[in_lanes + i]), encoded(in_lanes + i));
+  });
+  const ErrorSums sum = sum_of_block(own);
+  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(threads)
+    fold_errors_kernel(const ErrorSums* parts, int count, ErrorSums* errors) {
+  ErrorSums own;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
+    own.difference += parts[i].difference;
+    own.values += parts[i].values;
+  }
+  const ErrorSums sum = sum_of_block(own);
+  if (threadIdx.x != 0) return;
+  errors->difference += sum.difference;
+  errors->values += sum.values;
 }
 
 // Sources are `stride` bytes apart.
@@ -316,9 +351,13 @@ void encode_as(const Codec& codec, const Elements& from, const T* elements, void
   else
     launch(over_warps("feedback_kernel", blocks, stream), feedback_kernel<F, T>, elements,
            *from.feedback, size, to, padding);
-  if (from.errors != nullptr)
-    launch(over_warps("error_kernel", threads / lanes, stream), error_kernel<F, T>, elements,
-           Decoder<F>(to, codec.block), from.count, from.errors);
+  if (from.errors.sums == nullptr) return;
+  Launch blocks_of_errors = over_lanes("error_kernel", from.count, stream);
+  blocks_of_errors.blocks.x = std::min<unsigned>(blocks_of_errors.blocks.x, most_error_parts);
+  launch(blocks_of_errors, error_kernel<F, T>, elements, Decoder<F>(to, codec.block), from.count,
+         from.errors.parts);
+  launch(Launch{"fold_errors_kernel", dim3(1), threads, native(stream)}, fold_errors_kernel,
+         from.errors.parts, static_cast<int>(blocks_of_errors.blocks.x), from.errors.sums);
 }
 
 void encode_on_gpu(const Codec& codec, const Elements& from, void* encoded, Stream stream) {
