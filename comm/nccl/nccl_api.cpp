@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include "comm/nccl/api.h"
@@ -125,13 +126,13 @@ class NcclApi final : public Api {
 
   int version() override {
     int number = 0;
-    check(f_.get_version(&number), "ncclGetVersion");
+    run("ncclGetVersion", f_.get_version, &number);
     return number;
   }
 
   Id make_id() override {
     ncclUniqueId native_id;
-    check(f_.get_unique_id(&native_id), "ncclGetUniqueId");
+    run("ncclGetUniqueId", f_.get_unique_id, &native_id);
     Id id;
     static_assert(sizeof id == sizeof native_id);
     std::memcpy(id.data(), &native_id, sizeof id);
@@ -144,8 +145,7 @@ class NcclApi final : public Api {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclComm_t communicator = nullptr;
-    check(f_.comm_init_rank_config(&communicator, size, native_id, rank, &config),
-          "ncclCommInitRankConfig");
+    run("ncclCommInitRankConfig", f_.comm_init_rank_config, &communicator, size, native_id, rank, &config);
     return communicator;
   }
 
@@ -158,7 +158,7 @@ class NcclApi final : public Api {
       const std::lock_guard lock(mutex_);
       child = &children_[parent];
     }
-    check(f_.comm_split(native(parent), color, key, child, &config), "ncclCommSplit");
+    run("ncclCommSplit", f_.comm_split, native(parent), color, key, child, &config);
   }
 
   Handle finish_split(Handle parent) override {
@@ -168,6 +168,7 @@ class NcclApi final : public Api {
 
   Progress progress(Handle communicator) override {
     ncclResult_t state = ncclSuccess;
+    const zero::cuda::InCall inside("ncclCommGetAsyncError");
     if (f_.comm_get_async_error(native(communicator), &state) != ncclSuccess)
       return Progress::failed;
     if (state == ncclInProgress) return Progress::going_on;
@@ -176,70 +177,62 @@ class NcclApi final : public Api {
 
   std::pair<int, int> place(Handle communicator) override {
     int rank = 0, size = 0;
-    check(f_.comm_user_rank(native(communicator), &rank), "ncclCommUserRank");
-    check(f_.comm_count(native(communicator), &size), "ncclCommCount");
+    run("ncclCommUserRank", f_.comm_user_rank, native(communicator), &rank);
+    run("ncclCommCount", f_.comm_count, native(communicator), &size);
     return {rank, size};
   }
 
   std::string last_error(Handle communicator) override {
     ncclResult_t state = ncclSuccess;
+    const zero::cuda::InCall inside("ncclCommGetAsyncError");
     f_.comm_get_async_error(native(communicator), &state);
     return std::string(f_.get_error_string(state)) + " (" + f_.get_last_error(nullptr) + ")";
   }
 
   void destroy(Handle communicator) override {
-    check(f_.comm_destroy(native(communicator)), "ncclCommDestroy");
+    run("ncclCommDestroy", f_.comm_destroy, native(communicator));
   }
   void abort(Handle communicator) override {
-    check(f_.comm_abort(native(communicator)), "ncclCommAbort");
+    run("ncclCommAbort", f_.comm_abort, native(communicator));
   }
 
   void* register_buffer(Handle communicator, void* data, std::int64_t bytes) override {
     void* registration = nullptr;
-    check(f_.comm_register(native(communicator), data, bytes, &registration), "ncclCommRegister");
+    run("ncclCommRegister", f_.comm_register, native(communicator), data, bytes, &registration);
     return registration;
   }
   void deregister_buffer(Handle communicator, void* registration) override {
-    check(f_.comm_deregister(native(communicator), registration), "ncclCommDeregister");
+    run("ncclCommDeregister", f_.comm_deregister, native(communicator), registration);
   }
 
-  void group_start() override { check(f_.group_start(), "ncclGroupStart"); }
-  void group_end() override { check(f_.group_end(), "ncclGroupEnd"); }
+  void group_start() override { run("ncclGroupStart", f_.group_start); }
+  void group_end() override { run("ncclGroupEnd", f_.group_end); }
 
   void send(const Vector& v, int peer, const Target& to) override {
-    check(f_.send(v.send, v.count, type_of(v.dtype), peer, native(to.communicator),
-                  native(to.stream)),
-          "ncclSend");
+    run("ncclSend", f_.send, v.send, v.count, type_of(v.dtype), peer, native(to.communicator), native(to.stream));
   }
   void receive(const Vector& v, int peer, const Target& to) override {
-    check(f_.recv(v.recv, v.count, type_of(v.dtype), peer, native(to.communicator),
-                  native(to.stream)),
-          "ncclRecv");
+    run("ncclRecv", f_.recv, v.recv, v.count, type_of(v.dtype), peer, native(to.communicator), native(to.stream));
   }
   void all_gather(const Vector& v, const Target& to) override {
-    check(f_.all_gather(v.send, v.recv, v.count, type_of(v.dtype), native(to.communicator),
-                        native(to.stream)),
-          "ncclAllGather");
+    run("ncclAllGather", f_.all_gather, v.send, v.recv, v.count, type_of(v.dtype), native(to.communicator),
+        native(to.stream));
   }
   void reduce_scatter(const Vector& v, const Target& to) override {
-    check(f_.reduce_scatter(v.send, v.recv, v.count, type_of(v.dtype), ncclSum,
-                            native(to.communicator), native(to.stream)),
-          "ncclReduceScatter");
+    run("ncclReduceScatter", f_.reduce_scatter, v.send, v.recv, v.count, type_of(v.dtype), ncclSum,
+        native(to.communicator), native(to.stream));
   }
   void reduce(const Vector& v, int root, const Target& to) override {
-    check(f_.reduce(v.send, v.recv, v.count, type_of(v.dtype), ncclSum, root,
-                    native(to.communicator), native(to.stream)),
-          "ncclReduce");
+    run("ncclReduce", f_.reduce, v.send, v.recv, v.count, type_of(v.dtype), ncclSum, root, native(to.communicator),
+        native(to.stream));
   }
   void all_reduce(const Vector& v, const Target& to) override {
-    check(f_.all_reduce(v.send, v.recv, v.count, type_of(v.dtype), ncclSum, native(to.communicator),
-                        native(to.stream)),
-          "ncclAllReduce");
+    run("ncclAllReduce", f_.all_reduce, v.send, v.recv, v.count, type_of(v.dtype), ncclSum, native(to.communicator),
+        native(to.stream));
   }
   void broadcast(const Vector& v, int root, const Target& to) override {
-    check(f_.broadcast(v.send, v.recv, v.count, type_of(v.dtype), root, native(to.communicator),
-                       native(to.stream)),
-          "ncclBroadcast");
+    run("ncclBroadcast", f_.broadcast, v.send, v.recv, v.count, type_of(v.dtype), root, native(to.communicator),
+        native(to.stream));
   }
 
   void ordered_sum(const comm::cuda::OrderedSum& sum, Stream stream) override {
@@ -253,6 +246,13 @@ class NcclApi final : public Api {
   }
 
  private:
+  // Under the device's watch, as calls of CUDA are.
+  template <class... Parameters>
+  void run(const char* call, ncclResult_t (*function)(Parameters...),
+           std::type_identity_t<Parameters>... arguments) {
+    const zero::cuda::InCall inside(call);
+    check(function(arguments...), call);
+  }
   // Non-blocking calls say "in progress", which is no error.
   void check(ncclResult_t result, const char* call) {
     if (result == ncclSuccess || result == ncclInProgress) return;
