@@ -40,7 +40,8 @@ std::string own_host_prefix() {
   return "zero-" + std::to_string(getpid()) + "-";
 }
 
-// NCCL reads its environment once per process: if something has used it before, what is set now may come too late.
+// NCCL reads its environment once per process: if something has used it before, what is set now may
+// come too late.
 void warn_of_earlier_use() {
   void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return;
@@ -48,7 +49,8 @@ void warn_of_earlier_use() {
   const char* const host = std::getenv("NCCL_HOSTID");
   if (host != nullptr && std::string(host).starts_with(own_host_prefix())) return;
   warn_once(
-      "share_gpu: this process had opened NCCL before, which reads its environment once: if it refuses ranks that share "
+      "share_gpu: this process had opened NCCL before, which reads its environment once: if it "
+      "refuses ranks that share "
       "a GPU, make the Runtime before torch.distributed or whatever else uses NCCL");
 }
 

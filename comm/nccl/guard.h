@@ -86,8 +86,8 @@ class Guard {
   };
 
   void run();
-  // Whether the oldest operation had ended; then the next one is the oldest. Nothing is locked while NCCL or CUDA is called,
-  // which may not come back.
+  // Whether the oldest operation had ended; then the next one is the oldest. Nothing is locked
+  // while NCCL or CUDA is called, which may not come back.
   bool take_oldest();
   std::string oldest();
   // Throws what ends the communicator: PeerFailed, which NCCL's own failures are too, or

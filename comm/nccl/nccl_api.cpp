@@ -145,7 +145,8 @@ class NcclApi final : public Api {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclComm_t communicator = nullptr;
-    run("ncclCommInitRankConfig", f_.comm_init_rank_config, &communicator, size, native_id, rank, &config);
+    run("ncclCommInitRankConfig", f_.comm_init_rank_config, &communicator, size, native_id, rank,
+        &config);
     return communicator;
   }
 
@@ -209,37 +210,40 @@ class NcclApi final : public Api {
   void group_end() override { run("ncclGroupEnd", f_.group_end); }
 
   void send(const Vector& v, int peer, const Target& to) override {
-    run("ncclSend", f_.send, v.send, v.count, type_of(v.dtype), peer, native(to.communicator), native(to.stream));
+    run("ncclSend", f_.send, v.send, v.count, type_of(v.dtype), peer, native(to.communicator),
+        native(to.stream));
   }
   void receive(const Vector& v, int peer, const Target& to) override {
-    run("ncclRecv", f_.recv, v.recv, v.count, type_of(v.dtype), peer, native(to.communicator), native(to.stream));
+    run("ncclRecv", f_.recv, v.recv, v.count, type_of(v.dtype), peer, native(to.communicator),
+        native(to.stream));
   }
   void all_gather(const Vector& v, const Target& to) override {
-    run("ncclAllGather", f_.all_gather, v.send, v.recv, v.count, type_of(v.dtype), native(to.communicator),
-        native(to.stream));
+    run("ncclAllGather", f_.all_gather, v.send, v.recv, v.count, type_of(v.dtype),
+        native(to.communicator), native(to.stream));
   }
   void reduce_scatter(const Vector& v, const Target& to) override {
     run("ncclReduceScatter", f_.reduce_scatter, v.send, v.recv, v.count, type_of(v.dtype), ncclSum,
         native(to.communicator), native(to.stream));
   }
   void reduce(const Vector& v, int root, const Target& to) override {
-    run("ncclReduce", f_.reduce, v.send, v.recv, v.count, type_of(v.dtype), ncclSum, root, native(to.communicator),
-        native(to.stream));
+    run("ncclReduce", f_.reduce, v.send, v.recv, v.count, type_of(v.dtype), ncclSum, root,
+        native(to.communicator), native(to.stream));
   }
   void all_reduce(const Vector& v, const Target& to) override {
-    run("ncclAllReduce", f_.all_reduce, v.send, v.recv, v.count, type_of(v.dtype), ncclSum, native(to.communicator),
-        native(to.stream));
+    run("ncclAllReduce", f_.all_reduce, v.send, v.recv, v.count, type_of(v.dtype), ncclSum,
+        native(to.communicator), native(to.stream));
   }
   void broadcast(const Vector& v, int root, const Target& to) override {
-    run("ncclBroadcast", f_.broadcast, v.send, v.recv, v.count, type_of(v.dtype), root, native(to.communicator),
-        native(to.stream));
+    run("ncclBroadcast", f_.broadcast, v.send, v.recv, v.count, type_of(v.dtype), root,
+        native(to.communicator), native(to.stream));
   }
 
   void ordered_sum(const comm::cuda::OrderedSum& sum, Stream stream) override {
     comm::cuda::launch_ordered_sum(sum, stream);
   }
   void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {
-    zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, from, bytes, cudaMemcpyDefault, native(stream));
+    zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, from, bytes, cudaMemcpyDefault,
+                          native(stream));
   }
   std::unique_ptr<Event> mark(Stream stream) override {
     return std::make_unique<Mark>(events_, native(stream));
@@ -262,7 +266,8 @@ class NcclApi final : public Api {
 
   const Functions& f_ = functions();
   int device_ = 0;  // of the thread that has made this
-  std::shared_ptr<zero::cuda::WatchedThreads> watched_ = zero::cuda::WatchedThreads::of_this_thread();
+  std::shared_ptr<zero::cuda::WatchedThreads> watched_ =
+      zero::cuda::WatchedThreads::of_this_thread();
   std::shared_ptr<zero::cuda::EventPool> events_ = std::make_shared<zero::cuda::EventPool>();
   std::mutex mutex_;
   std::map<Handle, ncclComm_t> children_;  // by parent, while a split goes on

@@ -109,8 +109,8 @@ struct ErrorSums {
   double difference = 0, values = 0;
 };
 
-// Where errors are added; nowhere by default. On a GPU, whose blocks add up their own first, there are `parts` too: so many
-// sums that nothing else uses meanwhile.
+// Where errors are added; nowhere by default. On a GPU, whose blocks add up their own first, there
+// are `parts` too: so many sums that nothing else uses meanwhile.
 inline constexpr int most_error_parts = 512;
 struct ErrorTarget {
   ErrorSums* sums = nullptr;

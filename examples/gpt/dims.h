@@ -9,8 +9,10 @@ enum class NormKind { layer, rms };
 
 // How attention is computed where a library has a choice, on GPUs.
 struct AttentionTerms {
-  bool any_order = false;            // of the sums of its backward pass, whose bits then differ from run to run
-  std::int64_t workspace_bytes = 0;  // for some samples at once, at most; 0: what it takes by itself
+  bool any_order =
+      false;  // of the sums of its backward pass, whose bits then differ from run to run
+  std::int64_t workspace_bytes =
+      0;  // for some samples at once, at most; 0: what it takes by itself
 };
 
 struct Dims {

@@ -112,7 +112,8 @@ int train(zero::Runtime& runtime, const Options& options) {
   const Task task = resolve(options);
   check_save_directory(runtime, options.save_directory);
   JsonLog log(runtime.is_root() ? options.log_file : "");
-  // Ends after the engine where an error ends both: until then the engine's work may use the model's memory on a GPU.
+  // Ends after the engine where an error ends both: until then the engine's work may use the
+  // model's memory on a GPU.
   std::unique_ptr<TrainingLoop> loop;
   zero::Engine engine(runtime, describe(task.model), task.config);
   loop = make_training_loop(runtime, engine, task);

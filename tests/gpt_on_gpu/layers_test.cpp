@@ -239,7 +239,8 @@ void check_gelu_in_products(std::int64_t in, std::int64_t out) {
   k.gelu_backward(x.exact.data(), dx.exact.data(), {0, rows * in});
   linear.gelu_gradient(dy.data(), weight.data(), x.data(), dx.data());
   CHECK(before.off() < rounding<T>());
-  // Also of `before`, where it is a kernel's; cuBLASLt may take the GPU's own tanh, whose error is 2^-11.
+  // Also of `before`, where it is a kernel's; cuBLASLt may take the GPU's own tanh, whose error is
+  // 2^-11.
   const double tanh = zero::dtype_of<T>::value == zero::DType::fp16 ? 4 : 2;
   CHECK(y.off() < tanh * rounding<T>());
   CHECK(dx.off() < tanh * rounding<T>());

@@ -140,7 +140,8 @@ static std::vector<float> linear_results() {
   constexpr std::int64_t rows = 3, in = 8, out = 16;
   cuda::DeviceMatmul matmul(nullptr);
   cuda::Linear<T> linear({rows, in, out}, matmul);
-  cuda::DeviceBuffer<T> x(rows * in), weight(in * out), bias(out), addend(rows * out), y(rows * out), sum(rows * out);
+  cuda::DeviceBuffer<T> x(rows * in), weight(in * out), bias(out), addend(rows * out),
+      y(rows * out), sum(rows * out);
   const auto fill = [](cuda::DeviceBuffer<T>& buffer, int factor) {
     for (std::int64_t i = 0; i < buffer.size(); ++i)
       buffer.data()[i] = zero::from_float<T>(static_cast<float>(i * factor % 13) / 8 - 0.5f);
@@ -150,11 +151,13 @@ static std::vector<float> linear_results() {
   linear.forward(x.data(), {weight.data(), bias.data()}, sum.data(), addend.data());
   std::vector<float> results;
   for (auto* buffer : {&y, &sum})
-    for (std::int64_t i = 0; i < buffer->size(); ++i) results.push_back(zero::to_float(buffer->data()[i]));
+    for (std::int64_t i = 0; i < buffer->size(); ++i)
+      results.push_back(zero::to_float(buffer->data()[i]));
   return results;
 }
 
-TEST_CASE_TEMPLATE("a linear layer adds its bias by a kernel where no product does", T, float, zero::bf16) {
+TEST_CASE_TEMPLATE("a linear layer adds its bias by a kernel where no product does", T, float,
+                   zero::bf16) {
   const Refused nothing(0);
   const std::vector<float> expected = linear_results<T>();
   cublas_lt_on_host.has_bias = false;

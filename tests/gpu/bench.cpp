@@ -1,7 +1,7 @@
 // The optimizer step on one GPU against a device copy of as many bytes, and copies to and from
 // page-locked host memory. Prints bytes per second; asserts no speed.
-// gpu_bench [--copies | --wire] [--elements N]: --copies: those of host memory alone; --wire: the kernels of wire formats
-// instead
+// gpu_bench [--copies | --wire] [--elements N]: --copies: those of host memory alone; --wire: the
+// kernels of wire formats instead
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -112,10 +112,12 @@ void bench_wire(Bench& bench) {
     bench.device->copy(copied, values.data(), 2 * count, stream);
   });
   const wire::DeviceCodec& kernels = wire::cuda_codec();
-  for (const wire::Format format : {wire::Format::int8, wire::Format::fp8_e4m3, wire::Format::int4}) {
+  for (const wire::Format format :
+       {wire::Format::int8, wire::Format::fp8_e4m3, wire::Format::int4}) {
     const wire::Codec codec(format, 256);
     const std::int64_t size = wire::encoded_bytes(codec, count, DType::bf16);
-    const auto run = [&](const std::string& what, double bytes, const std::function<void(Stream)>& work) {
+    const auto run = [&](const std::string& what, double bytes,
+                         const std::function<void(Stream)>& work) {
       const std::string figure = std::string(wire::name_of(format)) + "_" + what;
       const double rate = bench.rate(figure.c_str(), figure.c_str(), bytes, work);
       std::printf("figure %s_of_copy %.3f\n", figure.c_str(), rate / copy);
@@ -129,13 +131,16 @@ void bench_wire(Bench& bench) {
       kernels.encode(codec, {values.data(), DType::bf16, count}, encoded, stream);
     });
     run("encode_measured", 2 * once, [&](Stream stream) {
-      kernels.encode(codec, {values.data(), DType::bf16, count, nullptr, {errors, errors + 1}}, encoded, stream);
+      kernels.encode(codec, {values.data(), DType::bf16, count, nullptr, {errors, errors + 1}},
+                     encoded, stream);
     });
     run("decode", once,
         [&](Stream stream) { kernels.decode(codec, encoded, count, copied, DType::bf16, stream); });
-    run("sum", 2.0 * static_cast<double>(count) + sources * static_cast<double>(size), [&](Stream stream) {
-      kernels.decode_sum(codec, {encoded, size, sources}, 1, count, copied, DType::bf16, stream);
-    });
+    run("sum", 2.0 * static_cast<double>(count) + sources * static_cast<double>(size),
+        [&](Stream stream) {
+          kernels.decode_sum(codec, {encoded, size, sources}, 1, count, copied, DType::bf16,
+                             stream);
+        });
   }
 }
 

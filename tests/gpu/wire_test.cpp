@@ -43,11 +43,14 @@ void compare(Gpu& g, const Codec& codec, const Named& input, DType dtype) {
   auto measured = g.put(sums), parts = g.put(Bytes(most_error_parts * sizeof errors, 0xee));
   Bytes again(expected.size());
   g.run([&](Stream stream) {
-    g.codec->encode(
-        codec,
-        {from.data(), dtype, count, nullptr,
-         {reinterpret_cast<ErrorSums*>(measured.data()), reinterpret_cast<ErrorSums*>(parts.data())}},
-        sent.data(), stream);
+    g.codec->encode(codec,
+                    {from.data(),
+                     dtype,
+                     count,
+                     nullptr,
+                     {reinterpret_cast<ErrorSums*>(measured.data()),
+                      reinterpret_cast<ErrorSums*>(parts.data())}},
+                    sent.data(), stream);
   });
   CHECK(sent.read() == expected);
   if (codec.format == Format::none || input.name != "usual") return;

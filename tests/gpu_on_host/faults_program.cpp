@@ -1,9 +1,10 @@
 // Trains on the stand-in for CUDA, while one call of it fails or does not come back.
-//   faults_program                              the calls that were made: their names, and how often
-//   faults_program CALL FIRST LAST ERROR        from its FIRST to its LAST time the call returns the error, by number
-//   faults_program CALL FIRST never             the call does not return
-// Prints "done", or "error: " and the message, with the error's exit code. An engine with its state on the device, then one
-// with its state in host memory; both are read, saved and resumed from.
+//   faults_program                              the calls that were made: their names, and how
+//   often faults_program CALL FIRST LAST ERROR        from its FIRST to its LAST time the call
+//   returns the error, by number faults_program CALL FIRST never             the call does not
+//   return
+// Prints "done", or "error: " and the message, with the error's exit code. An engine with its state
+// on the device, then one with its state in host memory; both are read, saved and resumed from.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -70,7 +71,8 @@ void train_both() {
 int main(int argc, char** argv) {
   if (argc == 4) set_fault(argv[1], {cudaSuccess, std::atoi(argv[2]), 1 << 30, true});
   if (argc == 5)
-    set_fault(argv[1], {static_cast<cudaError_t>(std::atoi(argv[4])), std::atoi(argv[2]), std::atoi(argv[3])});
+    set_fault(argv[1], {static_cast<cudaError_t>(std::atoi(argv[4])), std::atoi(argv[2]),
+                        std::atoi(argv[3])});
   try {
     train_both();
   } catch (const Error& error) {

@@ -1,4 +1,5 @@
-// The stand-in's kernels make the GPU's NaN, so that a test which compares its bytes with the host's fails here too.
+// The stand-in's kernels make the GPU's NaN, so that a test which compares its bytes with the
+// host's fails here too.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -25,7 +26,8 @@ void check_sum(std::uint32_t expected) {
   gpu::OnDevice<T> from(*device, *stream, sources), to(*device, *stream, std::vector<T>(count));
   stream->enqueue([&](Stream native) {
     comm::cuda::launch_ordered_sum(
-        {from.data(), count, 2, comm::ReduceGroups(1), to.data(), count, dtype_of<T>::value}, native);
+        {from.data(), count, 2, comm::ReduceGroups(1), to.data(), count, dtype_of<T>::value},
+        native);
   });
   const std::vector<T> sums = to.read();
   for (const T& sum : sums) {

@@ -1,7 +1,7 @@
-// Two ranks as threads on the stand-in's GPUs join NCCL's communicator, run every operation, and leave. The libnccl.so.2 on
-// the library path is a stand-in (nccl_on_host.cpp), of which a call may fail or not come back.
-// Prints "done", or "error: " and the message, with the error's exit code. With "busy": the device takes everything and ends
-// nothing, as under a collective that hangs.
+// Two ranks as threads on the stand-in's GPUs join NCCL's communicator, run every operation, and
+// leave. The libnccl.so.2 on the library path is a stand-in (nccl_on_host.cpp), of which a call may
+// fail or not come back. Prints "done", or "error: " and the message, with the error's exit code.
+// With "busy": the device takes everything and ends nothing, as under a collective that hangs.
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
@@ -58,7 +58,8 @@ void run_rank(World& world) {
   options.start_limit = limit;
   options.abort_job = true;
   world.communicator().set_time_limit(limit);
-  const Arena arena = device->reserve(64 * count * size_of(DType::fp32), Arena::Sharing::private_memory, "a test");
+  const Arena arena =
+      device->reserve(64 * count * size_of(DType::fp32), Arena::Sharing::private_memory, "a test");
   const auto communicator = nccl::connect(world.communicator(), *device, options);
   use(*communicator, arena);
 }

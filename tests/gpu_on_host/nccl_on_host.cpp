@@ -1,6 +1,7 @@
-// A libnccl.so.2 that moves nothing: each call succeeds at once, but for the one that ZERO_NCCL_FAULT names as "CALL FIRST
-// ERROR" or "CALL FIRST never": from its FIRST time on it returns the error, by number, or does not return. With
-// ZERO_NCCL_COUNTS set to a file, the process writes there how often each was called.
+// A libnccl.so.2 that moves nothing: each call succeeds at once, but for the one that
+// ZERO_NCCL_FAULT names as "CALL FIRST ERROR" or "CALL FIRST never": from its FIRST time on it
+// returns the error, by number, or does not return. With ZERO_NCCL_COUNTS set to a file, the
+// process writes there how often each was called.
 #include <nccl.h>
 
 #include <chrono>
@@ -67,7 +68,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memset(id, 0, sizeof *id);
   return calls().meet("ncclGetUniqueId");
 }
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId, int rank, ncclConfig_t*) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId, int rank,
+                                    ncclConfig_t*) {
   *made = new ncclComm{rank, size};
   return calls().meet("ncclCommInitRankConfig");
 }
@@ -122,16 +124,20 @@ ncclResult_t ncclRecv(void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream
 ncclResult_t ncclAllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
   return calls().meet("ncclAllGather");
 }
-ncclResult_t ncclReduceScatter(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) {
+ncclResult_t ncclReduceScatter(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                               cudaStream_t) {
   return calls().meet("ncclReduceScatter");
 }
-ncclResult_t ncclReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t, cudaStream_t) {
+ncclResult_t ncclReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t,
+                        cudaStream_t) {
   return calls().meet("ncclReduce");
 }
-ncclResult_t ncclAllReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) {
+ncclResult_t ncclAllReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                           cudaStream_t) {
   return calls().meet("ncclAllReduce");
 }
-ncclResult_t ncclBroadcast(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
+ncclResult_t ncclBroadcast(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t,
+                           cudaStream_t) {
   return calls().meet("ncclBroadcast");
 }
 

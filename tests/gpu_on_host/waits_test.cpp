@@ -77,7 +77,9 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a copy of memory that is not page-locked waits for the GPU within the limit, not inside CUDA") {
+TEST_CASE(
+    "a copy of memory that is not page-locked waits for the GPU within the limit, not inside "
+    "CUDA") {
   Runtime runtime = Runtime::single(hosted_on_gpu());
   detail::RuntimeCore& core = runtime.core();
   const Arena arena = core.device().reserve(4096, Arena::Sharing::private_memory, "a test");

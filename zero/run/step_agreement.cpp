@@ -49,7 +49,8 @@ void StepAgreement::request_memory(bool on_gpu) {
       static_cast<std::int64_t>(read_errors_.size() * sizeof(comm::wire::ErrorSums));
   if (error_bytes > 0) device_requests_.add(on_device, error_bytes, errors_);
   if (error_bytes > 0 && on_gpu)
-    device_requests_.add(on_device, comm::wire::most_error_parts * sizeof(comm::wire::ErrorSums), error_parts_);
+    device_requests_.add(on_device, comm::wire::most_error_parts * sizeof(comm::wire::ErrorSums),
+                         error_parts_);
   for (auto& errors : pinned_errors_)
     if (error_bytes > 0) pinned_requests_.add(pinned, error_bytes, errors);
   exchanged_requests_.add(on_device, sizeof(StepVote), own_vote_);

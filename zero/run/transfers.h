@@ -110,9 +110,7 @@ class Transfers {
   std::optional<comm::wire::SliceFeedback> feedback_of(const Encoding& encoding, int hop,
                                                        std::int64_t begin) const;
   void run(const Reduction& reduction, const Encoding& encoding, const Hops& hops, Stream stream);
-  comm::wire::ErrorTarget errors_of(int flat_unit) const {
-    return agreement_.errors_of(flat_unit);
-  }
+  comm::wire::ErrorTarget errors_of(int flat_unit) const { return agreement_.errors_of(flat_unit); }
   // Of gradients where they lie, in the order of the stream.
   void cast(const Typed& from, const Typed& to, std::int64_t count, Stream stream) const;
   // Replaces the sum where the addend is its first.

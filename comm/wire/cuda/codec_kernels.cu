@@ -9,33 +9,17 @@
 #include "comm/cuda/lane.cuh"
 #include "comm/wire/block_codes.h"
 #include "comm/wire/cuda/decoder.cuh"
+#include "comm/wire/cuda/error_kernels.cuh"
+#include "comm/wire/cuda/launches.cuh"
 #include "comm/wire/device_codec.h"
 #include "comm/wire/layout.h"
+#include "zero/base/cuda/call.h"
 #include "zero/base/cuda/cuda_stream.h"
-#include "zero/base/cuda/launch.h"
 
 namespace zero::comm::wire {
 namespace {
 
 using comm::cuda::Lane;
-using zero::cuda::Launch;
-using zero::cuda::launch;
-using zero::cuda::native;
-
-constexpr int threads = 256, lanes = 32;
-constexpr std::int64_t most_blocks = 4096;
-
-// One warp for each `work` item, or for every so many.
-Launch over_warps(const char* name, std::int64_t work, Stream stream) {
-  const std::int64_t blocks = (work * lanes + threads - 1) / threads;
-  return {name, dim3(static_cast<unsigned>(std::min(blocks, most_blocks))), threads,
-          native(stream)};
-}
-
-// One thread for each lane of so many elements, or for every so many.
-Launch over_lanes(const char* name, std::int64_t count, Stream stream) {
-  return over_warps(name, (count + Lane::size * lanes - 1) / (Lane::size * lanes), stream);
-}
 
 struct Size {
   std::int64_t count, block;
@@ -189,14 +173,6 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
-// Calls body(i) for the elements that are this thread's.
-template <class Body>
-__device__ void for_elements(std::int64_t count, const Body& body) {
-  const std::int64_t step = std::int64_t{gridDim.x} * threads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < count; i += step)
-    body(i);
-}
-
 template <class T>
 __global__ void __launch_bounds__(threads)
     round_kernel(const T* from, std::int64_t count, bf16* to, Padding padding) {
@@ -220,67 +196,6 @@ template <class F, class T>
 __global__ void __launch_bounds__(threads)
     decode_kernel(Decoder<F> from, std::int64_t count, T* to) {
   write_lanes(to, count, [&](std::int64_t i) { return from.lane(i); }, from);
-}
-
-// Sums over a block, of which thread 0 gets the result; always in the same order.
-__device__ ErrorSums sum_of_block(ErrorSums own) {
-  const auto fold = [](double& sum) {
-    for (int apart = lanes / 2; apart > 0; apart /= 2)
-      sum += std::bit_cast<double>(
-          __shfl_xor_sync(~0u, std::bit_cast<unsigned long long>(sum), apart));
-  };
-  fold(own.difference);
-  fold(own.values);
-  __shared__ double warps[threads / lanes][2];
-  const int warp = static_cast<int>(threadIdx.x) / lanes;
-  if (threadIdx.x % lanes == 0) warps[warp][0] = own.difference, warps[warp][1] = own.values;
-  __syncthreads();
-  ErrorSums sum;
-  for (const auto& part : warps) {
-    sum.difference += part[0];
-    sum.values += part[1];
-  }
-  return sum;
-}
-
-__device__ void add_error(ErrorSums& sums, float value, float decoded) {
-  const double exact = static_cast<double>(value), lost = exact - static_cast<double>(decoded);
-  if (!(lost * lost < static_cast<double>(std::numeric_limits<float>::infinity()))) return;
-  sums.difference += lost * lost;
-  sums.values += exact * exact;
-}
-
-// The sums of each block, whose number depends on the count alone; fold_errors_kernel adds them up.
-template <class F, class T>
-__global__ void __launch_bounds__(threads)
-    error_kernel(const T* from, Decoder<F> encoded, std::int64_t count, ErrorSums* parts) {
-  ErrorSums own;
-  const std::int64_t in_lanes =
-      zero::cuda::is_aligned(from) ? count / Lane::size * Lane::size : 0;
-  for_elements(in_lanes / Lane::size, [&](std::int64_t number) {
-    Lane values;
-    zero::cuda::load_lane(from + number * Lane::size, values.values);
-    const Lane decoded = encoded.lane(number * Lane::size);
-    for (int k = 0; k < Lane::size; ++k) add_error(own, values.values[k], decoded.values[k]);
-  });
-  for_elements(count - in_lanes, [&](std::int64_t i) {
-    add_error(own, to_float(from[in_lanes + i]), encoded(in_lanes + i));
-  });
-  const ErrorSums sum = sum_of_block(own);
-  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
-}
-
-__global__ void __launch_bounds__(threads)
-    fold_errors_kernel(const ErrorSums* parts, int count, ErrorSums* errors) {
-  ErrorSums own;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
-    own.difference += parts[i].difference;
-    own.values += parts[i].values;
-  }
-  const ErrorSums sum = sum_of_block(own);
-  if (threadIdx.x != 0) return;
-  errors->difference += sum.difference;
-  errors->values += sum.values;
 }
 
 // Sources are `stride` bytes apart.
@@ -329,10 +244,11 @@ void copy(const Elements& from, void* encoded, Stream stream) {
   const auto bytes = static_cast<std::size_t>(from.count * size_of(from.dtype));
   const auto all = static_cast<std::size_t>(filled(from.count * size_of(from.dtype)));
   if (bytes == 0) return;
-  zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, encoded, from.data, bytes, cudaMemcpyDefault,
+  zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, encoded, from.data, bytes,
+                        cudaMemcpyDefault, native(stream));
+  zero::cuda::call_cuda("cudaMemsetAsync", cudaMemsetAsync,
+                        static_cast<std::uint8_t*>(encoded) + bytes, 0, all - bytes,
                         native(stream));
-  zero::cuda::call_cuda("cudaMemsetAsync", cudaMemsetAsync, static_cast<std::uint8_t*>(encoded) + bytes, 0,
-                        all - bytes, native(stream));
 }
 
 template <class F, class T>
@@ -351,13 +267,8 @@ void encode_as(const Codec& codec, const Elements& from, const T* elements, void
   else
     launch(over_warps("feedback_kernel", blocks, stream), feedback_kernel<F, T>, elements,
            *from.feedback, size, to, padding);
-  if (from.errors.sums == nullptr) return;
-  Launch blocks_of_errors = over_lanes("error_kernel", from.count, stream);
-  blocks_of_errors.blocks.x = std::min<unsigned>(blocks_of_errors.blocks.x, most_error_parts);
-  launch(blocks_of_errors, error_kernel<F, T>, elements, Decoder<F>(to, codec.block), from.count,
-         from.errors.parts);
-  launch(Launch{"fold_errors_kernel", dim3(1), threads, native(stream)}, fold_errors_kernel,
-         from.errors.parts, static_cast<int>(blocks_of_errors.blocks.x), from.errors.sums);
+  if (from.errors.sums != nullptr)
+    launch_errors(elements, Decoder<F>(to, codec.block), from, stream);
 }
 
 void encode_on_gpu(const Codec& codec, const Elements& from, void* encoded, Stream stream) {
@@ -377,7 +288,8 @@ void decode_on_gpu(const Codec& codec, const void* encoded, std::int64_t count, 
   if (count == 0) return;
   if (codec.format == Format::none)
     return zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, encoded,
-                                 static_cast<std::size_t>(count * size_of(dtype)), cudaMemcpyDefault, native(stream));
+                                 static_cast<std::size_t>(count * size_of(dtype)),
+                                 cudaMemcpyDefault, native(stream));
   check_elements(dtype);
   with_float_type(dtype, [&]<class T>() {
     with_format(codec.format, [&]<class F>() {

@@ -20,13 +20,13 @@ struct Classifier {
   float mean_rows;              // rows that the mean is over
 };
 
-// What a block may keep of a row in shared memory so that two blocks run at once on a processor of the current GPU, in
-// elements; prepares the kernel for it.
+// What a block may keep of a row in shared memory so that two blocks run at once on a processor of
+// the current GPU, in elements; prepares the kernel for it.
 template <class T>
 std::int64_t prepare_classifier(std::int64_t vocabulary);
 
-// Each row is read from the device's memory once, as far as a block keeps it, which `kept` says; the result does not depend
-// on that.
+// Each row is read from the device's memory once, as far as a block keeps it, which `kept` says;
+// the result does not depend on that.
 template <class T>
 void differentiate_logits(const Classifier<T>& call, std::int64_t kept, cudaStream_t stream);
 

@@ -36,7 +36,8 @@ namespace fe = cudnn_frontend;
 constexpr WorkspaceLimits workspace_limits{std::int64_t{1} << 30, std::int64_t{8} << 30};
 WorkspaceLimits limits_of(const AttentionShape& shape) {
   WorkspaceLimits limits = workspace_limits;
-  if (const std::int64_t bytes = shape.dims.attention.workspace_bytes; bytes > 0) limits.of_samples = bytes;
+  if (const std::int64_t bytes = shape.dims.attention.workspace_bytes; bytes > 0)
+    limits.of_samples = bytes;
   return limits;
 }
 constexpr const char* linear_workspace_variable = "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT";
@@ -132,7 +133,8 @@ class AttentionGraph {
     place(*dv, Uid::dvalue, shape_.dims.key_heads, shape_.distances.key);
   }
 
-  // The heuristic's choices that the target supports, none of which may differ from run to run unless that is asked for.
+  // The heuristic's choices that the target supports, none of which may differ from run to run
+  // unless that is asked for.
   void plan(const Target& target) {
     check_graph(graph_.validate());
     check_graph(graph_.build_operation_graph(target.handle));

@@ -24,8 +24,9 @@ class DeviceBuffer {
     data_.reset(static_cast<T*>(data));
   }
 
-  // From the host; returns when it has happened. At start alone. A copy of memory that is not page-locked blocks inside
-  // CUDA until the stream has come to it, hence the wait before it, which has a limit.
+  // From the host; returns when it has happened. At start alone. A copy of memory that is not
+  // page-locked blocks inside CUDA until the stream has come to it, hence the wait before it, which
+  // has a limit.
   void fill(const T* values, cudaStream_t stream) {
     waits().await(stream, "the work before a copy to it");
     check(cudaMemcpyAsync(data(), values, bytes(), cudaMemcpyDefault, stream), "cudaMemcpyAsync");

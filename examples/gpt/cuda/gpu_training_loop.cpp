@@ -14,7 +14,8 @@ cuda::DeviceChoices choices_of(const Task& task) {
   const Options& o = task.options;
   if (o.any_order_attention && task.config.zero_core.deterministic)
     throw zero::ConfigError(
-        "--any-order-attention makes bits that differ from run to run, and zero_core.deterministic asks for equal ones: "
+        "--any-order-attention makes bits that differ from run to run, and zero_core.deterministic "
+        "asks for equal ones: "
         "leave one of them out");
   return {.activations = o.recompute ? Activations::recompute : Activations::keep,
           .products = o.separate_products ? Products::apart : Products::joined,
@@ -29,8 +30,7 @@ std::unique_ptr<TrainingLoop> make_on_gpu(zero::Runtime& runtime, zero::Engine& 
   try {
     auto loop = std::make_unique<TrainingLoopOf<cuda::DeviceModel<T>>>(
         runtime, engine, task, task.model, batch.micro, task.sequence_length,
-        static_cast<cudaStream_t>(runtime.stream().handle),
-        choices_of(task));
+        static_cast<cudaStream_t>(runtime.stream().handle), choices_of(task));
     if (!task.options.product_file.empty())
       cuda::choose_products(runtime, loop->model().products(), task.options.product_file);
     return loop;

@@ -73,8 +73,7 @@ class Linear {
   void forward(const T* x, const LinearValues<T>& values, T* y, const T* addend = nullptr) {
     const Forward& forward = forward_[addend != nullptr];
     matmul_.run(*forward.plan, {x, values.weight, y, values.bias, addend});
-    if (forward.adds_bias)
-      add_bias(y, values.bias, {shape_.rows, shape_.out}, matmul_.stream());
+    if (forward.adds_bias) add_bias(y, values.bias, {shape_.rows, shape_.out}, matmul_.stream());
   }
 
   void input_gradient(const T* dy, const T* weight, T* dx) {
@@ -122,7 +121,8 @@ class Linear {
   }
   struct Forward {
     const DeviceMatmul::Plan* plan;
-    bool adds_bias;  // by a kernel of our own, since cuBLASLt has no product of this shape that does
+    bool
+        adds_bias;  // by a kernel of our own, since cuBLASLt has no product of this shape that does
   };
   Forward forward_plan(ProductShape shape) {
     if (!shape.bias) return {&plan(shape), false};

@@ -41,7 +41,8 @@ void Waits::until(const Reached& reached, const char* what) {
       stalled_ = true;
       std::ostringstream text;
       text << "rank " << rank_ << ": waited " << seconds_ << " s for the GPU, for " << what
-           << "; look at the other ranks' last messages, or raise zero_core.time_limit_seconds if it is only slow";
+           << "; look at the other ranks' last messages, or raise zero_core.time_limit_seconds if "
+              "it is only slow";
       throw zero::StalledError(text.str());
     }
     // Sleeps add at most a twentieth to a wait.

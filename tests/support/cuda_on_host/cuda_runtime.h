@@ -33,9 +33,11 @@ struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
 namespace cuda_on_host {
-// An operation that makes a NaN gives 0xffc00000 on x86 and 0x7fffffff on a GPU: what kernels store is the GPU's.
+// An operation that makes a NaN gives 0xffc00000 on x86 and 0x7fffffff on a GPU: what kernels store
+// is the GPU's.
 inline float stored(float value) {
-  return std::bit_cast<std::uint32_t>(value) == 0xffc00000u ? std::bit_cast<float>(0x7fffffffu) : value;
+  return std::bit_cast<std::uint32_t>(value) == 0xffc00000u ? std::bit_cast<float>(0x7fffffffu)
+                                                            : value;
 }
 }  // namespace cuda_on_host
 // Hide zero::from_float() from the kernels, which round what they store by it.

@@ -102,7 +102,8 @@ struct CallFault {
   int first = 1, last = std::numeric_limits<int>::max();
   bool never_returns = false;
 };
-// One name at a time. Kernels are launched by "cudaLaunchKernelExC"; errors of errors cannot be had.
+// One name at a time. Kernels are launched by "cudaLaunchKernelExC"; errors of errors cannot be
+// had.
 void set_fault(const char* call, const CallFault& fault);
 std::map<std::string, int> calls_so_far();
 namespace cuda_on_host {

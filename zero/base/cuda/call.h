@@ -21,14 +21,14 @@ cudaError_t result_of(const char* name, cudaError_t (*function)(Parameters...),
 // Throws as check().
 template <class... Parameters>
 void call_cuda(const char* name, cudaError_t (*function)(Parameters...),
-          std::type_identity_t<Parameters>... arguments) {
+               std::type_identity_t<Parameters>... arguments) {
   check(result_of(name, function, arguments...), name);
 }
 
 // For destructors, as note().
 template <class... Parameters>
 void call_cuda_quietly(const char* name, cudaError_t (*function)(Parameters...),
-                  std::type_identity_t<Parameters>... arguments) noexcept {
+                       std::type_identity_t<Parameters>... arguments) noexcept {
   note(result_of(name, function, arguments...), name);
 }
 

@@ -45,7 +45,8 @@ const char* WatchedThreads::find_call_of(std::chrono::nanoseconds age) {
     const char* call = slot->call;
     const std::int64_t since = slot->since;
     // Another call may have begun meanwhile: the time is then not of the one that was read.
-    if (call != nullptr && now() - since > age.count() && slot->call == call && slot->since == since)
+    if (call != nullptr && now() - since > age.count() && slot->call == call &&
+        slot->since == since)
       return call;
   }
   return nullptr;
@@ -62,7 +63,10 @@ InCall::~InCall() {
 }
 
 CallWatch::CallWatch(DeviceWaits& waits, GiveUp give_up)
-    : waits_(waits), give_up_(std::move(give_up)), limit_(waits.limit()), thread_([this] { run(); }) {
+    : waits_(waits),
+      give_up_(std::move(give_up)),
+      limit_(waits.limit()),
+      thread_([this] { run(); }) {
   WatchedThreads::add(threads_);
 }
 
@@ -75,7 +79,8 @@ CallWatch::~CallWatch() {
   thread_.join();
 }
 
-// Longer than the limit: where a collective hangs, NCCL's guard ends it first, and the call comes back.
+// Longer than the limit: where a collective hangs, NCCL's guard ends it first, and the call comes
+// back.
 std::chrono::milliseconds CallWatch::patience() {
   if (const auto limit = waits_.limit(); limit > 0ms) limit_ = limit;
   return limit_ + std::min<std::chrono::milliseconds>(limit_, 10s);

@@ -1,7 +1,7 @@
-// Calls of CUDA that do not come back: a launch waits where a stream's queue is full behind a kernel that hangs, and a
-// driver's lock may be held for ever. No wait of ours sees this, so a thread of the device looks at how long each of our
-// threads has been inside one call, and ends the process with the call's name once that is longer than the device's
-// time limit allows.
+// Calls of CUDA that do not come back: a launch waits where a stream's queue is full behind a
+// kernel that hangs, and a driver's lock may be held for ever. No wait of ours sees this, so a
+// thread of the device looks at how long each of our threads has been inside one call, and ends the
+// process with the call's name once that is longer than the device's time limit allows.
 #pragma once
 
 #include <atomic>
@@ -52,7 +52,8 @@ class InCall {
 
 class CallWatch {
  public:
-  // Gives the exit code and a text that names the call. It may end the process; where it returns, the watch ends.
+  // Gives the exit code and a text that names the call. It may end the process; where it returns,
+  // the watch ends.
   using GiveUp = std::function<void(int exit_code, const std::string& text)>;
 
   // `waits` outlives it.

@@ -36,7 +36,8 @@ void CUDART_CB run_owned(void* owned) {
   (*work)();
 }
 
-// Where it may not end the process, the thread that is inside the call stays there; peers and users read why.
+// Where it may not end the process, the thread that is inside the call stays there; peers and users
+// read why.
 cuda::CallWatch::GiveUp ending_of(bool may_exit) {
   return [may_exit](int code, const std::string& text) {
     std::fprintf(stderr, "zero: %s\n", text.c_str());
@@ -117,14 +118,16 @@ class CudaDevice final : public Device {
   }
 
   void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {
-    call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, from, bytes, cudaMemcpyDefault, cuda::native(stream));
+    call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, from, bytes, cudaMemcpyDefault,
+              cuda::native(stream));
   }
   void fill_zero(void* to, std::int64_t bytes, Stream stream) override {
     call_cuda("cudaMemsetAsync", cudaMemsetAsync, to, 0, bytes, cuda::native(stream));
   }
   void call(std::function<void()> work, Stream stream) override {
     auto owned = std::make_unique<std::function<void()>>(std::move(work));
-    call_cuda("cudaLaunchHostFunc", cudaLaunchHostFunc, cuda::native(stream), run_owned, owned.get());
+    call_cuda("cudaLaunchHostFunc", cudaLaunchHostFunc, cuda::native(stream), run_owned,
+              owned.get());
     owned.release();
   }
 

@@ -36,7 +36,8 @@ class CudaTimer final : public StreamTimer {
   std::optional<std::int64_t> nanoseconds() const override {
     if (!stopped_.complete()) return std::nullopt;
     float milliseconds = 0;
-    call_cuda("cudaEventElapsedTime", cudaEventElapsedTime, &milliseconds, started_.get(), stopped_.get());
+    call_cuda("cudaEventElapsedTime", cudaEventElapsedTime, &milliseconds, started_.get(),
+              stopped_.get());
     return std::llround(static_cast<double>(milliseconds) * 1e6);
   }
 
@@ -72,7 +73,8 @@ class CudaStream final : public ExecutionStream {
     }
   }
   void record(Event& event) override {
-    zero::cuda::call_cuda("cudaEventRecord", cudaEventRecord, static_cast<CudaEvent&>(event).get(), stream_);
+    zero::cuda::call_cuda("cudaEventRecord", cudaEventRecord, static_cast<CudaEvent&>(event).get(),
+                          stream_);
   }
   void wait(Event& event) override {
     if (const auto* gate = dynamic_cast<Gate*>(&event)) return gate->hold(stream_);
@@ -107,10 +109,11 @@ bool reached(cudaEvent_t event) {
 
 std::unique_ptr<ExecutionStream> create_stream(bool high_priority, DeviceWaits& waits) {
   int least = 0, greatest = 0;
-  call_cuda("cudaDeviceGetStreamPriorityRange", cudaDeviceGetStreamPriorityRange, &least, &greatest);
+  call_cuda("cudaDeviceGetStreamPriorityRange", cudaDeviceGetStreamPriorityRange, &least,
+            &greatest);
   cudaStream_t stream = nullptr;
-  call_cuda("cudaStreamCreateWithPriority", cudaStreamCreateWithPriority, &stream, cudaStreamNonBlocking,
-            high_priority ? greatest : least);
+  call_cuda("cudaStreamCreateWithPriority", cudaStreamCreateWithPriority, &stream,
+            cudaStreamNonBlocking, high_priority ? greatest : least);
   return std::make_unique<CudaStream>(stream, true, waits);
 }
 

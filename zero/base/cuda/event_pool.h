@@ -13,13 +13,15 @@ namespace zero::cuda {
 class EventPool {
  public:
   ~EventPool() {
-    for (const cudaEvent_t event : free_) call_cuda_quietly("cudaEventDestroy", cudaEventDestroy, event);
+    for (const cudaEvent_t event : free_)
+      call_cuda_quietly("cudaEventDestroy", cudaEventDestroy, event);
   }
   cudaEvent_t take() {
     const std::lock_guard lock(mutex_);
     cudaEvent_t event = nullptr;
     if (free_.empty()) {
-      call_cuda("cudaEventCreateWithFlags", cudaEventCreateWithFlags, &event, cudaEventDisableTiming);
+      call_cuda("cudaEventCreateWithFlags", cudaEventCreateWithFlags, &event,
+                cudaEventDisableTiming);
       return event;
     }
     event = free_.back();

@@ -28,8 +28,8 @@ ValueCall find_value_call(const char* name) {
   return reinterpret_cast<ValueCall>(function);
 }
 
-void call_driver(ValueCall function, const char* name, cudaStream_t stream, unsigned long long address,
-                 std::uint32_t value) {
+void call_driver(ValueCall function, const char* name, cudaStream_t stream,
+                 unsigned long long address, std::uint32_t value) {
   const InCall inside(name);
   if (const int error = function(stream, address, value, 0); error != 0)
     throw TopologyError(std::string(name) + ": the driver refuses it (CUresult " +
