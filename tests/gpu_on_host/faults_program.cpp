@@ -58,6 +58,7 @@ void train_both() {
   const tests::TemporaryDirectory folder;
   Config config = toy::config(3, {});
   config.zero_core.time_limit_seconds = 0.4;
+  config.checkpoint.decoupled = true;
   train(runtime, config, folder / "device");
   config.zero_optimization.offload_optimizer.device = OffloadDevice::cpu;
   train(runtime, config, folder / "host");

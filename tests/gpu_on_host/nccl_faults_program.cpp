@@ -23,8 +23,8 @@ constexpr milliseconds limit{400};
 constexpr std::int64_t count = 128;
 
 // Waits until the guard has come by a few times.
-void let_guards_look(Communicator& communicator) {
-  for (int i = 0; i < 10; ++i) {
+void let_guards_look(Communicator& communicator, int times = 10) {
+  for (int i = 0; i < times; ++i) {
     std::this_thread::sleep_for(milliseconds(10));
     communicator.check();
   }
@@ -51,7 +51,7 @@ void use(Communicator& communicator, const Arena& arena) {
   communicator.withdraw(arena);
 }
 
-void run_rank(World& world) {
+void run_rank(World& world, bool busy) {
   const auto device = create_gpu(world.topology().rank, true);
   device->waits().set_limit(limit);
   nccl::ConnectOptions options;
@@ -61,7 +61,14 @@ void run_rank(World& world) {
   const Arena arena =
       device->reserve(64 * count * size_of(DType::fp32), Arena::Sharing::private_memory, "a test");
   const auto communicator = nccl::connect(world.communicator(), *device, options);
-  use(*communicator, arena);
+  try {
+    if (busy) hold_devices(true);
+    use(*communicator, arena);
+    if (busy) let_guards_look(*communicator, 1000);
+  } catch (const Error&) {
+    hold_devices(false);  // NCCL's abort has ended what ran
+    throw;
+  }
 }
 
 }  // namespace
@@ -69,8 +76,7 @@ void run_rank(World& world) {
 int main(int argc, char**) {
   int code = 0;
   try {
-    if (argc > 1) hold_devices(true);
-    testing::on_thread_ranks(2, run_rank);
+    testing::on_thread_ranks(2, [&](World& world) { run_rank(world, argc > 1); });
     std::puts("done");
   } catch (const Error& error) {
     std::printf("error: %s\n", error.what());

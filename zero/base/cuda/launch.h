@@ -5,8 +5,7 @@
 
 #include <type_traits>
 
-#include "zero/base/cuda/call_watch.h"
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
 
 namespace zero::cuda {
 
