@@ -77,7 +77,7 @@ def main():
             cases += [(problem_of_error, call, number, number, INVALID_VALUE, count),
                       (problem_of_error, call, number, FOR_EVER, LAUNCH_FAILURE, count)]
         if call not in BEFORE_A_DEVICE:
-            cases += [(problem_of_hang, call, number) for number in sorted({1, count})
+            cases += [(problem_of_hang, call, number) for number in sorted({1, count - count // 8})
                       if number > 1 or call not in FIRST_BEFORE_AN_ENGINE]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         findings = [found for found in pool.map(problem, cases) if found]
