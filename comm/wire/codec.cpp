@@ -71,7 +71,8 @@ void encode_and_compare(const Codec& codec, const Elements& from, void* encoded)
     const Encoded to = encoded_at(codec, encoded, from.count, first);
     encode_part(codec, from, first, n, to);
     kernels().decode(codec, to, n, decoded, DType::fp32);
-    add_errors(at(from.data, first * size_of(from.dtype)), from.dtype, decoded, n, *from.errors);
+    add_errors(at(from.data, first * size_of(from.dtype)), from.dtype, decoded, n,
+               *from.errors.sums);
   }
 }
 
@@ -111,7 +112,7 @@ void encode(const Codec& codec, const Elements& from, void* encoded, Stream) {
     copy_bytes(encoded, from.data, bytes);
     return fill_with_zeros(static_cast<std::uint8_t*>(encoded), bytes);
   }
-  if (from.errors != nullptr)
+  if (from.errors.sums != nullptr)
     encode_and_compare(codec, from, encoded);
   else
     encode_part(codec, from, 0, from.count, encoded_at(codec, encoded, from.count));

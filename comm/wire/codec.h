@@ -109,14 +109,22 @@ struct ErrorSums {
   double difference = 0, values = 0;
 };
 
+// Where errors are added; nowhere by default. On a GPU, whose blocks add up their own first, there
+// are `parts` too: so many sums that nothing else uses meanwhile.
+inline constexpr int most_error_parts = 512;
+struct ErrorTarget {
+  ErrorSums* sums = nullptr;
+  ErrorSums* parts = nullptr;
+};
+
 // Elements to encode, with what earlier encodings of them have lost, or null, and where the errors
-// of this one are added, or null. On a GPU all of it is in its memory. `none` has no errors.
+// of this one are added. On a GPU all of it is in its memory. `none` has no errors.
 struct Elements {
   const void* data;
   DType dtype;
   std::int64_t count;
   const Feedback* feedback = nullptr;
-  ErrorSums* errors = nullptr;
+  ErrorTarget errors = {};
 };
 
 // With a feedback encodes y = element + residue, and makes beta * residue + (1 - beta) * (y -

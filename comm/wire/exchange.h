@@ -25,7 +25,7 @@ struct Workspace {
   const DeviceCodec& codec;
   std::byte* staging;
   Stream stream = {};
-  ErrorSums* errors = nullptr;  // to which those of all encodings are added, if it is there
+  ErrorTarget errors = {};  // to which those of all encodings are added
 };
 
 // How a vector is cut: each rank owns `count` elements, and these slices start `stride` elements

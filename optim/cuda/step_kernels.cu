@@ -243,7 +243,8 @@ class CudaKernels final : public DeviceKernels {
 
   void normalise(float* values, std::int64_t count, NormSum* norm, Stream stream) override {
     if (count == 0) return;
-    zero::cuda::check(cudaMemsetAsync(norm, 0, sizeof *norm, native(stream)), "cudaMemsetAsync");
+    zero::cuda::call_cuda("cudaMemsetAsync", cudaMemsetAsync, norm, 0, sizeof *norm,
+                          native(stream));
     launch_norm(values, DType::fp32, count, norm, stream);
     launch_over("normalise_kernel", count, stream, normalise_kernel, values, count, norm);
   }

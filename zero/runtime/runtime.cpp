@@ -98,6 +98,9 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
 
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes) {
   if (runtime.device().is_host()) return runtime.device().copy(to, from, bytes, {});
+  // A copy of memory that is not page-locked blocks inside CUDA until the stream has come to it,
+  // and nothing limits that: the wait for what is queued before, which has a limit, comes first.
+  runtime.compute().synchronize();
   runtime.compute().enqueue([&](Stream stream) { runtime.device().copy(to, from, bytes, stream); });
   runtime.compute().synchronize();
 }

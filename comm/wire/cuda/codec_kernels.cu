@@ -9,33 +9,17 @@
 #include "comm/cuda/lane.cuh"
 #include "comm/wire/block_codes.h"
 #include "comm/wire/cuda/decoder.cuh"
+#include "comm/wire/cuda/error_kernels.cuh"
+#include "comm/wire/cuda/launches.cuh"
 #include "comm/wire/device_codec.h"
 #include "comm/wire/layout.h"
+#include "zero/base/cuda/call.h"
 #include "zero/base/cuda/cuda_stream.h"
-#include "zero/base/cuda/launch.h"
 
 namespace zero::comm::wire {
 namespace {
 
 using comm::cuda::Lane;
-using zero::cuda::Launch;
-using zero::cuda::launch;
-using zero::cuda::native;
-
-constexpr int threads = 256, lanes = 32;
-constexpr std::int64_t most_blocks = 4096;
-
-// One warp for each `work` item, or for every so many.
-Launch over_warps(const char* name, std::int64_t work, Stream stream) {
-  const std::int64_t blocks = (work * lanes + threads - 1) / threads;
-  return {name, dim3(static_cast<unsigned>(std::min(blocks, most_blocks))), threads,
-          native(stream)};
-}
-
-// One thread for each lane of so many elements, or for every so many.
-Launch over_lanes(const char* name, std::int64_t count, Stream stream) {
-  return over_warps(name, (count + Lane::size * lanes - 1) / (Lane::size * lanes), stream);
-}
 
 struct Size {
   std::int64_t count, block;
@@ -189,14 +173,6 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
-// Calls body(i) for the elements that are this thread's.
-template <class Body>
-__device__ void for_elements(std::int64_t count, const Body& body) {
-  const std::int64_t step = std::int64_t{gridDim.x} * threads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < count; i += step)
-    body(i);
-}
-
 template <class T>
 __global__ void __launch_bounds__(threads)
     round_kernel(const T* from, std::int64_t count, bf16* to, Padding padding) {
@@ -220,32 +196,6 @@ template <class F, class T>
 __global__ void __launch_bounds__(threads)
     decode_kernel(Decoder<F> from, std::int64_t count, T* to) {
   write_lanes(to, count, [&](std::int64_t i) { return from.lane(i); }, from);
-}
-
-// One block, so that the order of the sums does not depend on how blocks are scheduled.
-template <class F, class T>
-__global__ void __launch_bounds__(threads)
-    error_kernel(const T* from, Decoder<F> encoded, std::int64_t count, ErrorSums* errors) {
-  double sums[2] = {};
-  for_elements(count, [&](std::int64_t i) {
-    const double value = static_cast<double>(to_float(from[i]));
-    const double lost = value - static_cast<double>(encoded(i));
-    if (!(lost * lost < static_cast<double>(std::numeric_limits<float>::infinity()))) return;
-    sums[0] += lost * lost;
-    sums[1] += value * value;
-  });
-  for (double& sum : sums)
-    for (int apart = lanes / 2; apart > 0; apart /= 2)
-      sum += std::bit_cast<double>(
-          __shfl_xor_sync(~0u, std::bit_cast<unsigned long long>(sum), apart));
-  __shared__ double warps[threads / lanes][2];
-  for (int i = 0; i < 2 && threadIdx.x % lanes == 0; ++i) warps[threadIdx.x / lanes][i] = sums[i];
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (const auto& warp : warps) {
-    errors->difference += warp[0];
-    errors->values += warp[1];
-  }
 }
 
 // Sources are `stride` bytes apart.
@@ -294,11 +244,11 @@ void copy(const Elements& from, void* encoded, Stream stream) {
   const auto bytes = static_cast<std::size_t>(from.count * size_of(from.dtype));
   const auto all = static_cast<std::size_t>(filled(from.count * size_of(from.dtype)));
   if (bytes == 0) return;
-  zero::cuda::check(cudaMemcpyAsync(encoded, from.data, bytes, cudaMemcpyDefault, native(stream)),
-                    "cudaMemcpyAsync");
-  zero::cuda::check(
-      cudaMemsetAsync(static_cast<std::uint8_t*>(encoded) + bytes, 0, all - bytes, native(stream)),
-      "cudaMemsetAsync");
+  zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, encoded, from.data, bytes,
+                        cudaMemcpyDefault, native(stream));
+  zero::cuda::call_cuda("cudaMemsetAsync", cudaMemsetAsync,
+                        static_cast<std::uint8_t*>(encoded) + bytes, 0, all - bytes,
+                        native(stream));
 }
 
 template <class F, class T>
@@ -317,9 +267,8 @@ void encode_as(const Codec& codec, const Elements& from, const T* elements, void
   else
     launch(over_warps("feedback_kernel", blocks, stream), feedback_kernel<F, T>, elements,
            *from.feedback, size, to, padding);
-  if (from.errors != nullptr)
-    launch(over_warps("error_kernel", threads / lanes, stream), error_kernel<F, T>, elements,
-           Decoder<F>(to, codec.block), from.count, from.errors);
+  if (from.errors.sums != nullptr)
+    launch_errors(elements, Decoder<F>(to, codec.block), from, stream);
 }
 
 void encode_on_gpu(const Codec& codec, const Elements& from, void* encoded, Stream stream) {
@@ -338,10 +287,9 @@ void decode_on_gpu(const Codec& codec, const void* encoded, std::int64_t count, 
                    DType dtype, Stream stream) {
   if (count == 0) return;
   if (codec.format == Format::none)
-    return zero::cuda::check(
-        cudaMemcpyAsync(to, encoded, static_cast<std::size_t>(count * size_of(dtype)),
-                        cudaMemcpyDefault, native(stream)),
-        "cudaMemcpyAsync");
+    return zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, encoded,
+                                 static_cast<std::size_t>(count * size_of(dtype)),
+                                 cudaMemcpyDefault, native(stream));
   check_elements(dtype);
   with_float_type(dtype, [&]<class T>() {
     with_format(codec.format, [&]<class F>() {
