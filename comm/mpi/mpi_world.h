@@ -2,8 +2,8 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
+#include "comm/bootstrap.h"
 #include "comm/environment.h"
 #include "comm/world.h"
 
@@ -11,12 +11,6 @@ namespace zero::comm {
 
 // By this library or by the program.
 bool mpi_initialized();
-
-// What this rank alone finds wrong before MPI is up; code 0: nothing.
-struct StartProblem {
-  int exit_code = 0;
-  std::string text;
-};
 
 // Throws PeerFailed on every rank where one has a problem.
 std::unique_ptr<World> create_mpi_world(int& argc, char**& argv, const Launcher& launcher,

@@ -1,13 +1,20 @@
 // The conformance suite over the ranks of a job: mpi_conformance TRANSPORT. Buffers lie in private
-// memory, in shared arenas, and in shared arenas on some ranks only.
+// memory, in shared arenas, and in shared arenas on some ranks only. mpi_conformance TRANSPORT
+// RANKS starts them itself, without MPI: they meet in a folder.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "comm/world.h"
 #include "tests/comm/conformance.h"
+#include "tests/comm/rendezvous.h"
 #include "tests/comm/wire/exchange_conformance.h"
 #include "zero/base/arena.h"
 #include "zero/base/error.h"
@@ -50,14 +57,13 @@ void run_all(World& world) {
   check_splits(comm);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_rank(int argc, char** argv, std::shared_ptr<Rendezvous> rendezvous) {
   std::unique_ptr<World> world;
   try {
     WorldOptions options;
     options.time_limit = std::chrono::seconds(60);
     if (argc > 1) options.transport = argv[1];
+    options.rendezvous = std::move(rendezvous);
     world = create_world(argc, argv, options);
     // Where each rank has a node of its own, the two are one.
     const bool apart = world->topology().node_count == world->topology().size;
@@ -73,4 +79,25 @@ int main(int argc, char** argv) {
     if (world) world->abort(code);
     return code;
   }
+}
+
+// Returns the worst exit code of the ranks.
+int run_forked(int argc, char** argv, int ranks) {
+  char folder[] = "/tmp/zero-ranks-XXXXXX";
+  if (mkdtemp(folder) == nullptr) return 70;
+  for (int r = 0; r < ranks; ++r)
+    if (fork() == 0)
+      std::exit(run_rank(argc, argv, std::make_shared<FolderRendezvous>(folder, r, ranks)));
+  int worst = 0, status = 0;
+  while (wait(&status) > 0)
+    worst = std::max(worst, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+  std::filesystem::remove_all(folder);
+  return worst;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 2) return run_forked(argc, argv, std::atoi(argv[2]));
+  return run_rank(argc, argv, nullptr);
 }
