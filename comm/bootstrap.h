@@ -31,6 +31,8 @@ class Bootstrap {
   // Whether messages may be sent from every thread.
   virtual bool any_thread() const { return true; }
 
+  // All ranks have come up.
+  virtual void started() {}
   // All ranks have ended their work: from here to the destructor at most `limit` may pass.
   virtual void limit_end(std::shared_ptr<ControlPlane>, std::chrono::milliseconds) {}
   // In a broken job, whose peers the end must not wait for.

@@ -207,6 +207,7 @@ void ProcessWorld::open_communicator() {
   wait_for_all(*communicator_);
   communicator_->set_subject({});
   communicator_->set_time_limit(options_.time_limit);
+  bootstrap_->started();
 }
 
 std::unique_ptr<Communicator> ProcessWorld::connect(Device& device) {

@@ -6,7 +6,8 @@
 #include <cstdio>
 
 #include "comm/environment.h"
-#include "comm/mpi/mpi_world.h"
+#include "comm/mpi/mpi_bootstrap.h"
+#include "comm/process_world.h"
 #include "comm/rendezvous/rendezvous_world.h"
 #include "comm/self/self_communicator.h"
 #include "zero/base/error.h"
@@ -86,7 +87,7 @@ std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions&
   if (options.rendezvous) return create_rendezvous_world(chosen, problem);
   if (chosen.transport == "auto" && !launcher.found() && !mpi_initialized())
     return create_single_world(chosen);
-  return create_mpi_world(argc, argv, launcher, chosen, problem);
+  return create_process_world(create_mpi_bootstrap(argc, argv, launcher, chosen, problem), chosen);
 }
 
 }  // namespace zero::comm

@@ -2,7 +2,6 @@
 // of processes; that they are one process makes no difference to it.
 #include <doctest/doctest.h>
 
-#include <atomic>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -10,7 +9,6 @@
 #include "comm/world.h"
 #include "tests/comm/rendezvous.h"
 #include "zero/base/error.h"
-#include "zero/zero.h"
 
 namespace {
 
@@ -156,24 +154,4 @@ TEST_CASE("a failure on one rank is the others' first cause") {
     CHECK_MESSAGE(contains(ended[static_cast<std::size_t>(rank)].text, "rank 2 failed: the disk"),
                   ended[static_cast<std::size_t>(rank)].text);
   }
-}
-
-TEST_CASE("a Runtime takes a program's own rendezvous, and a barrier of it waits for all") {
-  const auto board = std::make_shared<Noticeboard>();
-  std::atomic<int> arrived{0};
-  const auto ended = run_ranks(2, [&](int rank) {
-    RuntimeOptions options;
-    options.rendezvous = std::make_shared<MemoryRendezvous>(board, rank, 2);
-    options.abort_job = false;
-    options.catch_signals = false;
-    options.threads = 1;
-    int argc = 0;
-    char** argv = nullptr;
-    Runtime runtime(argc, argv, options);
-    CHECK(runtime.sum(rank + 1.0) == 3.0);
-    ++arrived;
-    options.rendezvous->barrier("end", milliseconds(5000));
-    CHECK(arrived == 2);
-  });
-  for (const Ended& end : ended) CHECK_MESSAGE(end.code == 0, end.text);
 }

@@ -50,7 +50,7 @@ def rendezvous():
         return _joined(dist.distributed_c10d._get_default_store(), dist.get_rank(), dist.get_world_size(),
                        "torch.distributed's store")
     missing = [name for name in NAMES if not os.environ.get(name)]
-    if size <= 1 and not _number("RANK"):
+    if size <= 1 and not _number("RANK") and not by_torchrun():
         return _alone()
     if missing:
         raise _native.UsageError(
@@ -92,7 +92,7 @@ def _check_against_mpi(size):
         raise _native.UsageError(
             f"MPI's launcher says {of_mpi} ranks and torchrun, which it started, {size}: each process would be a rank of MPI's "
             "job; start the script with one of the two")
-    if by_torchrun() and os.environ.get("RANK") == "0":
+    if by_torchrun() and launched_rank() == 0:
         print("zerocore: MPI's launcher and torchrun have both left their variables: the ranks are MPI's", file=sys.stderr,
               flush=True)
 

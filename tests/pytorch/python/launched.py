@@ -64,7 +64,7 @@ def restarts():
     engine = make_engine(2)
     step(engine)
     if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and engine.global_rank == 1:
-        raise RuntimeError("the first attempt ends here")
+        raise zerocore.ConfigError("the first attempt ends here")
     step(engine)
     if engine.global_rank == 0:
         print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], "done", flush=True)
@@ -90,7 +90,21 @@ def arrives(*seconds):
     """The ranks alone."""
     if seconds:
         time.sleep(float(seconds[0]))
-    print("arrived", zerocore.ranks().rank, "of", zerocore.ranks().size, flush=True)
+    print("arrived", zerocore.ranks().rank, "of", zerocore.ranks().size, "with" if has_mpi() else "without", "MPI", flush=True)
+
+
+def has_mpi():
+    with open("/proc/self/maps") as maps:
+        return "libmpi.so" in maps.read()
+
+
+def conforms(transport):
+    """The suite of the host transports, in C++."""
+    import gloo_conformance
+
+    from zerocore import launch
+
+    gloo_conformance.check(launch.rendezvous(), transport)
 
 
 globals()[sys.argv[1]](*sys.argv[2:])

@@ -16,11 +16,11 @@ def give_local_rank():
 
     @functools.wraps(parse)
     def parse_known_args(self, args=None, namespace=None):
-        given = sys.argv[1:] if args is None else list(args)
         name = next((name for name in names if name in self._option_string_actions), None)
-        is_given = any(word.split("=")[0] in names for word in given)
-        if name is not None and args is None and not is_given and "LOCAL_RANK" in os.environ:
-            args = [f"{name}={os.environ['LOCAL_RANK']}", *given]
+        if name is not None and args is None and "LOCAL_RANK" in os.environ:
+            given = sys.argv[1:]
+            if not any(word.split("=")[0] in names for word in given):
+                args = [f"{name}={os.environ['LOCAL_RANK']}", *given]
         return parse(self, args, namespace)
 
     parse_known_args.gives_local_rank = True

@@ -1,4 +1,4 @@
-#include "comm/mpi/mpi_world.h"
+#include "comm/mpi/mpi_bootstrap.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,6 @@
 #include "comm/mpi/notices.h"
 #include "comm/mpi/session.h"
 #include "comm/mpi/topology.h"
-#include "comm/process_world.h"
 #include "zero/base/last_words.h"
 #include "zero/base/run_marks.h"
 #include "zero/base/text.h"
@@ -35,8 +34,10 @@ std::vector<std::string> gather(std::string_view own, MPI_Comm comm) {
 
 class MpiBootstrap final : public Bootstrap {
  public:
-  MpiBootstrap(std::unique_ptr<MpiSession> session, MPI_Comm base)
-      : session_(std::move(session)),
+  MpiBootstrap(std::unique_ptr<ProcessTimeLimit> start_limit, std::unique_ptr<MpiSession> session,
+               MPI_Comm base)
+      : start_limit_(std::move(start_limit)),
+        session_(std::move(session)),
         world_(UniqueComm::duplicate(base)),
         places_(find_places(world_.get())) {}
 
@@ -50,6 +51,7 @@ class MpiBootstrap final : public Bootstrap {
                                         session_->any_thread());
   }
   bool any_thread() const override { return session_->any_thread(); }
+  void started() override { start_limit_.reset(); }
   void limit_end(std::shared_ptr<ControlPlane> plane, milliseconds limit) override;
   void forsake() noexcept override {
     session_->forsake();
@@ -61,7 +63,9 @@ class MpiBootstrap final : public Bootstrap {
   }
 
  private:
-  std::optional<ProcessTimeLimit> end_limit_;  // outlives the session, whose end may wait
+  // They outlive the session, whose end may wait.
+  std::unique_ptr<ProcessTimeLimit> start_limit_;
+  std::optional<ProcessTimeLimit> end_limit_;
   std::unique_ptr<MpiSession> session_;
   UniqueComm world_;
   Places places_;
@@ -109,9 +113,10 @@ std::unique_ptr<ProcessTimeLimit> limit_start(const WorldOptions& options) {
 
 }  // namespace
 
-std::unique_ptr<World> create_mpi_world(int& argc, char**& argv, const Launcher& launcher,
-                                        const WorldOptions& options, const StartProblem& problem) {
-  const auto start_limit = limit_start(options);
+std::unique_ptr<Bootstrap> create_mpi_bootstrap(int& argc, char**& argv, const Launcher& launcher,
+                                                const WorldOptions& options,
+                                                const StartProblem& problem) {
+  auto start_limit = limit_start(options);
   const bool begins = !mpi_initialized();
   int provided = MPI_THREAD_SINGLE;
   if (begins)
@@ -129,17 +134,13 @@ std::unique_ptr<World> create_mpi_world(int& argc, char**& argv, const Launcher&
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   agree_on_start(rank, own, [](std::string_view text) { return gather(text, MPI_COMM_WORLD); });
-  return create_process_world(std::make_unique<MpiBootstrap>(std::move(session), MPI_COMM_WORLD),
-                              options);
+  return std::make_unique<MpiBootstrap>(std::move(start_limit), std::move(session), MPI_COMM_WORLD);
 }
 
-std::unique_ptr<World> create_hosted_world(MPI_Comm data_parallel, const WorldOptions& options) {
-  WorldOptions chosen = options;
-  chosen.start_limit = chosen_start_limit(options);
-  chosen.transport = chosen_transport(options);
-  const auto start_limit = limit_start(chosen);
-  return create_process_world(
-      std::make_unique<MpiBootstrap>(std::make_unique<MpiSession>(false), data_parallel), chosen);
+std::unique_ptr<Bootstrap> adopt_mpi(MPI_Comm ranks, const WorldOptions& options) {
+  auto start_limit = limit_start(options);
+  return std::make_unique<MpiBootstrap>(std::move(start_limit), std::make_unique<MpiSession>(false),
+                                        ranks);
 }
 
 }  // namespace zero::comm
