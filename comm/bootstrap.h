@@ -50,13 +50,13 @@ std::vector<T> gather_values(Bootstrap& bootstrap, const T& own) {
   return all;
 }
 
-// What this rank alone finds wrong before it knows the others; code 0: nothing.
+// A problem that this rank alone finds before it knows the others; code 0: none.
 struct StartProblem {
   int exit_code = 0;
   std::string text;
   std::exception_ptr thrown;
 
-  // Of the exception that is being handled.
+  // The exception that is being handled.
   static StartProblem current(const Error& error) {
     return {error.exit_code(), error.what(), std::current_exception()};
   }

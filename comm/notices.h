@@ -10,7 +10,7 @@ class Notices {
  public:
   virtual ~Notices() = default;
 
-  // To all ranks of other nodes; does not wait. Once.
+  // All ranks of other nodes get it; does not wait. Once.
   virtual void send(const Cause& cause) noexcept = 0;
   // Until the notices are out, or a moment has passed.
   virtual void flush() noexcept = 0;

@@ -1,4 +1,4 @@
-// Where the ranks are, as all of them say it.
+// The nodes of all ranks, as they say it.
 #pragma once
 
 #include <optional>

@@ -60,7 +60,7 @@ class ProcessWorld final : public World {
   int failed_rank() const noexcept override;
 
  private:
-  // What a rank tells all others of before it shares memory with those of its node.
+  // A rank tells it to all others before it shares memory with those of its node.
   struct Offer {
     FdMailbox::Name control{}, mailbox{};
     std::array<char, 16> transport{};

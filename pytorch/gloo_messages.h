@@ -32,7 +32,7 @@ class GlooMessages final : public Messages {
   std::string_view name() const override { return "gloo"; }
   std::unique_ptr<Pending> begin() override;
   std::unique_ptr<Messages> split(int color, int rank, int size) override;
-  // What a broken job leaves behind is cancelled by the end of its calls.
+  // The end of its calls cancels what a broken job leaves behind.
   void forsake() noexcept override {}
 
   // Those to a peer, or those from it.

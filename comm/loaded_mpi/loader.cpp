@@ -22,7 +22,7 @@ std::string plugin_path() {
 
 }  // namespace
 
-// By the program, through a library of its own, as mpi4py does it.
+// The program may have done it, through a library of its own, as mpi4py does.
 bool mpi_initialized() {
   for (const char* name : {"libmpi.so.40", "libmpi.so.12"}) {
     void* library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);

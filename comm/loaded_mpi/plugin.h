@@ -1,5 +1,5 @@
-// What a program that loads MPI when it needs it, and the library that it loads for that, have in
-// common. Both are parts of one build.
+// Names that a program that loads MPI when it needs it has in common with the library that it loads
+// for that. Both are parts of one build.
 #pragma once
 
 #include "comm/mpi/mpi_bootstrap.h"

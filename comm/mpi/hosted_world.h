@@ -13,7 +13,7 @@
 namespace zero::comm {
 
 std::unique_ptr<World> create_hosted_world(MPI_Comm data_parallel, const WorldOptions& options);
-// What that World stands on.
+// The base of that World.
 std::unique_ptr<Bootstrap> adopt_mpi(MPI_Comm ranks, const WorldOptions& options);
 
 }  // namespace zero::comm

@@ -95,7 +95,7 @@ void MpiBootstrap::limit_end(std::shared_ptr<ControlPlane> plane, milliseconds l
   }
 }
 
-// From here until it goes; null where the program may not be ended.
+// From here until it goes; null if the program may not be ended.
 std::unique_ptr<ProcessTimeLimit> limit_start(const WorldOptions& options) {
   if (!options.abort_job) return nullptr;
   mark("start", launched_rank());

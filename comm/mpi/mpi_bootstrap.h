@@ -10,10 +10,10 @@
 
 namespace zero::comm {
 
-// By this library or by the program.
+// This library has done it, or the program.
 bool mpi_initialized();
 
-// Initializes MPI when it is not. Throws PeerFailed on every rank where one has a problem.
+// Initializes MPI when it is not. Throws PeerFailed on every rank if one has a problem.
 std::unique_ptr<Bootstrap> create_mpi_bootstrap(int& argc, char**& argv, const Launcher& launcher,
                                                 const WorldOptions& options,
                                                 const StartProblem& problem);

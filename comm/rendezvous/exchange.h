@@ -1,5 +1,5 @@
-// What the ranks tell each other through a Rendezvous while they start: rank 0 collects, and the
-// others read what it has collected.
+// The ranks tell each other these things through a Rendezvous while they start: rank 0 collects,
+// and the others read what it has collected.
 #pragma once
 
 #include <chrono>

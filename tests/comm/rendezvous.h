@@ -23,7 +23,7 @@ namespace zero::comm::testing {
   throw StalledError("nobody has set " + key);
 }
 
-// What the ranks of one job share.
+// The ranks of one job share it.
 struct Noticeboard {
   std::mutex mutex;
   std::condition_variable changed;

@@ -82,7 +82,7 @@ TEST_CASE("ranks that met at a rendezvous work over shared memory, several times
 TEST_CASE("a rank that does not come is named, on all ranks, within the start limit") {
   const auto board = std::make_shared<Noticeboard>();
   const auto begin = std::chrono::steady_clock::now();
-  // Of four, ranks 1 and 3 are missing.
+  // Ranks 1 and 3 of four are missing.
   const auto ended = run_ranks(2, [&](int thread) {
     WorldOptions options = options_of(board, 2 * thread, 4);
     options.start_limit = milliseconds(300);

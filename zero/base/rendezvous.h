@@ -12,7 +12,7 @@
 
 namespace zero {
 
-// One object on each rank. It is used by one thread at a time, while a Runtime starts and, where
+// One object on each rank. It is used by one thread at a time, while a Runtime starts and, if
 // ranks are on several hosts, in collective calls that make groups.
 class Rendezvous {
  public:
@@ -31,7 +31,7 @@ class Rendezvous {
   // null: there is none, and all ranks have to be on one host.
   virtual std::unique_ptr<Messages> connect(const std::string& name,
                                             std::chrono::milliseconds limit);
-  // "the store at 127.0.0.1:29500": where the ranks meet, for messages.
+  // "the store at 127.0.0.1:29500": the place at which the ranks meet, for messages.
   virtual std::string describe() const { return "the program's rendezvous"; }
 
   // The same on all ranks, if they ask equally often: "zero/0", then "zero/1".

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from . import _native
 
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_store = None  # where the ranks have met, for torch.distributed too
+_store = None  # in which the ranks have met, for torch.distributed too
 
 
 def by_mpi():
@@ -41,7 +41,7 @@ def start_limit():
 
 
 def rendezvous():
-    """Where the ranks meet, if PyTorch's variables say so; None: they are MPI's, or there is one."""
+    """The place at which the ranks meet, if PyTorch's variables name one; None: they are MPI's, or there is one."""
     size = _number("WORLD_SIZE")
     if by_mpi():
         _check_against_mpi(size)

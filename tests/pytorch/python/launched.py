@@ -46,7 +46,7 @@ def fails(how, where):
     engine = make_engine(3, time_limit_seconds=3)
     if engine.global_rank == 0:
         print("at work", flush=True)
-    for count in range(1000):
+    for count in range(100000):
         if count == 2 and engine.global_rank == int(where):
             if how == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)

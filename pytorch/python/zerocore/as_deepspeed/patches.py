@@ -1,4 +1,4 @@
-"""What scripts and libraries need to run on ranks as they are. It imports nothing of zerocore."""
+"""Changes that let scripts and libraries run on ranks as they are. It imports nothing of zerocore."""
 
 import argparse
 import functools
