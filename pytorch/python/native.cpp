@@ -20,6 +20,7 @@
 #include "pytorch/python/config.h"
 #include "pytorch/python/words.h"
 #include "pytorch/sharded_parameters.h"
+#include "pytorch/store_rendezvous.h"
 #include "pytorch/tensor_device.h"
 #include "zero/zero.h"
 
@@ -75,7 +76,8 @@ std::vector<UnitDeclaration> declarations_of(std::vector<PyUnit> units) {
 
 class Ranks {
  public:
-  Ranks(std::vector<std::string> arguments, const std::string& device)
+  Ranks(std::vector<std::string> arguments, const std::string& device,
+        std::shared_ptr<StoreRendezvous> rendezvous)
       : arguments_(std::move(arguments)) {
     for (std::string& argument : arguments_) pointers_.push_back(argument.data());
     pointers_.push_back(nullptr);
@@ -83,6 +85,7 @@ class Ranks {
     char** values = pointers_.data();
     RuntimeOptions options;
     options.device = device;
+    options.rendezvous = std::move(rendezvous);
     // Where OMP_NUM_THREADS is set, as many as torch has; else the cores that the rank has.
     if (std::getenv("OMP_NUM_THREADS") != nullptr) options.threads = at::get_num_threads();
     if (device == "cuda") options.stream = torch_stream(at::Device(at::kCUDA, -1));
@@ -91,7 +94,7 @@ class Ranks {
   }
 
   Runtime& runtime() {
-    if (!runtime_) throw UsageError("MPI has ended");
+    if (!runtime_) throw UsageError("the ranks have ended");
     return *runtime_;
   }
   void end() { runtime_.reset(); }
@@ -262,10 +265,49 @@ void declare_errors(py::module_& module) {
   });
 }
 
+// Python objects that other threads let go of.
+template <class Object>
+std::shared_ptr<py::object> shared_object(Object object) {
+  return {new py::object(std::move(object)), [](py::object* held) {
+            const py::gil_scoped_acquire locked;
+            delete held;
+          }};
+}
+
+// make_group(name, rank, size, seconds) returns a gloo group of torch.distributed.
+MakeGroup group_maker(py::object make_group) {
+  return [make = shared_object(std::move(make_group))](const std::string& name, int rank, int size,
+                                                       std::chrono::milliseconds limit) {
+    const py::gil_scoped_acquire locked;
+    try {
+      const py::object group = (*make)(name, rank, size, static_cast<double>(limit.count()) / 1e3);
+      return c10::intrusive_ptr<c10d::Backend>::reclaim_copy(group.cast<c10d::Backend*>());
+    } catch (py::error_already_set& error) {
+      throw TopologyError(std::string("gloo, which carries messages between hosts, does not come "
+                                      "up: ") +
+                          error.what());
+    }
+  };
+}
+
+void declare_rendezvous(py::module_& module) {
+  py::class_<StoreRendezvous, std::shared_ptr<StoreRendezvous>>(module, "Rendezvous")
+      .def(py::init([](const py::object& store, int rank, int size, std::string place,
+                       py::object make_group) {
+             auto held = c10::intrusive_ptr<c10d::Store>::reclaim_copy(store.cast<c10d::Store*>());
+             MakeGroup make = group_maker(std::move(make_group));
+             const py::gil_scoped_release unlocked;
+             return std::make_shared<StoreRendezvous>(std::move(held), rank, size, std::move(place),
+                                                      std::move(make));
+           }),
+           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("place"),
+           py::arg("make_group"));
+}
+
 void declare_ranks(py::module_& module) {
   py::class_<Ranks, std::shared_ptr<Ranks>>(module, "Ranks")
-      .def(py::init<std::vector<std::string>, std::string>(), py::arg("arguments"),
-           py::arg("device"), Unlocked())
+      .def(py::init<std::vector<std::string>, std::string, std::shared_ptr<StoreRendezvous>>(),
+           py::arg("arguments"), py::arg("device"), py::arg("rendezvous"), Unlocked())
       .def_property_readonly("rank", [](Ranks& r) { return r.runtime().rank(); })
       .def_property_readonly("size", [](Ranks& r) { return r.runtime().size(); })
       .def_property_readonly("local_rank", [](Ranks& r) { return r.runtime().local_rank(); })
@@ -276,9 +318,16 @@ void declare_ranks(py::module_& module) {
       .def("end", &Ranks::end, Unlocked())
       .def("sum", &Ranks::sum, Unlocked())
       .def("broadcast", &Ranks::broadcast, py::arg("tensor"), py::arg("root") = 0, Unlocked())
+      // True if this rank is the one of its node that prints why the job ends.
       .def(
-          "fail", [](Ranks& r, const std::string& reason) { r.runtime().fail(reason); },
-          Unlocked());
+          "fail",
+          [](Ranks& r, const std::string& reason, int exit_code) {
+            return r.runtime().give_up(reason, exit_code);
+          },
+          py::arg("reason"), py::arg("exit_code"), Unlocked())
+      .def(
+          "abort", [](Ranks& r, int exit_code) { r.runtime().abort(exit_code); },
+          py::arg("exit_code"), Unlocked());
 }
 
 void declare_model(py::module_& module) {
@@ -427,6 +476,7 @@ PYBIND11_MODULE(_native, module) {
       Unlocked());
   declare_config(module);  // before what takes its classes
   declare_comparison(module);
+  declare_rendezvous(module);
   declare_ranks(module);
   declare_model(module);
 }

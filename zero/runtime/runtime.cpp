@@ -75,6 +75,7 @@ comm::WorldOptions world_options(const RuntimeOptions& options) {
   result.start_limit = time_limit_of(options.start_limit_seconds);
   result.abort_job = options.abort_job;
   result.share_gpu = options.share_gpu;
+  result.rendezvous = options.rendezvous;
   return result;
 }
 
@@ -285,6 +286,14 @@ void Runtime::fail(const std::string& reason) {
   throw Error(reason);
 }
 
+bool Runtime::give_up(const std::string& reason, int exit_code) noexcept {
+  return core_->publish_failure(reason, exit_code);
+}
+
+void Runtime::abort(int exit_code) noexcept {
+  core_->world().abort(exit_code);
+}
+
 namespace {
 
 // What fails before there is a Runtime often fails on all ranks alike, and rank 0 says it. The
@@ -326,7 +335,7 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
   if (runtime->core().publish_failure(reason, code))
     print_last_words(runtime->rank(), runtime->core().world().failed_rank(), code, reason);
   std::fflush(nullptr);
-  if (options.abort_job) runtime->core().world().abort(code);
+  runtime->abort(code);
   return code;
 }
 
