@@ -465,18 +465,19 @@ class Engine(nn.Module):
         return self._state_dict(self._ranks.rank == 0, exclude_frozen_parameters)
 
     def _state_dict(self, keeps, exclude_frozen_parameters):
-        state = {}
+        state, read = {}, {}
         for name, parameter in self.module.named_parameters(remove_duplicate=False):
             if exclude_frozen_parameters and not parameter.requires_grad:
                 continue
-            values = self.read(parameter)
-            if keeps:
-                state[name] = values.to(parameter.dtype)
+            if id(parameter) not in read:  # else it is tied, in the file too
+                values = self.read(parameter)
+                read[id(parameter)] = values.to(parameter.dtype) if keeps else None
+            state[name] = read[id(parameter)]
         if not keeps:
             return None
-        kept = self.module.state_dict(keep_vars=True).keys()  # without buffers that are not saved
+        saved = self.module.state_dict(keep_vars=True).keys()  # without buffers that are not saved
         for name, buffer in self.module.named_buffers():
-            if name in kept:
+            if name in saved:
                 state[name] = buffer.detach().clone()
         return state
 

@@ -6,25 +6,28 @@ it."""
 
 import argparse
 import functools
-import importlib.util
 import os
 import pathlib
 import sys
 
 from ..distributed import export_ranks
+from . import hugging_face
+from .accelerate_files import use_config_file
 
 VERSION = "0.19.8"  # whose names and defaults these are
 
 
-def install():
-    """Puts the package on the path, and into the environment what DeepSpeed's launcher puts there."""
+def install(config_file=None):
+    """Puts the package on the path, and into the environment what DeepSpeed's launcher puts there; with a file of
+    accelerate's, what `accelerate launch --config_file` does."""
     if "deepspeed" in sys.modules:
         raise ImportError("deepspeed was imported before zerocore.as_deepspeed.install()")
     sys.path.insert(0, str(pathlib.Path(__file__).parent / "shim"))
     export_ranks()
     _give_local_rank()
-    if importlib.util.find_spec("accelerate") is not None:
-        _let_accelerate_see_cpu_ranks()
+    if config_file is not None:
+        use_config_file(config_file)
+    hugging_face.adapt()
 
 
 def _give_local_rank():
@@ -43,24 +46,3 @@ def _give_local_rank():
         return parse(self, args, namespace)
 
     argparse.ArgumentParser.parse_known_args = parse_known_args
-
-
-def _let_accelerate_see_cpu_ranks():
-    """Without a GPU, accelerate finds no backend, and takes each rank for a job of its own; whether DeepSpeed is asked
-    for may show later than its first state."""
-    from accelerate.state import PartialState
-    from accelerate.utils import DistributedType
-
-    prepare = PartialState._prepare_backend
-
-    def prepare_backend(self, *args, **kwargs):
-        backend, kind = prepare(self, *args, **kwargs)
-        if backend is None and int(os.environ["WORLD_SIZE"]) > 1:
-            backend = "gloo"
-            if os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() != "true":
-                kind = DistributedType.MULTI_CPU
-        elif backend is None and os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
-            backend = "gloo"
-        return backend, kind
-
-    PartialState._prepare_backend = prepare_backend
