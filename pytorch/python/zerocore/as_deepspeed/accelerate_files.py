@@ -25,6 +25,9 @@ _LOWER = ("gradient_clipping", "offload_optimizer_device", "offload_param_device
           "zero3_save_16bit_model")
 
 
+BY_FSDP = "zerocore_by_fsdp"  # in a config for accelerate's plugin: it was made of FSDP's keys
+
+
 def use_config_file(path):
     """Every script of this process trains by what the file says, if the script does not say more itself."""
     if not os.path.exists(path):
@@ -67,12 +70,14 @@ def for_accelerate(document):
     in. Their bf16 and fp16 come from mixed_precision and from arguments."""
     return {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
             "gradient_clipping": "auto", "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"},
-            **{key: value for key, value in document.items() if key not in ("bf16", "fp16", "gradient_clipping")}}
+            **{key: value for key, value in document.items() if key not in ("bf16", "fp16", "gradient_clipping")},
+            BY_FSDP: True}
 
 
 def tell(notices):
-    """Rank 0 prints what the reader has to say."""
+    """Rank 0 prints what the reader has to say. Batches and ranks are the program's and mpirun's."""
+    of_others = ("the launcher's", "train_micro_batch_size_per_gpu", f"zero run -n {ranks().size}")
     if ranks().rank == 0:
         for notice in notices:
-            if "train_micro_batch_size_per_gpu" not in notice:  # the program names a batch
+            if not any(text in notice for text in of_others):
                 print(f"zero: {notice}", flush=True)

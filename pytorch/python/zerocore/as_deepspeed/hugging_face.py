@@ -3,11 +3,15 @@
 import functools
 import json
 import os
+import weakref
+
+import torch
 
 from .. import _native
 from ..construction import ZeroParamStatus
+from ..engine import Engine
 from ..ranks import ranks
-from .accelerate_files import for_accelerate, tell
+from .accelerate_files import BY_FSDP, for_accelerate, tell
 from .after_import import after_import
 
 _said = set()
@@ -65,6 +69,7 @@ def _read_config_files(module):
         init(self, config_file_or_dict)
 
     module.HfDeepSpeedConfig.__init__ = read
+    _step_after_clipping(module)
 
 
 # FSDP's keys, which become a stage of the engine.
@@ -111,7 +116,24 @@ def _json_of(path):
 
 
 def _adapt_accelerator(module):
-    init = module.Accelerator.__init__
+    _translate_fsdp(module)
+    clip = module.Accelerator.clip_grad_norm_
+
+    @functools.wraps(clip)
+    def clip_grad_norm_(self, parameters, max_norm, norm_type=2):
+        if self.distributed_type == module.DistributedType.DEEPSPEED and self.deepspeed_engine_wrapped is not None:
+            engine = self.deepspeed_engine_wrapped.engine
+            if _steps_later.get(engine) and norm_type == 2:
+                _step(engine, None if engine.gradient_clipping() == max_norm else max_norm)
+                return torch.tensor(engine.get_global_grad_norm())
+            _check_clipping(engine, max_norm, norm_type)
+        return clip(self, parameters, max_norm, norm_type)
+
+    module.Accelerator.clip_grad_norm_ = clip_grad_norm_
+
+
+def _translate_fsdp(module):
+    init, prepare = module.Accelerator.__init__, module.Accelerator._prepare_deepspeed
 
     @functools.wraps(init)
     def with_engine(self, *args, **kwargs):
@@ -128,16 +150,51 @@ def _adapt_accelerator(module):
             _tell_once("accelerate trains by torch's DistributedDataParallel: nothing names DeepSpeed or FSDP. For the engine, "
                        "give python -m zerocore.as_deepspeed --config_file FILE, or the script a DeepSpeed config")
 
-    module.Accelerator.__init__ = with_engine
-    clip = module.Accelerator.clip_grad_norm_
+    @functools.wraps(prepare)
+    def prepare_deepspeed(self, *args):
+        config = self.deepspeed_plugin.deepspeed_config
+        later = config.pop(BY_FSDP, False) and config.get("gradient_clipping") == "auto"
+        if later:  # the Trainer would have filled it in
+            config["gradient_clipping"] = 0.0
+        result = prepare(self, *args)
+        for engine in (each for each in result if later and isinstance(each, Engine)):
+            _steps_later[engine] = False
+        return result
 
-    @functools.wraps(clip)
-    def clip_grad_norm_(self, parameters, max_norm, norm_type=2):
-        if self.distributed_type == module.DistributedType.DEEPSPEED and self.deepspeed_engine_wrapped is not None:
-            _check_clipping(self.deepspeed_engine_wrapped.engine, max_norm, norm_type)
-        return clip(self, parameters, max_norm, norm_type)
+    module.Accelerator.__init__, module.Accelerator._prepare_deepspeed = with_engine, prepare_deepspeed
 
-    module.Accelerator.clip_grad_norm_ = clip_grad_norm_
+
+# Under FSDP's keys a loop clips by accelerator.clip_grad_norm_(), or not at all: there accelerate's backward() leaves the
+# step to that call or to optimizer.step().
+_steps_later = weakref.WeakKeyDictionary()  # engine -> whether backward() has come and its step has not
+
+
+def _step(engine, max_norm=None):
+    _steps_later[engine] = False
+    engine.step(max_norm=max_norm)
+
+
+def _step_after_clipping(module):
+    backward, step = module.DeepSpeedEngineWrapper.backward, module.DeepSpeedOptimizerWrapper.step
+
+    @functools.wraps(backward)
+    def backward_alone(self, loss, sync_gradients=True, **kwargs):
+        if self.engine not in _steps_later:
+            return backward(self, loss, sync_gradients=sync_gradients, **kwargs)
+        if _steps_later[self.engine]:
+            _step(self.engine)
+        self.engine.set_gradient_accumulation_boundary(is_boundary=sync_gradients)
+        self.engine.backward(loss, **kwargs)
+        _steps_later[self.engine] = sync_gradients
+
+    @functools.wraps(step)
+    def step_if_due(self):
+        for engine, due in list(_steps_later.items()):
+            if due and engine.optimizer is self.optimizer:
+                _step(engine)
+        return step(self)
+
+    module.DeepSpeedEngineWrapper.backward, module.DeepSpeedOptimizerWrapper.step = backward_alone, step_if_due
 
 
 def _check_clipping(engine, max_norm, norm_type):

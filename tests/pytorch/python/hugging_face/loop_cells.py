@@ -26,7 +26,7 @@ def loop(cell):
     if cell.plain and cell.bf16:
         model = model.bfloat16()
     kind = MasterAdamW if cell.plain and cell.bf16 else torch.optim.AdamW
-    optimizer = kind(model.parameters(), lr=5e-3)
+    optimizer = kind(model.parameters(), lr=1e-3)
     steps = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step // cell.ranks))
     size = 4 // cell.ranks
     train = torch.utils.data.DataLoader(made.Sequences(32, masked=False), batch_size=size, shuffle=False)

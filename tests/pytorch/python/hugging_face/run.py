@@ -5,6 +5,7 @@ A cell is KIND:KEY=VALUE,...; its values are printed as JSON by rank 0. Nothing 
 import dataclasses
 import json
 import os
+import re
 import sys
 import time
 import traceback
@@ -58,11 +59,27 @@ def forget():
         del os.environ[name]
 
 
+def shipped(cell):
+    """A file that TRL ships; for fp32 a copy that says so."""
+    import trl
+    path = os.path.join(os.path.dirname(trl.__file__), "accelerate_configs", f"{cell.yaml}.yaml")
+    if cell.bf16:
+        return path
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    os.makedirs(cell.folder, exist_ok=True)
+    path = os.path.join(cell.folder, f"own{cell.rank}.yaml")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(re.sub("mixed_precision:.*", "mixed_precision: 'no'", text))
+    return path
+
+
 def main(folder, ranks, mode, *cells):
     rank = int(os.environ.get("RANK", "0"))
     plain = mode == "plain"
-    if plain:
-        os.environ.pop("WORLD_SIZE", None)
+    if not plain:
+        import deepspeed
+        deepspeed.init_distributed()
     for text in cells:
         forget()
         cell = cell_of(text, folder, int(ranks) if not plain else 1, rank, plain)
@@ -70,7 +87,7 @@ def main(folder, ranks, mode, *cells):
             (hugging_face.plain.train_in_bf16 if cell.bf16 else hugging_face.plain.train_in_fp32)()
         if cell.yaml is not None and not plain:
             from zerocore.as_deepspeed.accelerate_files import use_config_file
-            use_config_file(cell.yaml)
+            use_config_file(shipped(cell))
         torch.manual_seed(1)
         begin = time.monotonic()
         try:

@@ -6,15 +6,16 @@ import torch
 from datasets import Dataset
 
 from hugging_face import made
-from hugging_face.trainer_cells import losses
+from hugging_face.trainer_cells import ds_config, losses
 
 STEPS = 3
 
 
 def arguments(kind, cell, **more):
+    engine = {"deepspeed": ds_config(cell.stage)} if cell.stage is not None and not cell.plain else {}
     return kind(cell.folder, per_device_train_batch_size=4 // cell.ranks, max_steps=STEPS, learning_rate=5e-3, logging_steps=1,
                 report_to=[], seed=11, bf16=cell.bf16 and not cell.plain, disable_tqdm=True, save_strategy="no",
-                lr_scheduler_type="cosine", **more)
+                lr_scheduler_type="cosine", **engine, **more)
 
 
 def fitted(cell, model):
@@ -23,9 +24,12 @@ def fitted(cell, model):
 
 def saved(cell, **more):
     """The path of a saved model, which TRL loads: at stage 3 inside of zero.Init. With its arguments of loading."""
-    path = os.path.join(cell.folder, f"made{cell.rank}")
-    made.causal("llama").save_pretrained(path)
-    made.tokenizer().save_pretrained(path)
+    path = os.path.join(cell.folder, "made")
+    if cell.rank == 0:
+        made.causal("llama").save_pretrained(path)
+        made.tokenizer().save_pretrained(path)
+    if cell.ranks > 1:
+        torch.distributed.barrier()
     return path, {"model_init_kwargs": {"dtype": "bfloat16" if cell.plain and cell.bf16 else "float32"}}
 
 
