@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 from ..distributed import export_ranks
-from . import hugging_face
+from . import hugging_face, lightning
 from .accelerate_files import use_config_file
 
 VERSION = "0.19.8"  # whose names and defaults these are
@@ -28,6 +28,7 @@ def install(config_file=None):
     if config_file is not None:
         use_config_file(config_file)
     hugging_face.adapt()
+    lightning.adapt()
 
 
 def _give_local_rank():

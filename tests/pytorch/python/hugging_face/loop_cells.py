@@ -9,13 +9,11 @@ from accelerate.utils import DeepSpeedPlugin
 from hugging_face import made
 from hugging_face.plain import MasterAdamW
 
-CLIP = 0.25
-
 
 def accelerator_of(cell):
     if cell.plain or cell.yaml is not None:
         return Accelerator(gradient_accumulation_steps=2)
-    plugin = DeepSpeedPlugin(zero_stage=cell.stage, gradient_clipping=CLIP, gradient_accumulation_steps=2)
+    plugin = DeepSpeedPlugin(zero_stage=cell.stage, gradient_clipping=cell.clip, gradient_accumulation_steps=2)
     return Accelerator(deepspeed_plugin=plugin, mixed_precision="bf16" if cell.bf16 else "no")
 
 
@@ -38,7 +36,7 @@ def loop(cell):
             loss = model(**batch).loss
             accelerator.backward(loss)
             if accelerator.sync_gradients:
-                norm = accelerator.clip_grad_norm_(model.parameters(), CLIP)
+                norm = accelerator.clip_grad_norm_(model.parameters(), cell.clip)
             optimizer.step()
             steps.step()
             optimizer.zero_grad()
@@ -61,7 +59,7 @@ def continued(cell, accelerator, model, optimizer, train, steps, before):
             loss = model(**batch).loss
             accelerator.backward(loss)
             if accelerator.sync_gradients:
-                accelerator.clip_grad_norm_(model.parameters(), CLIP)
+                accelerator.clip_grad_norm_(model.parameters(), cell.clip)
             optimizer.step()
             steps.step()
             optimizer.zero_grad()

@@ -37,7 +37,7 @@ class Cell:
     bf16: bool = False
     lora: bool = False
     schedule: str = "cosine"
-    trainer_folder: str | None = None
+    clip: float = 0.25
 
 
 def cell_of(text, folder, ranks, rank, plain):
@@ -47,7 +47,8 @@ def cell_of(text, folder, ranks, rank, plain):
     fsdp = {"1": {"version": 1, "reshard_after_forward": "full_shard"},
             "2": {"version": 2, "reshard_after_forward": True}}.get(values.get("fsdp"))
     return Cell(text, kind, own, ranks, rank, plain, int(values["stage"]) if "stage" in values else None, values.get("yaml"),
-                fsdp, values.get("bf16") == "1", values.get("lora") == "1", values.get("schedule", "cosine"))
+                fsdp, values.get("bf16") == "1", values.get("lora") == "1", values.get("schedule", "cosine"),
+                float(values.get("clip", 0.25)))
 
 
 def forget():
@@ -60,17 +61,20 @@ def forget():
 
 
 def shipped(cell):
-    """A file that TRL ships; for fp32 a copy that says so."""
+    """A file that TRL ships; for fp32, or where the cell accumulates otherwise, a copy that says so."""
     import trl
     path = os.path.join(os.path.dirname(trl.__file__), "accelerate_configs", f"{cell.yaml}.yaml")
-    if cell.bf16:
+    accumulates = cell.kind in ("sft", "loop") and cell.yaml == "zero1"
+    if cell.bf16 and not accumulates:
         return path
     with open(path, encoding="utf-8") as file:
         text = file.read()
     os.makedirs(cell.folder, exist_ok=True)
     path = os.path.join(cell.folder, f"own{cell.rank}.yaml")
     with open(path, "w", encoding="utf-8") as file:
-        file.write(re.sub("mixed_precision:.*", "mixed_precision: 'no'", text))
+        if accumulates:
+            text = text.replace("gradient_accumulation_steps: 1", "gradient_accumulation_steps: 2")
+        file.write(text if cell.bf16 else re.sub("mixed_precision:.*", "mixed_precision: 'no'", text))
     return path
 
 
