@@ -236,7 +236,7 @@ void ShardedParameters::begin_forward(bool training, bool last) {
   rethrow();
   check_stream();
   if (pass_ == Pass::training && had_backward_) end_backward();
-  check_unchanged();
+  check_unchanged(training);
   if (pass_ == Pass::none)
     for (UnitScopes::UnitState& unit : scopes_.units())
       for (ManagedParameter& parameter : unit.parameters) parameter.hold_storage();
@@ -255,9 +255,9 @@ void ShardedParameters::begin_forward(bool training, bool last) {
   in_call_ = true;
 }
 
-void ShardedParameters::check_unchanged() const {
+void ShardedParameters::check_unchanged(bool trains) const {
   for (const UnitScopes::UnitState& unit : scopes_.units())
-    for (const ManagedParameter& parameter : unit.parameters) parameter.check_unchanged();
+    for (const ManagedParameter& parameter : unit.parameters) parameter.check_unchanged(trains);
 }
 
 void ShardedParameters::begin_micro_step(bool last) {

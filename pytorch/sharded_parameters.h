@@ -68,9 +68,9 @@ class ShardedParameters final : private StorageOwner {
   StepTicket step(StepOptions options);
   // Forgets the gradients of the step so far; says whether there were any. Collective.
   bool drop_gradients();
-  // Throws UsageError where the program has given a parameter other memory, frozen it, or begun to
-  // train it.
-  void check_unchanged() const;
+  // Throws UsageError where the program has given a parameter other memory or, before a pass that
+  // trains, frozen it or begun to train it.
+  void check_unchanged(bool trains) const;
   // Before calls of the engine that are collective: closes what a pass has left open, unless it is
   // inside of it.
   void come_to_rest();

@@ -128,13 +128,28 @@ class Model {
   float loss_scale() { return parameters_->loss_scale(); }
   void note_loss(double mean) { parameters_->micro_step().loss(mean); }
 
+  // `max_norm`: this step's own clipping, beside the config's. The norm that is returned is the one
+  // before it.
   StepResult step(std::optional<double> learning_rate, const ValuesByGroup& groups,
-                  double mean_over) {
+                  double mean_over, std::optional<double> max_norm) {
     StepOptions options;
     options.learning_rate = learning_rate;
     options.groups = groups;
     options.mean_over = mean_over;
-    return parameters_->step(options).wait();
+    double norm = 0;
+    if (max_norm)
+      options.inspect = [&norm, most = *max_norm](Gradients& gradients) {
+        norm = gradients.norm();
+        const auto factor = static_cast<float>(most / (norm + 1e-6));
+        if (factor < 1)
+          gradients.edit([factor](ParamShard shard) {
+            for (float& value : shard.values) value *= factor;
+          });
+        return Decision::apply;
+      };
+    StepResult result = parameters_->step(options).wait();
+    if (max_norm && !result.skipped) result.grad_norm = norm;
+    return result;
   }
 
   bool is_resident(const std::string& name, at::ScalarType type) {
@@ -369,7 +384,7 @@ void declare_model(py::module_& module) {
       .def(
           "end_backward", [](Model& m) { m.parameters().end_backward(); }, Unlocked())
       .def("step", &Model::step, py::arg("learning_rate"), py::arg("groups"), py::arg("mean_over"),
-           Unlocked())
+           py::arg("max_norm") = py::none(), Unlocked())
       .def(
           "next_values",
           [](Model& m, const std::string& group) { return m.engine().next_values(group); },
@@ -384,7 +399,9 @@ void declare_model(py::module_& module) {
       .def(
           "drop_gradients", [](Model& m) { return m.parameters().drop_gradients(); }, Unlocked())
       .def(
-          "check_unchanged", [](Model& m) { m.parameters().check_unchanged(); }, Unlocked())
+          "check_unchanged",
+          [](Model& m, bool trains) { m.parameters().check_unchanged(trains); },
+          py::arg("trains"), Unlocked())
       .def("failed", [](Model& m) { return m.engine().failed(); })
       .def("reduces_each_micro_step", [](Model& m) { return m.engine().reduces_each_micro_step(); })
       .def("read_gradient", &Model::read_gradient, py::arg("name"), py::arg("shape"),

@@ -120,7 +120,7 @@ class Engine(nn.Module):
         self._check_values()
         self._tree.check(type(self.module).__name__)
         if self._failure is None:
-            self.native.check_unchanged()
+            self.native.check_unchanged(training)
         with self._guarded("forward", evaluates=not training):
             self._compiled.open_before_calls()
             self._in_forward = True
@@ -161,8 +161,9 @@ class Engine(nn.Module):
             self.native.end_backward()
         return loss
 
-    def step(self, lr_kwargs=None):
-        """Updates the weights at the end of an accumulation; before that it counts micro steps."""
+    def step(self, lr_kwargs=None, max_norm=None):
+        """Updates the weights at the end of an accumulation; before that it counts micro steps. `max_norm` clips the
+        gradients of this step, beside what the config does."""
         self._refuse_without_optimizer("step")
         boundary = self.is_gradient_accumulation_boundary()
         self._refuse_unscaled()
@@ -174,7 +175,7 @@ class Engine(nn.Module):
         if not boundary:
             return
         with self._guarded("step"):
-            self._result = self.native.step(rate, groups, float(self._accumulation))
+            self._result = self.native.step(rate, groups, float(self._accumulation), max_norm)
         self._boundary_of_this_step = False
         self.global_steps += 1
         self.skipped_steps += self._result.skipped
@@ -465,18 +466,19 @@ class Engine(nn.Module):
         return self._state_dict(self._ranks.rank == 0, exclude_frozen_parameters)
 
     def _state_dict(self, keeps, exclude_frozen_parameters):
-        state = {}
+        state, read = {}, {}
         for name, parameter in self.module.named_parameters(remove_duplicate=False):
             if exclude_frozen_parameters and not parameter.requires_grad:
                 continue
-            values = self.read(parameter)
-            if keeps:
-                state[name] = values.to(parameter.dtype)
+            if id(parameter) not in read:  # else it is tied, in the file too
+                values = self.read(parameter)
+                read[id(parameter)] = values.to(parameter.dtype) if keeps else None
+            state[name] = read[id(parameter)]
         if not keeps:
             return None
-        kept = self.module.state_dict(keep_vars=True).keys()  # without buffers that are not saved
+        saved = self.module.state_dict(keep_vars=True).keys()  # without buffers that are not saved
         for name, buffer in self.module.named_buffers():
-            if name in kept:
+            if name in saved:
                 state[name] = buffer.detach().clone()
         return state
 

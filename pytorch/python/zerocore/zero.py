@@ -30,6 +30,8 @@ class GatheredParameters(contextlib.AbstractContextManager):
             if not hasattr(parameter, "_zerocore_engine") and not parameter.is_meta:
                 continue  # in no engine, and whole
             engine = _engine_of(parameter)
+            if engine._in_forward and self._modifier_rank is None:
+                continue  # what a pass uses is gathered in it
             values = engine.read(parameter).to(parameter.dtype)
             own = parameter.data
             # The storage, for views of the parameter; the tensor, so that .data stays valid after the block.
