@@ -83,6 +83,7 @@ class Ranks {
     char** values = pointers_.data();
     RuntimeOptions options;
     options.device = device;
+    options.catch_signals = false;  // until something is trained
     // Where OMP_NUM_THREADS is set, as many as torch has; else the cores that the rank has.
     if (std::getenv("OMP_NUM_THREADS") != nullptr) options.threads = at::get_num_threads();
     if (device == "cuda") options.stream = torch_stream(at::Device(at::kCUDA, -1));
@@ -273,6 +274,8 @@ void declare_ranks(py::module_& module) {
       .def_property_readonly("threads", [](Ranks& r) { return r.runtime().threads(); })
       .def_property_readonly("gpu", [](Ranks& r) { return r.runtime().gpu(); })
       .def("describe", [](Ranks& r) { return r.runtime().describe(); })
+      .def("catch_signals", [](Ranks& r,
+                               const std::vector<int>& numbers) { r.runtime().catch_signals(numbers); })
       .def("end", &Ranks::end, Unlocked())
       .def("sum", &Ranks::sum, Unlocked())
       .def("broadcast", &Ranks::broadcast, py::arg("tensor"), py::arg("root") = 0, Unlocked())
@@ -388,6 +391,10 @@ void declare_model(py::module_& module) {
 PYBIND11_MODULE(_native, module) {
   module.attr("torch_version") = ZERO_TORCH_VERSION;
   module.attr("has_cuda") = ZERO_ON_GPUS != 0;
+  // Whether the tensor's memory is an engine's.
+  module.def("is_of_engine", [](const at::Tensor& tensor) {
+    return tensor.has_storage() && use_of(*tensor.storage().unsafeGetStorageImpl()) != nullptr;
+  });
   // A tensor that has a shape and no values: for a module whose weights come from a file.
   module.def("without_memory", [](const std::vector<std::int64_t>& shape, at::ScalarType dtype) {
     return at::from_blob(nullptr, shape, at::TensorOptions(dtype));

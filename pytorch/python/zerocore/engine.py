@@ -7,11 +7,12 @@ import weakref
 import torch
 from torch import nn
 
-from . import _native, checkpoints, construction, weights
+from . import _native, checkpoints, construction, signals, weights
+from .buffers import Buffers
 from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
 from .passes import Link, Tree, make_passes
-from .progress import Progress
+from .progress import NoTimer, Progress
 from .ranks import register
 from .units import is_in_engine
 from .zero import ZeroParamStatus
@@ -38,11 +39,12 @@ class Engine(nn.Module):
         self._boundary_of_this_step = False
         self._micro, self._accumulation, self._global = native.batch()
         self._result = None
+        self._saved_at = None  # the step of the last checkpoint
         self.micro_steps = 0
         self.global_steps = 0
         self.skipped_steps = 0
         self.loaded_checkpoint_tag = None
-        self.tput_timer = _NoTimer()
+        self.tput_timer = NoTimer()
         self._names = {id(parameter): name for name, parameter in [*module.named_parameters(), *others]}
         sharded = self._rests_sharded()
         at_rest = ZeroParamStatus.NOT_AVAILABLE if sharded else ZeroParamStatus.AVAILABLE
@@ -54,6 +56,7 @@ class Engine(nn.Module):
             if is_in_engine(parameter):
                 parameter._zerocore_engine = Link(self)
         self._tree = Tree(module)
+        self._buffers_of_model = Buffers(module)
         self._compiled = CompiledModules(module, units_around)
         self._without_values = set()  # names of parameters
         self._slices = {}  # of what zero.Init constructed, until they are in the native engine
@@ -67,8 +70,6 @@ class Engine(nn.Module):
         register(self)
         if ranks.rank == 0:
             for notice in settings.notices:
-                if "data_types.buffer_dtype" in notice:
-                    continue  # it acts here
                 print(f"zero: {notice}", flush=True)
 
     def __getattr__(self, name):
@@ -184,6 +185,19 @@ class Engine(nn.Module):
             self.optimizer.follow(self.native)
             if self.lr_scheduler is not None:
                 self.lr_scheduler.step(**(lr_kwargs or {}))
+        if self._result.stop_requested:
+            signals.note_request(self, self._ranks.rank == 0)
+
+    @property
+    def stop_requested(self):
+        """Whether a signal (Ctrl-C, SIGTERM) to any rank has asked for a stop; it changes in step(), on all ranks in the
+        same one. A script that reads it ends its loop itself, and no KeyboardInterrupt is raised."""
+        return signals.is_requested()
+
+    @property
+    def is_saved(self):
+        """Whether the last checkpoint that this engine has written or loaded has its last step."""
+        return self._saved_at == self.global_steps
 
     def _refuse_unscaled(self):
         if self._settings.scales_loss and not self._scaled:
@@ -358,6 +372,8 @@ class Engine(nn.Module):
                  "param_groups": self.optimizer.groups_to_save() if self.optimizer is not None else [],
                  "lr_scheduler": self.lr_scheduler.state_dict() if self.lr_scheduler is not None else None}
         root = self._ranks.rank == 0
+        if root and (notice := self._buffers_of_model.notice_on_save()):
+            print(f"zero: {notice}", flush=True)
         with self._guarded("save_checkpoint", settles=True):
             state = checkpoints.bytes_of(state, self._ranks)
             self.native.finish_save()
@@ -371,6 +387,8 @@ class Engine(nn.Module):
                 checkpoints.after_save(save_dir, tag, save_latest, latest)
             if not save_latest:
                 self._ranks.sum(0.0)  # no rank goes on before "latest" is what it was
+            if saved:
+                self._saved_at = self.global_steps
             return saved
 
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
@@ -400,6 +418,7 @@ class Engine(nn.Module):
         if load_lr_scheduler_states and state.get("lr_scheduler") and self.lr_scheduler is not None:
             self.lr_scheduler.load_state_dict(state["lr_scheduler"])
         self._without_values, self._slices = set(), {}
+        self._saved_at = self.global_steps
         checkpoints.restore_random(resumed, self._ranks, self.device)
         self.loaded_checkpoint_tag = resumed.tag
         return f"{load_dir}/{resumed.tag}", state.get("client_state", {})
@@ -530,6 +549,7 @@ class Engine(nn.Module):
             if not evaluates:
                 self._evaluation.end()
             if settles:
+                self._buffers_of_model.take_back()
                 self.native.come_to_rest()
             yield
         except BaseException as error:
@@ -568,18 +588,3 @@ def _clear_by(optimizer, engine):
                 reference().zero_grad()
 
         optimizer.zero_grad = zero_grad
-
-
-class _NoTimer:
-    """What scripts call on DeepSpeed's timer; the engine prints its own times."""
-
-    def start(self):
-        pass
-
-    def stop(self, *args, **kwargs):
-        pass
-
-    def update_epoch_count(self):
-        pass
-
-

@@ -47,6 +47,9 @@ class EngineOptimizer(torch.optim.Optimizer):
         (`configured`), and its schedule writes them (`scheduled`), until the program does."""
         self._source = source
         super().__init__(source.param_groups, source.defaults)
+        self.state = _States()
+        if not source.state:
+            source.state = self.state
         self.overflow = False  # whether the last step was skipped, as accelerate asks
         self._kind, self._keys = kind.lower(), _VALUES[kind.lower()]
         self._names = names
@@ -67,6 +70,20 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, group):
         """torch's constructor adds the groups; they are the client's."""
+
+    def __getattr__(self, name):
+        """What the client's class has of its own, as `fused` or a program's attributes."""
+        if name == "_source":
+            raise AttributeError(name)
+        value = getattr(self._source, name)
+        if inspect.ismethod(value):
+            raise AttributeError(f"{type(self._source).__name__}.{name}() of the client's optimizer is not called through "
+                                 "the engine's, which does the step; call it on the client's, or engine.step()")
+        return value
+
+    def __reduce_ex__(self, protocol):
+        raise _native.UsageError("the engine's optimizer cannot be copied or pickled: its state is the engine's; call "
+                                 "engine.save_checkpoint(), or save its state_dict(), which has the groups")
 
     def given(self):
         """(a rate or None, the values of groups by name) that the next step gets."""
@@ -178,6 +195,28 @@ class EngineOptimizer(torch.optim.Optimizer):
                           for group in state["param_groups"]])
 
 
+class _States(dict):
+    """optimizer.state: moments are the engine's, and nobody takes their absence for a fresh start."""
+
+    def __missing__(self, parameter):
+        raise _native.UsageError("optimizer.state has no moments, since they are the engine's: take "
+                                 'zerocore.safe_get_full_optimizer_state(parameter, "exp_avg") (or another name), which is '
+                                 "collective, and save them by engine.save_checkpoint()")
+
+    def get(self, parameter, default=None):
+        return self[parameter]
+
+
+def _refuse_started(client):
+    """Moments that the client has from steps of its own, or from a file, would be lost."""
+    for state in client.state.values():
+        if any(torch.as_tensor(value).any() for key, value in state.items()
+               if value is not None and key in ("step", "exp_avg", "momentum_buffer")):
+            raise _native.UsageError("zerocore.initialize: the optimizer has moments already (from steps before, or "
+                                     "load_state_dict()), and the engine starts without: make a new optimizer, and load "
+                                     "moments by engine.load_checkpoint()")
+
+
 def _refuse_group(group):
     raise _native.UsageError("add_param_group() after zerocore.initialize(): the engine's memory is laid out for the "
                              'groups that it was given; give it all groups, with "lr" 0 for those that start later')
@@ -251,6 +290,7 @@ def of_client(client, names, scheduled):
     """The engine's optimizer over a client's. names[i] is that of group i in the engine, or None."""
     _, kind = _class_of(client)
     _check_options(client, kind)
+    _refuse_started(client)
     return EngineOptimizer(client, kind, names, False, scheduled)
 
 

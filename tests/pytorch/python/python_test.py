@@ -15,6 +15,8 @@ HERE = pathlib.Path(__file__).parent
 MPIEXEC, PYTHON, PACKAGE = sys.argv[1:4]
 sys.path.insert(0, str(HERE))
 
+import idiom_page  # noqa: E402
+
 TORCH = ["tied", "shared", "adversary", "dropped", "experts", "resnet"]
 UNLISTED = ["recurrent", "parametrized"]
 TRANSFORMERS_UNLISTED = ["mamba", "clip", "whisper"]
@@ -180,11 +182,27 @@ def is_right(cell):
 
 
 def idioms():
-    """Each idiom of a training script gives plain torch's numbers, or the error that its test names."""
-    for file in sorted(path.stem for path in (HERE / "idioms").glob("*.py")):
-        if file not in ("__init__", "harness", "run"):
-            for ranks in (1, 2) if file == "loops" else (2,):
-                run_idioms(file, ranks)
+    """Each idiom of a training script gives plain torch's numbers, or the error that its test names; docs/idioms.md says
+    which. Each runs on 1, 2 or 3 ranks."""
+    idiom_page.check([cell for ranks in (1, 2, 3) for cell in run_idioms("turn", ranks)])
+
+
+def idioms_everywhere():
+    """All idioms on 1, 2 and 3 ranks."""
+    for ranks in (1, 2, 3):
+        run_idioms("all", ranks)
+
+
+def random_scripts(first=0, counts=(6, 8, 6)):
+    """Scripts that combine habits of training loops, against plain PyTorch."""
+    for ranks, count in zip((1, 2, 3), counts):
+        contains(run(ranks, str(first), str(count), script="random_scripts.py")[0], f"{count} scripts, 0 wrong")
+
+
+def random_scripts_everywhere():
+    """300 of them."""
+    for first in range(0, 100, 25):
+        random_scripts(first, (25, 25, 25))
 
 
 def rendezvous():
