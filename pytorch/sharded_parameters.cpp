@@ -263,7 +263,7 @@ void ShardedParameters::check_unchanged() const {
 void ShardedParameters::begin_micro_step(bool last) {
   scopes_.begin();
   micro_step_.emplace(engine_->begin_micro_step(last));
-  had_backward_ = false;
+  had_backward_ = rested_ = false;
   pass_ = Pass::training;
 }
 
@@ -338,6 +338,8 @@ void ShardedParameters::use(int unit) {
     // A pass that runs a backward inside of itself goes on.
     end_backward();
     begin_micro_step(false);
+  } else if (rested_ && pass_ == Pass::training) {
+    begin_micro_step(false);  // a call among the passes has ended the one that forward was in
   }
   if (pass_ != Pass::none) scopes_.open(unit);
 }
@@ -451,6 +453,7 @@ void ShardedParameters::end_backward() {
 
 void ShardedParameters::come_to_rest() {
   if (pass_ != Pass::training || in_call_ || running_backward()) return;
+  rested_ = !had_backward_;
   if (had_backward_)
     end_backward();
   else

@@ -142,6 +142,7 @@ class ShardedParameters final : private StorageOwner {
   std::optional<int> backward_;  // autograd's number of the pass that runs
   bool had_backward_ = false;    // in this micro step
   bool in_call_ = false;         // of the module
+  bool rested_ = false;          // a call has come between forward and backward
   bool has_graph_ = false;       // a training pass has come since the step
   bool scaled_ = false;          // the program has taken the loss scale for the next backward
   std::vector<Gradient> aside_;  // what stands for gradients in torch

@@ -11,7 +11,7 @@ from . import _native, checkpoints, construction, signals, weights
 from .buffers import Buffers
 from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
-from .passes import Link, Tree, make_passes
+from .passes import Link, PlainState, Tree, make_passes
 from .progress import NoTimer, Progress
 from .ranks import register
 from .units import is_in_engine
@@ -53,6 +53,7 @@ class Engine(nn.Module):
             parameter.ds_shape = parameter.shape
             parameter.ds_numel = parameter.numel()
             parameter.ds_status = at_rest
+            parameter.__getstate__ = PlainState(parameter)
             if is_in_engine(parameter):
                 parameter._zerocore_engine = Link(self)
         self._tree = Tree(module)
@@ -560,8 +561,18 @@ class Engine(nn.Module):
             if self.native is None:
                 raise
             self.native.abandon()
-            self.native.rethrow()  # what went wrong before torch noticed
+            try:
+                self.native.rethrow()  # what went wrong before torch noticed
+            except _native.Error as cause:
+                self._add_call(cause, what)
+                raise
+            self._add_call(error, what)
             raise
+
+    def _add_call(self, error, what):
+        """The library names its own calls, and the script has called this one."""
+        if isinstance(error, _native.DisagreementError):
+            error.args = (f"{error}. Rank {self._ranks.rank} was in engine.{what}() of {type(self.module).__name__}",)
 
     def _stays_sound(self, what, error):
         """A call that all ranks refuse alike, before it has changed anything, leaves the engine as it was."""

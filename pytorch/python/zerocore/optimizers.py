@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 import sys
+import types
 import warnings
 
 import torch
@@ -59,6 +60,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._has_momentum = [bool(group.get("momentum")) for group in source.param_groups]
         self._constant = [_constants(group) for group in source.param_groups]
         source.add_param_group = self.add_param_group = _refuse_group
+        source.step = types.MethodType(_refuse_step, source)
 
     @property
     def param_groups(self):
@@ -177,7 +179,7 @@ class EngineOptimizer(torch.optim.Optimizer):
                     group[key] = tuple(value) if isinstance(value, list) else value
 
     def step(self, closure=None):
-        raise _native.UsageError("call engine.step(): the state of the optimizer is the engine's")
+        _refuse_step(self)
 
     def zero_grad(self, set_to_none=True):
         """Gradients are the engine's, and zero after each step."""
@@ -215,6 +217,13 @@ def _refuse_started(client):
             raise _native.UsageError("zerocore.initialize: the optimizer has moments already (from steps before, or "
                                      "load_state_dict()), and the engine starts without: make a new optimizer, and load "
                                      "moments by engine.load_checkpoint()")
+
+
+def _refuse_step(optimizer, closure=None):
+    raise _native.UsageError("call engine.step(): the state of the optimizer is the engine's")
+
+
+_refuse_step._wrapped_by_lr_sched = True  # else a scheduler warns that its count of steps is gone
 
 
 def _refuse_group(group):

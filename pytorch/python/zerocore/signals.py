@@ -11,7 +11,7 @@ _SAVED, _NOT_SAVED = 20, 21  # exit codes, as of train_gpt
 _engines = None  # those that train, as weak references; None: signals act as the program or Python has them
 _requested = False
 _asked = False  # the script reads engine.stop_requested
-_raised = False
+_code = None  # that the script ends with, as it left the exception uncaught
 
 
 class Stopped(KeyboardInterrupt, SystemExit):
@@ -19,7 +19,10 @@ class Stopped(KeyboardInterrupt, SystemExit):
 
     @property
     def code(self):
-        return _SAVED if _is_saved() else _NOT_SAVED
+        """Python's, for its exit; the engines still live."""
+        global _code
+        _code = _SAVED if _is_saved() else _NOT_SAVED
+        return _code
 
 
 def catch(job, reference):
@@ -41,20 +44,19 @@ def is_requested():
 
 def note_request(engine, is_root):
     """After a step in which some rank had a signal. Raises on all ranks, once."""
-    global _requested, _raised
+    global _requested
     if _requested:
         return
     _requested = True
-    _raised = not _asked
     text = f"a signal asks the ranks to stop; they have finished step {engine.global_steps}"
     if is_root:
         print(f"zero: {text}", flush=True)
-    if _raised:
+    if not _asked:
         raise Stopped(text)
 
 
 def say_at_end(is_root):
-    if _raised and is_root and not _is_saved():
+    if is_root and _code == _NOT_SAVED:
         print("zero: the last steps are in no checkpoint: catch KeyboardInterrupt, or read engine.stop_requested after "
               "each step, to save before the end", flush=True)
 

@@ -433,7 +433,7 @@ def step_of_optimizer(job):
     engine.optimizer.step()
 
 
-@idiom("step() of the client's own optimizer", against_torch=False, refused="is in its engine until the step")
+@idiom("step() of the client's own optimizer", against_torch=False, refused="call engine.step()")
 def step_of_client(job):
     net = job.net()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, foreach=False)
@@ -471,7 +471,7 @@ def attributes(job):
     return job.values(engine)
 
 
-@idiom("a rate that differs between the ranks", against_torch=False, least_ranks=2, refused="ranks disagree")
+@idiom("a rate that differs between the ranks", against_torch=False, least_ranks=2, refused="rank 1 has \"optimizer.params.lr = 0.002\"")
 def rate_of_each_rank(job):
     net = job.net()
     engine = job.start(net, torch.optim.AdamW(net.parameters(), lr=1e-3 * (1 + job.rank)))

@@ -327,8 +327,7 @@ def actor_and_critic(job):
     return {**{f"a.{n}": v for n, v in job.values(actor).items()}, **{f"c.{n}": v for n, v in job.values(critic).items()}}
 
 
-@idiom("a penalty on the gradient of the input, with create_graph", tolerance=2e-6,
-       refused="second derivatives of sharded parameters")
+@idiom("a penalty on the gradient of the input, with create_graph")
 def gradient_penalty(job):
     engine = job.start(job.net())
     for _ in range(2):
@@ -380,7 +379,7 @@ def autocast(job):
     return job.values(engine)
 
 
-@idiom("a penalty on weights that are gathered between forward and backward", refused_sharded="inside of forward()")
+@idiom("a penalty on weights that are gathered between forward and backward")
 def gathered_penalty(job):
     engine = job.start(job.net())
     for _ in range(3):
@@ -437,10 +436,29 @@ def set_gradient(job):
     return job.values(engine)
 
 
-@idiom("gradients of weights by torch.autograd.grad(), which no engine sees", against_torch=False,
-       refused="torch.autograd.grad()")
+@idiom("gradients of weights by torch.autograd.grad(): those of this rank, which train nothing")
 def gradients_by_grad(job):
     engine = job.start(job.net())
-    loss = job.loss(engine)
-    torch.autograd.grad(loss, list(engine.module.parameters()))
+    results = {}
+    for step in range(2):
+        loss = job.loss(engine)
+        gradients = torch.autograd.grad(loss, list(engine.module.parameters()), retain_graph=True)
+        results.update({f"{step}.{index}": gradient for index, gradient in enumerate(gradients)})
+        engine.backward(loss)
+        engine.step()
+    return {**results, **job.values(engine)}
+
+
+@idiom("reads, digests and gathered values between the first forward and its backward")
+def reads_in_first_pass(job):
+    engine = job.start(job.net())
+    for _ in range(2):
+        first = job.loss(engine)
+        if not job.plain:
+            engine.digest()
+            engine.read(engine.module.head.weight)
+            with gathered(job, engine.module.parameters()):
+                pass
+        engine.backward(first + job.loss(engine) + 1e-2 * engine.module.head.weight.pow(2).sum())
+        engine.step()
     return job.values(engine)
