@@ -368,6 +368,7 @@ void ShardedParameters::follow_backward() {
   // comes to no unit.
   if (backward_) end_backward();
   if (pass_ == Pass::none) begin_micro_step(false);
+  pass_scaled_ = scaled_;
   check_loss_scale();
   backward_ = running;
   had_backward_ = true;
@@ -391,6 +392,7 @@ void ShardedParameters::take_gradient(int unit, int parameter, const at::Tensor&
     throw UsageError("a gradient of parameter " + own.name() +
                      " arrived outside of a training pass: forward() comes first, in train() mode");
   follow_backward();
+  (pass_scaled_ ? origins_.scaled : origins_.by_hand) = true;
   if (in_nested_backward()) {
     scopes_.open(unit);
     // A checkpoint's own backward brings a part of the gradient; torch adds up the parts.
@@ -421,6 +423,7 @@ void ShardedParameters::take_gradients_back() {
                      " was cleared by the program, and that of " + there->name() +
                      " was not: gradients are forgotten all together, by engine.zero_grad()");
   if (!in_call_) scopes_.close_all();
+  origins_ = {};
   engine_->drop_gradients();
 }
 
@@ -466,6 +469,7 @@ StepTicket ShardedParameters::step(StepOptions options) {
   adopt_changes();
   micro_step_.reset();
   has_graph_ = scaled_ = false;
+  origins_ = {};
   StepTicket ticket = engine_->step(options);
   settle();
   return ticket;
@@ -473,6 +477,7 @@ StepTicket ShardedParameters::step(StepOptions options) {
 
 bool ShardedParameters::drop_gradients() {
   come_to_rest();
+  origins_ = {};
   for (const Gradient& gradient : std::exchange(aside_, {}))
     gradient.parameter->take_gradient_back(gradient.tensor);
   return engine_->drop_gradients();

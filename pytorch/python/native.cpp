@@ -320,6 +320,11 @@ void declare_model(py::module_& module) {
           "end_forward", [](Model& m) { m.parameters().end_forward(); }, Unlocked())
       .def("loss_scale", &Model::loss_scale, Unlocked())
       .def("note_loss", &Model::note_loss, Unlocked())
+      .def("mixes_origins",
+           [](Model& m) {
+             return m.parameters().origins().scaled && m.parameters().origins().by_hand;
+           })
+      .def("by_hand", [](Model& m) { return m.parameters().origins().by_hand; })
       .def(
           "end_backward", [](Model& m) { m.parameters().end_backward(); }, Unlocked())
       .def("step", &Model::step, py::arg("learning_rate"), py::arg("groups"), py::arg("mean_over"),

@@ -144,20 +144,20 @@ class Engine(nn.Module):
                 "the meta device. Give them values before the first pass: engine.load_weights(), "
                 "engine.load_checkpoint() or engine.initialize_rest()")
 
-    def scale(self, loss):
-        """For `engine.scale(loss).backward()` in place of engine.backward(loss)."""
+    def scale(self, loss, scale_wrt_gas=True):
+        """For `engine.scale(loss).backward()` in place of engine.backward(loss). As in DeepSpeed, hooks see gradients that
+        are divided by gradient_accumulation_steps."""
         self._refuse_without_optimizer("backward")
         with self._guarded("scale"):
             self._scaled = True
-            self.native.note_loss(float(loss.detach()))
-            factor = self.native.loss_scale()
+            steps = self._accumulation if scale_wrt_gas else 1
+            self.native.note_loss(float(loss.detach()) / steps)
+            factor = self.native.loss_scale() / steps
         return loss if factor == 1 else loss * factor
 
     def backward(self, loss, retain_graph=False, scale_wrt_gas=True):
         """The mean loss of this rank's micro batch; the engine averages over ranks and micro steps."""
-        if not scale_wrt_gas:
-            loss = loss * self._accumulation
-        scaled = self.scale(loss)
+        scaled = self.scale(loss, scale_wrt_gas)
         with self._guarded("backward"):
             scaled.backward(retain_graph=retain_graph)
             self.native.end_backward()
@@ -176,7 +176,7 @@ class Engine(nn.Module):
         if not boundary:
             return
         with self._guarded("step"):
-            self._result = self.native.step(rate, groups, float(self._accumulation))
+            self._result = self.native.step(rate, groups, self._mean_over())
         self._boundary_of_this_step = False
         self.global_steps += 1
         self.skipped_steps += self._result.skipped
@@ -199,6 +199,14 @@ class Engine(nn.Module):
     def is_saved(self):
         """Whether the last checkpoint that this engine has written or loaded has its last step."""
         return self._saved_at == self.global_steps
+
+    def _mean_over(self):
+        """scale() has divided each loss; what the script's own backward has brought is divided in the step."""
+        if self._accumulation > 1 and self.native.mixes_origins():
+            raise _native.UsageError("some micro steps of this step called engine.backward(loss), which divides by "
+                                     "gradient_accumulation_steps, and others loss.backward(): call one of them in all, or "
+                                     "engine.scale(loss).backward() in place of the second")
+        return float(self._accumulation) if self.native.by_hand() else 1.0
 
     def _refuse_unscaled(self):
         if self._settings.scales_loss and not self._scaled:
@@ -346,7 +354,7 @@ class Engine(nn.Module):
         with self._guarded("read", settles=True):
             if what == "grad":
                 return self.native.read_gradient(self.name_of(parameter), list(parameter.shape),
-                                                 float(self._accumulation)).to(parameter.device)
+                                                 self._mean_over()).to(parameter.device)
             return self.native.read(self.name_of(parameter), what, list(parameter.shape)).to(parameter.device)
 
     def _read_bytes(self, parameter, what):

@@ -203,7 +203,7 @@ class Sharded:
         self.criterion, self.scheduler = criterion, schedule
         arguments = {"optimizer": optimizer, "config": self.config()}
         if "configured" in self.script.habits:
-            section = {"type": "AdamW", "params": {"lr": 1e-2, "weight_decay": 0.05, "eps": 1e-5}}
+            section = {"type": "AdamW", "params": {"lr": 1e-2, "weight_decay": 0.05, "eps": 1e-3}}
             arguments = {"model_parameters": list(net.parameters()), "config": self.config(optimizer=section)}
         given = {} if self.script.steps_by_hand else {"lr_scheduler": schedule}
         self.engine, self.optimizer, *_ = zerocore.initialize(model=net, **arguments, **given)
@@ -265,11 +265,13 @@ class Sharded:
 
     def resume(self, make):
         path = f"{self.folder}/resumed-{self.stage}"
-        self.engine.save_checkpoint(path, client_state={"step": 2})
+        by_hand = self.scheduler is not None and self.script.steps_by_hand
+        self.engine.save_checkpoint(path, client_state={"schedule": self.scheduler.state_dict() if by_hand else None})
         self.engine.destroy()
         make(self)
         _, state = self.engine.load_checkpoint(path)
-        assert state == {"step": 2}, state
+        if by_hand:
+            self.scheduler.load_state_dict(state["schedule"])
 
     def values(self):
         named = [*self.net.named_parameters(), *(("criterion." + n, p) for n, p in self.criterion.named_parameters())]
@@ -349,13 +351,13 @@ class Script:
         if "sgd" in self.habits:
             return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=0.01)
         if "adagrad" in self.habits:
-            return torch.optim.Adagrad(parameters, lr=1e-2, eps=1e-5)
+            return torch.optim.Adagrad(parameters, lr=1e-2, eps=1e-3)
         groups = parameters
         if self.habits & {"groups", "zero_rate"}:
             own = {id(p) for p in net.head.parameters()}
             groups = [{"params": [p for p in parameters if id(p) in own], "lr": 0.0 if "zero_rate" in self.habits else 2e-2},
                       {"params": [p for p in parameters if id(p) not in own], "weight_decay": 0.0}]
-        return torch.optim.AdamW(groups, lr=1e-2, weight_decay=0.05, eps=1e-5)
+        return torch.optim.AdamW(groups, lr=1e-2, weight_decay=0.05, eps=1e-3)
 
     def batch(self, at, number=0):
         step, micro, rank = at
