@@ -72,7 +72,11 @@ void add_precision(RowList& rows) {
                 "one that the model computes in")
                .or_null()
                .with(&Key::refused_choices,
-                     {{"int8", "gradients are added up in fp32, bf16 or fp16"}})});
+                     {{"int8", "gradients are added up in fp32, bf16 or fp16"}}),
+           acts("buffer_dtype", dtype_names,
+                "dtype of the floating-point buffers of a PyTorch module; null: their own in Python, "
+                "the one that the model computes in for a C++ module")
+               .or_null()});
   rows.in("torch_autocast", {section("PyTorch's automatic casts")});
 }
 

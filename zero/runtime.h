@@ -86,6 +86,9 @@ class Runtime {
   // Local. Enters the program's own memory (activations, say) into the ledger and the plan; called
   // again with the same name it replaces the figure.
   void track(std::string_view what, std::int64_t bytes);
+  // Local. From here on these signals ask for a stop, as RuntimeOptions::catch_signals says: for a
+  // program that has handlers of its own for others, or none before it trains.
+  void catch_signals(std::span<const int> numbers);
   // Local. This rank gives up; the others throw PeerFailed with the reason.
   [[noreturn]] void fail(const std::string& reason);
   // Local, for programs that catch what a Runtime throws and end by themselves. give_up() tells the

@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <csignal>
@@ -22,9 +25,16 @@ namespace zero {
 namespace {
 
 volatile std::sig_atomic_t stop_signals = 0;
+pid_t catching_process = 0;
 
 // The first signal asks for an orderly stop at the next step border; the second ends the process.
+// A process that this one has forked (a worker that loads data) ends by its first.
 void on_stop_signal(int number) {
+  if (getpid() != catching_process) {
+    std::signal(number, SIG_DFL);
+    raise(number);
+    return;
+  }
   stop_signals = stop_signals + 1;
   // A launcher may pass SIGUSR2 on more than once.
   std::signal(number, number == SIGUSR2 ? on_stop_signal : SIG_DFL);
@@ -147,9 +157,16 @@ void RuntimeCore::start_streams() {
 
   if (options_.catch_signals) {
     ignore_system_signals();
-    for (const int number : {SIGTERM, SIGINT, SIGUSR2}) std::signal(number, on_stop_signal);
-    if (options_.abort_job) mark("stoppable", topology().rank);
+    catch_signals(std::array{SIGTERM, SIGINT, SIGUSR2});
   }
+}
+
+void RuntimeCore::catch_signals(std::span<const int> numbers) {
+  catching_process = getpid();
+  for (const int number : numbers) std::signal(number, on_stop_signal);
+  catches_signals_ = true;
+  if (options_.abort_job && std::ranges::find(numbers, SIGUSR2) != numbers.end())
+    mark("stoppable", topology().rank);
 }
 
 RuntimeCore::~RuntimeCore() {
@@ -177,7 +194,7 @@ bool RuntimeCore::publish_failure(const std::string& reason, int exit_code) noex
 }
 
 bool RuntimeCore::stop_requested() const {
-  return options_.catch_signals && stop_signals > 0;
+  return catches_signals_ && stop_signals > 0;
 }
 
 }  // namespace detail
@@ -280,6 +297,10 @@ void Runtime::broadcast(std::span<std::byte> bytes, int root) {
 
 void Runtime::track(std::string_view what, std::int64_t bytes) {
   core_->ledger().track(std::string(what), bytes);
+}
+
+void Runtime::catch_signals(std::span<const int> numbers) {
+  core_->catch_signals(numbers);
 }
 
 void Runtime::fail(const std::string& reason) {
