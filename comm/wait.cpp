@@ -21,7 +21,8 @@ bool Wait::pause_long() {
   if (waited < (progress_ == Progress::memory ? 1ms : 20ms)) {
     sched_yield();
   } else {
-    // At most a twentieth is added to a wait, and a waiting rank takes little from the core.
+    // Sleeping a twentieth of the time waited delays the wait by at most that share and leaves the
+    // core to others.
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(waited / 20, 500us));
   }
   return true;
