@@ -31,7 +31,7 @@ struct Kernels {
                  float* directions);
   // Computes rows [begin, end) of a product.
   void (*product)(const Product& product, std::int64_t begin, std::int64_t end);
-  // Adds up to norm_tile squares to normalised limbs, without carrying; returns the number of
+  // Adds up to norm_tile squares to normalized limbs, without carrying; returns the number of
   // elements left out because they are not finite.
   std::int64_t (*add_squares)(const void* gradient, DType dtype, std::int64_t count,
                               std::int64_t* limbs);
