@@ -23,7 +23,7 @@ struct Call {
 // "reduce_scatter of unit h.3 (call 412)".
 std::string describe_call(Operation operation, std::string_view subject, std::int64_t sequence);
 
-// Trivially copyable: sent through shared memory and messages.
+// Copied bytewise through shared memory and messages.
 struct PostedCall {
   int world_rank = 0;
   Call call;

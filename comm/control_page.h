@@ -13,7 +13,7 @@
 
 namespace zero::comm {
 
-// Trivially copyable: sent through shared memory and messages.
+// Copied bytewise through shared memory and messages.
 struct Cause {
   Cause() = default;
   Cause(int failed_rank, int code, bool has_died, std::string_view text)
@@ -53,7 +53,7 @@ class ControlPage {
   bool failed() const { return phase_.load(std::memory_order_acquire) != empty; }
   // Waits a moment if a publisher is still writing.
   std::optional<Cause> cause() const;
-  // Returns true for one caller only, which prints the cause.
+  // Returns true for one caller only: it must print the cause.
   bool claim_print() { return printed_.exchange(1, std::memory_order_acq_rel) == 0; }
 
  private:

@@ -1,6 +1,6 @@
 // Device buffers over a host transport: every call waits for its stream, copies to the host, makes
-// the host's call and copies back. Slow; for ranks as threads, which NCCL does not support, and for
-// tests without NCCL. Sums are the host's, in rank order.
+// the host's call and copies back. Slow; for ranks as threads, since they gain nothing from NCCL,
+// and for tests without NCCL. Sums are the host's, in rank order.
 #pragma once
 
 #include <memory>

@@ -80,7 +80,7 @@ struct Key {
   // Returns true for such values if they depend on the rest of the config.
   bool (*already_so)(const Config&, std::string_view shown) = nullptr;
   std::string_view switched_by = "";     // no effect unless this boolean key is true
-  bool sharded_parameters_only = false;  // otherwise has no effect, in DeepSpeed too
+  bool sharded_parameters_only = false;  // acts only on sharded parameters, in DeepSpeed too
   bool on_by_presence = false;           // a block without "enabled" is switched on by its presence
   bool removed = false;                  // DeepSpeed 0.19 refuses the key with any value
   std::string_view initial = "";         // default of a row without a field, as shown

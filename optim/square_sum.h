@@ -108,7 +108,7 @@ static constexpr void add_unit(std::uint64_t counts, std::uint64_t added, int ex
   limbs[limb + 1] += sum >> (norm_limb_bits - shift);
 }
 
-// Carries, so that every limb but the last is in [0, 2^40), whatever the signs were.
+// Carries, so that every limb but the last is in [0, 2^40) for any signs before.
 constexpr void carry_limbs(std::int64_t* limbs) {
   for (int k = 0; k + 1 < norm_limb_count; ++k) {
     limbs[k + 1] += limbs[k] >> norm_limb_bits;

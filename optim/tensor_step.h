@@ -42,7 +42,7 @@ constexpr float step_of(const float* factors, const Sums& sums) {
       step, trust_ratio(norm_of(sums.parameter), norm_of(sums.direction), step.least, step.most));
 }
 
-// A rule with a direction, because its step depends on the direction's norm.
+// A rule with a direction, computed first because the step depends on its norm.
 template <class Rule>
 concept HasDirection = requires(const typename Rule::template Factors<float>& factors,
                                 float* state) {

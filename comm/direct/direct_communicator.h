@@ -53,7 +53,7 @@ class DirectCommunicator : public HostCommunicator {
     Location where;
     std::int64_t stride = 0;
   };
-  // Returns the location of span_bytes, exposed_bytes of which peers may read.
+  // Returns the location of span_bytes if peers may read exposed_bytes of them.
   Location place(const void* data, std::int64_t span_bytes, std::int64_t exposed_bytes) const;
 
   // Starts a round: makes this rank's half of the bounce area writable.
@@ -75,8 +75,7 @@ class DirectCommunicator : public HostCommunicator {
   // Copies these bytes of the root's vector to all other ranks.
   void hand_out(const Exposure& exposure, void* data, std::int64_t begin, std::int64_t bytes,
                 int root);
-  // Exchanges the counts that a larger group's table has for `members`, which are the ranks of this
-  // group.
+  // Exchanges the counts that a larger group's table has for `members`, the ranks of this group.
   void exchange(const Exposure& exposure, const void* send, void* recv, const PairCounts& counts,
                 std::span<const int> members);
 
@@ -92,7 +91,7 @@ class DirectCommunicator : public HostCommunicator {
   void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
 
   void reduce_small(const Exposure& exposure, void* data, DType dtype);
-  // Returns true for small data, which all ranks copy, even if peers could read it in place.
+  // Returns true for small data. All ranks copy it, even if peers could read it in place.
   bool is_small(std::int64_t exposed_bytes) const;
 
   const Posting& posting(int peer) const { return board_.slot(peer).postings[round_ % 2]; }

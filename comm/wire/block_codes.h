@@ -49,7 +49,7 @@ struct Scaling {
 
 [[gnu::always_inline]] constexpr float e4m3_value(std::uint32_t code) {
   const std::uint32_t magnitude = code & 0x7fu;
-  // A denormal lacks the leading one, with a value of 2^-6 there.
+  // A denormal lacks the leading one, so 2^-6, its value at this exponent, is subtracted.
   const std::uint32_t exponent = magnitude < 8 ? 121u << 23 : 120u << 23;
   const float excess = magnitude < 8 ? 0x1p-6f : 0.0f;
   const float value = std::bit_cast<float>((magnitude << 20) + exponent) - excess;

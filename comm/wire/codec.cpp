@@ -42,7 +42,7 @@ void add_source(const Codec& codec, const std::byte* source, std::int64_t count,
     kernels().decode_add(codec, part, n, sum);
 }
 
-// Encodes n elements from `first` on, which starts a block.
+// Encodes n elements from `first` on; `first` starts a block.
 void encode_part(const Codec& codec, const Elements& from, std::int64_t first, std::int64_t n,
                  const Encoded& to) {
   const void* elements = at(from.data, first * size_of(from.dtype));
@@ -62,7 +62,7 @@ void add_errors(const void* values, DType dtype, const float* decoded, std::int6
   errors.values += static_cast<double>(sums[1]);
 }
 
-// Encodes in tiles of whole blocks, which stay in the first-level cache.
+// Encodes in tiles of whole blocks, small enough for the first-level cache.
 void encode_and_compare(const Codec& codec, const Elements& from, void* encoded) {
   const std::int64_t tile = largest_block / codec.block * codec.block;
   alignas(64) float decoded[largest_block];

@@ -13,7 +13,7 @@
 // largest magnitude of a block is exact, except in mxfp8, where it is rounded like all others (the
 // largest fp32 values to infinity, as in bf16). A block that contains an infinity or NaN decodes as
 // NaN. `bf16` rounds each element and has no blocks; `none` sends the elements unchanged, in the
-// given dtype, which encoder and decoder must agree on.
+// given dtype; encoder and decoder must be given the same.
 //
 // An encoded vector is its codes, then its scales, each padded with zeros to a multiple of 16
 // bytes. Elements are fp32, bf16 or fp16. Every SIMD level and GPU gives bitwise identical results
@@ -87,7 +87,7 @@ struct Residue {
   std::uint8_t* codes = nullptr;
   float* scales = nullptr;
 };
-// Returns the part from element `first` on, which starts a block, of the residue of `count`
+// Returns the part from element `first` on (the start of a block) of the residue of `count`
 // elements that begins at `residue`, aligned like encoded vectors.
 Residue residue_at(const Codec& codec, void* residue, std::int64_t count, std::int64_t first = 0);
 

@@ -120,7 +120,7 @@ class TwoHops {
         outer_ranks_(outer_ranks) {}
 
   // Layout: the sums between the hops, then the data that the first hop receives, then the data
-  // that it sends, which both vectors of the second hop overwrite.
+  // that it sends. Both vectors of the second hop overwrite the latter.
   std::int64_t staging_bytes() const {
     const std::int64_t second = 2 * outer_ranks_ * outer_bytes();
     return partial_bytes() + first_bytes() + std::max(first_bytes(), second);

@@ -44,7 +44,7 @@ struct Grid {
 };
 
 // Residues of the slices that an exchange sends, in one vector of `elements`: that of slice k
-// begins at element first + k * stride, which starts a block. The other members are as in Feedback.
+// begins at element first + k * stride, the start of a block. The other members are as in Feedback.
 struct SliceFeedback {
   void *before, *after;
   std::int64_t elements;

@@ -99,7 +99,7 @@ struct Comparison {
   std::vector<std::string> remarks = {};  // on the memory of the variants, a sentence each
 };
 
-// Returns the comparison with only the variants that ran.
+// Returns the comparison with only the variants that ran, otherwise unchanged.
 Comparison runs_of(const Comparison& comparison);
 bool nothing_ran(const Comparison& comparison);
 

@@ -26,7 +26,7 @@ struct Unit {
 
   std::string operator()(double value) const { return fixed(value / size, decimals); }
 };
-// Returns KiB, MiB or GiB, whichever fits the largest value.
+// Returns KiB, MiB or GiB, to fit the largest value.
 Unit byte_unit(double largest);
 // Returns us, ms or s.
 Unit time_unit(double largest_seconds);

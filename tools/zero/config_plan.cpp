@@ -48,7 +48,7 @@ ModelSpec generic_model(const ModelSize& size, const Config& config, GroupKind k
   return model;
 }
 
-// Returns the config with the values that the file leaves open.
+// Returns the config after filling in the values that the file leaves open.
 Config closed_config(const Config& config, const PlannedRun& run) {
   Config closed = config;
   if (run.ranks) {

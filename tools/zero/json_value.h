@@ -1,4 +1,4 @@
-// A value of the table's form as JSON.
+// Conversion of a value, as the table shows it, to JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>

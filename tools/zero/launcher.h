@@ -1,5 +1,5 @@
-// Derives from facts about a machine the mpirun line that starts N ranks on it. Pure functions:
-// nothing here reads the system, so every case is testable on any machine.
+// Derivation of the mpirun line that starts N ranks on a machine, from facts about it. Pure
+// functions: nothing here reads the system, so every case is testable on any machine.
 #pragma once
 
 #include <optional>

@@ -36,8 +36,8 @@ class LauncherLines {
   const std::set<int>& stoppable() const { return stoppable_; }
   // Returns true if a rank continues with its steps after a stop was requested.
   bool stop_ignored() const { return stop_ignored_; }
-  // Called when the job has ended, or continues after all; returns Open MPI's lines if no cause was
-  // reported.
+  // Called when the job has ended, or continues after all. If no cause was reported, returns the
+  // held message about another rank's failure, or otherwise Open MPI's lines.
   std::string settle();
 
  private:

@@ -92,7 +92,7 @@ int granted_cpus() {
   return granted;
 }
 
-// Tries it on a child process, like launchers' shared-memory transports between ranks, because a
+// Tries to read a child process, like launchers' shared-memory transports between ranks, because a
 // container's system call filter or ptrace rules may forbid it.
 bool can_read_other_memory() {
   static char probe = 'z';

@@ -87,8 +87,8 @@ Launcher ask_launcher(const std::string& path) {
   return identify_launcher(path, version.text);
 }
 
-// Returns true unless another start method than ssh was chosen, because its hosts may have names of
-// their own.
+// Returns true if ranks are started by ssh. If another method was chosen, its hosts may have names
+// of their own.
 bool starts_by_ssh(const LaunchRequest& request, const std::string& scheduler) {
   for (const char* variable : {"OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_rsh_agent",
                                "OMPI_MCA_pls_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent",

@@ -252,7 +252,8 @@ void Supervisor::pass_on(int number) {
   kill(child_, number);
 }
 
-// Waits for all ranks, because SIGUSR2 would end ranks that are still in MPI's start.
+// Sends SIGUSR2 only when all ranks can handle it, because it would end ranks that are still in
+// MPI's start.
 void Supervisor::ask_to_stop_when_possible() {
   if (!stop_sent_ && std::ssize(lines_.stoppable()) == ranks_) {
     stop_sent_ = true;

@@ -14,7 +14,7 @@ namespace zero::comm::wire {
 template <class V>
 struct KernelSet {
   static constexpr std::int64_t group = V::lanes;
-  // Bytes to prefetch, because nothing else is read while a block is encoded.
+  // Distance of prefetches in bytes; otherwise nothing would be read while a block is encoded.
   static constexpr std::int64_t ahead = 4096;
 
   using AllLanes = simd::AllLanes<V>;
@@ -178,7 +178,7 @@ struct KernelSet {
     }
   }
 
-  // Writes the next residue of a block whose encoding has these errors.
+  // Writes the next residue of a block, given the errors of its encoding.
   static void write_residue(const float* next, std::int64_t n, const Residue& before,
                             const Residue& after, const Feedback& feedback, float unit) {
     if (largest_magnitude(next, n) < infinity_bits) {

@@ -1,6 +1,6 @@
-// Codecs on the GPU. A warp encodes a block: passes over its elements, which stay in the cache,
-// find the maximum and then write codes; a lane takes two elements at a time, which are one byte in
-// int4. Compiled without contraction.
+// Codecs on the GPU. A warp encodes a block: passes over its elements find the maximum and then
+// write codes, while the elements stay in the cache; a lane takes two elements at a time, since
+// these are one byte in int4. Compiled without contraction.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -79,7 +79,7 @@ __device__ void for_pairs(std::int64_t begin, std::int64_t end, const Body& body
     body(i, i + 1 < end ? 2 : 1);
 }
 
-// Writes one or two codes from element i on, which is even.
+// Writes one or two codes from element i on; i is even.
 template <class F>
 __device__ void write_codes(std::uint8_t* codes, std::int64_t i, const std::uint8_t* own, int n) {
   if constexpr (F::bits == 4) {
@@ -179,8 +179,8 @@ __global__ void __launch_bounds__(threads)
     // The codes do not depend on it.
     residue_encoder.scale = residue_encoder.scale / unit;
     const Encoded residue{after.codes, after.scales};
-    // Codes are written first, because they and the next residue need the previous residue, which
-    // each lane then replaces for its own elements only.
+    // Codes are written first, because they and the next residue need the previous residue. Each
+    // lane then replaces it for its own elements only.
     write_block(encoder, begin, end, to, block, wanted);
     if (residue_encoder.finite)
       write_block(residue_encoder, begin, end, residue, block, next);
