@@ -40,7 +40,7 @@ class DirectCommunicator : public HostCommunicator {
   void do_barrier() override { meet(call_of(DType::int64, 0)); }
 
  private:
-  // Returns where peers can read these bytes, or Location::bounce if they cannot.
+  // Returns the location of these bytes for peers, or Location::bounce if they cannot read them.
   Location locate(const void* data, std::int64_t bytes) const;
   const std::byte* resolve(int peer, Location location) const;
 

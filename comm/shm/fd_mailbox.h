@@ -1,5 +1,5 @@
 // Passes file descriptors to other processes of this node through a Unix socket with a random
-// abstract name: no file is left behind, and only processes of the same user are accepted.
+// abstract name: no file remains, and only processes of the same user are accepted.
 #pragma once
 
 #include <array>
