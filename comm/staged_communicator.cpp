@@ -35,7 +35,7 @@ std::unique_ptr<Communicator> StagedCommunicator::split(int color, int key) {
   return part;
 }
 
-// Between slices lie elements that are not ours to write.
+// Elements between the slices do not belong to this call and must not be overwritten.
 void StagedCommunicator::do_all_gather(const void* send, void* recv, std::int64_t count,
                                        DType dtype, std::int64_t stride) {
   const std::int64_t bytes = count * size_of(dtype);

@@ -1,6 +1,6 @@
-// The codecs on the GPU. A warp encodes a block: passes over its elements, which stay in the cache,
-// find the maximum and then write codes; a lane takes two elements at a time, which are one byte in
-// int4. Compiled without contraction.
+// Codecs on the GPU. A warp encodes a block: passes over its elements find the maximum and then
+// write codes, while the elements stay in the cache; a lane takes two elements at a time, since
+// these are one byte in int4. Compiled without contraction.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Size {
   std::int64_t count, block;
 };
 
-// What the kernels write behind codes and scales.
+// Padding that the kernels write after codes and scales.
 struct Padding {
   std::uint8_t *codes_end, *scales_end;
   int after_codes, after_scales;
@@ -56,14 +56,14 @@ __device__ std::uint32_t largest_of_warp(std::uint32_t own) {
   return own;
 }
 
-// Calls body(first element, elements) for the pairs of [begin, end) that are this lane's.
+// Calls body(first element, elements) for this lane's pairs of [begin, end).
 template <class Body>
 __device__ void for_pairs(std::int64_t begin, std::int64_t end, const Body& body) {
   for (std::int64_t i = begin + 2 * (threadIdx.x % lanes); i < end; i += 2 * lanes)
     body(i, i + 1 < end ? 2 : 1);
 }
 
-// One or two codes from element i on, which is even.
+// Writes one or two codes from element i on; i is even.
 template <class F>
 __device__ void write_codes(std::uint8_t* codes, std::int64_t i, const std::uint8_t* own, int n) {
   if constexpr (F::bits == 4) {
@@ -73,7 +73,7 @@ __device__ void write_codes(std::uint8_t* codes, std::int64_t i, const std::uint
   }
 }
 
-// The codes of a block and its scale, or zeros and a scale that says NaN.
+// Codes of a block and its scale, or zeros and a NaN scale.
 template <class F>
 struct BlockEncoder {
   typename F::Scale scale;
@@ -91,7 +91,7 @@ struct BlockEncoder {
   }
 };
 
-// Encodes what value(i) says of the elements [begin, end).
+// Returns the encoder for value(i) of the elements [begin, end).
 template <class F, class Value>
 __device__ BlockEncoder<F> encoder_of(std::int64_t begin, std::int64_t end, const Value& value) {
   std::uint32_t largest = 0;
@@ -111,7 +111,7 @@ __device__ void write_block(const BlockEncoder<F>& encoder, std::int64_t begin, 
   encoder.write_scale(to, block);
 }
 
-// Calls body(block, begin, end) for the blocks that are this warp's.
+// Calls body(block, begin, end) for this warp's blocks.
 template <class Body>
 __device__ void for_blocks(const Size& size, const Body& body) {
   const std::int64_t warps = std::int64_t{gridDim.x} * threads / lanes;
@@ -130,8 +130,8 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
-// A block whose next residue would not be finite keeps the one of before, or what a reset made of
-// it.
+// Keeps the previous residue of a block, or its zeros after a reset, if the next one would not be
+// finite.
 __device__ void keep_block(const Feedback& feedback, float stored, std::int64_t begin,
                            std::int64_t end, std::int64_t block) {
   for_pairs(begin, end, [&](std::int64_t i, int n) {
@@ -163,8 +163,8 @@ __global__ void __launch_bounds__(threads)
     // The codes do not depend on it.
     residue_encoder.scale = residue_encoder.scale / unit;
     const Encoded residue{after.codes, after.scales};
-    // Codes are written first: they need the residue of before, as the next residue does, which
-    // each lane then replaces for its own elements alone.
+    // Codes are written first, because they and the next residue need the previous residue. Each
+    // lane then replaces it for its own elements only.
     write_block(encoder, begin, end, to, block, wanted);
     if (residue_encoder.finite)
       write_block(residue_encoder, begin, end, residue, block, next);
@@ -180,7 +180,8 @@ __global__ void __launch_bounds__(threads)
   for_elements(count, [&](std::int64_t i) { to[i] = from_float<bf16>(to_float(from[i])); });
 }
 
-// Writes lane(i) to whole lanes of `to`, and element(i) to the rest; to all elements if `to` is not aligned.
+// Writes lane(i) to whole lanes of `to`, and element(i) to the remaining elements, or to all if
+// `to` is not aligned.
 template <class T, class LaneAt, class ElementAt>
 __device__ void write_lanes(T* to, std::int64_t count, const LaneAt& lane, const ElementAt& element) {
   const std::int64_t in_lanes = zero::cuda::is_aligned(to) ? count / Lane::size * Lane::size : 0;
