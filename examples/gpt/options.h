@@ -35,7 +35,9 @@ struct Options {
   double start_limit = 120;
   std::string product_file;  // of timed algorithms, for GPUs; empty: those that cuBLASLt advises
   bool separate_products = false;  // on GPUs: none is joined with its neighbours
-  bool recompute = false;          // of activations
+  bool any_order_attention = false;      // on GPUs: its backward pass may sum in any order
+  std::int64_t attention_workspace = 0;  // on GPUs: mebibytes for some samples at once; 0: as built
+  bool recompute = false;                // of activations
 
   // Set instead of all others by --help and --version: what to print.
   std::optional<std::string> answer;

@@ -61,6 +61,7 @@ struct cublasLtMatmulHeuristicResult_t {
 
 struct CublasLtOnHost {
   int refused = 0;   // of the choices, by every product
+  bool has_bias = true;  // false: no product adds one
   int products = 0;  // that were asked for
   // Of those, products of matrices whose rows or columns, as they lie in memory, have a length that
   // tensor cores read element by element.
