@@ -4,6 +4,10 @@
 # RANKS, STEPS and MODEL (a preset or a config.json) in the environment change the run. The ranks are on the
 # CPU; ZERO_CUDA=AUTO, ON or OFF says whether the CUDA back end is built too, by default where there is a GPU.
 set -euo pipefail
+if [[ ${1:-} == --help || ${1:-} == -h ]]; then
+  sed -n '2,5s/^# //p' "$0"
+  exit
+fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ranks=${RANKS:-4} steps=${STEPS:-30} model=${MODEL:-examples/configs/quickstart_model.json}
 cuda=${ZERO_CUDA:-$(nvidia-smi -L >/dev/null 2>&1 && echo AUTO || echo OFF)}
