@@ -37,8 +37,7 @@ class TrainingLoopOf final : public TrainingLoop {
     for (zero::MicroStep micro : engine_.micro_steps())
       micro.loss(step_.run(loader_.load(index, micro.index()), scale_of(micro)));
     if (!std::exchange(stepped_once_, true))
-      runtime_.track("activations", model_.bytes());  // counted again, as some buffers are
-                                                      // allocated at first use
+      runtime_.track("activations", model_.bytes());  // again: some are allocated at first use
     const Pending queued{index, engine_.step(options)};
     const std::optional<Pending> ready = on_device ? pending_ : queued;
     if (on_device) pending_ = queued;

@@ -1,4 +1,4 @@
-// The conformance suite over the ranks of a job: mpi_conformance TRANSPORT. Buffers lie in private
+// The conformance suite over the ranks of a job: mpi_conformance TRANSPORT. Buffers are in private
 // memory, in shared arenas, and in shared arenas on some ranks only.
 #include <algorithm>
 #include <cstdio>
@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
     options.time_limit = std::chrono::seconds(60);
     if (argc > 1) options.transport = argv[1];
     world = create_world(argc, argv, options);
-    // Where each rank has a node of its own, the two are one.
+    // If each rank has its own node, hierarchical and mpi are the same.
     const bool apart = world->topology().node_count == world->topology().size;
     if (options.transport == "hierarchical" && apart) options.transport = "mpi";
     if (world->communicator().transport() != options.transport && options.transport != "auto")
