@@ -59,7 +59,7 @@ enum cudaDeviceAttr {
   cudaDevAttrReservedSharedMemoryPerBlock = 111,
 };
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
-// Little, so that kernels that keep what fits meet what does not fit, too.
+// Small, so that kernels that keep as much as fits are also tested with data that does not fit.
 inline constexpr int most_shared_memory = 5 << 10;
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
@@ -89,22 +89,22 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
-// Whether the devices hold what they are given from now on: no event that is recorded is reached. A
-// call that would wait for them ends the program.
+// Holds the devices from now on: no recorded event completes. A call that would wait for them ends
+// the program.
 void hold_devices(bool hold);
-// Whether events are refused to be recorded from now on.
+// Refuses to record events from now on.
 void refuse_records(bool refuse);
-// The clock moves with copies, of which a byte takes a nanosecond, and by pass_time().
+// Advances the clock, which also moves with copies, by one nanosecond per byte.
 void pass_time(float milliseconds);
-// Whether host memory is refused to be registered from now on.
+// Refuses to register host memory from now on.
 void refuse_registration(bool refuse);
-// Whether the driver is from now on one for CUDA 12.4, while the runtime is 13.0.
+// Makes the driver one for CUDA 12.4 from now on, while the runtime is 13.0.
 void use_old_driver(bool old);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 
-// Knows cuStreamWaitValue32, which blocks the caller here, and cuStreamWriteValue32.
+// Finds cuStreamWaitValue32, which blocks the caller here, and cuStreamWriteValue32.
 enum cudaDriverEntryPointQueryResult {
   cudaDriverEntryPointSuccess = 0,
   cudaDriverEntryPointSymbolNotFound = 1,

@@ -12,7 +12,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
   bool timed;
-  std::int64_t bytes_before = -1;  // copied, when it was recorded
+  std::int64_t bytes_before = -1;  // bytes copied when it was recorded
   bool held = false;
 };
 
@@ -23,7 +23,7 @@ constexpr std::size_t memory_of_device = std::size_t{4} << 30;
 constexpr std::size_t most_pinned = std::size_t{256} << 20;
 constexpr unsigned char unset = 0xa5;
 
-// As the driver's CU_STREAM_WAIT_VALUE_GEQ.
+// Like the driver's CU_STREAM_WAIT_VALUE_GEQ.
 int wait_for_value(cudaStream_t, unsigned long long address, std::uint32_t value, unsigned) {
   const std::atomic_ref word(*reinterpret_cast<std::uint32_t*>(address));
   while (static_cast<std::int32_t>(word.load(std::memory_order_acquire) - value) < 0)
@@ -34,7 +34,7 @@ int wait_for_value(cudaStream_t, unsigned long long address, std::uint32_t value
 std::atomic<bool> holding{false}, refusing_records{false}, refusing_registration{false},
     old_driver{false};
 
-// A device that is held does not come to the write.
+// A held device does not reach the write.
 int write_value(cudaStream_t, unsigned long long address, std::uint32_t value, unsigned) {
   if (!holding)
     std::atomic_ref(*reinterpret_cast<std::uint32_t*>(address)).store(value, std::memory_order_release);
