@@ -1,4 +1,4 @@
-// The sizes of one micro batch in one model.
+// The sizes of one micro-batch in one model.
 #pragma once
 
 #include <cstdint>

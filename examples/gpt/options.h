@@ -33,7 +33,7 @@ struct Options {
   std::string device = "cpu";                        // cpu, cuda or auto
   int threads = 0;
   double start_limit = 120;
-  std::string product_file;  // timed algorithms, for GPUs; empty: cuBLASLt's own choice
+  std::string product_file;        // timed algorithms, for GPUs; empty: cuBLASLt's own choice
   bool separate_products = false;  // on GPUs: joins no product with its neighbors
   bool recompute = false;          // of activations
 

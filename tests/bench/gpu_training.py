@@ -141,7 +141,7 @@ def losses(args, folder, text):
     theirs = peer_losses(args, text, bf16=True)
     mine = [record["loss"] for record in ours(args, folder, args.steps).records]
     far = lambda found: [abs(a - b) for a, b in zip(found, exact, strict=True)]  # noqa: E731
-    # Compares the largest distance so far, since single steps come near by chance. It starts at a part of the loss
+    # Compares the largest distance so far, since single steps are near by chance. It starts at the part of the loss
     # below which bf16 cannot be told from an exact loss.
     worst = 0.0
     for step, (own, their) in enumerate(zip(map(max_so_far(), far(mine)), map(max_so_far(), far(theirs))), start=1):

@@ -65,7 +65,8 @@ zero::Config config_of(int stage, bool background = false) {
   return config;
 }
 
-// y = w x + b (a x) through all layers; the loss is the difference between x and a scaled y.
+// y = w x + b (a x) through all layers; the loss is half the squared difference of x and a scaled
+// y.
 void step(Runtime& runtime, Engine& engine) {
   const auto layer = [&](int l) -> zero::Unit& {
     return engine.units()[static_cast<std::size_t>(l)];

@@ -1,4 +1,4 @@
-// Saves that are written while training goes on: the state of their own step, bounded memory,
+// Saves that are written while training continues: the state of their own step, bounded memory,
 // failures at a step border, and their fate when the engine ends.
 #include <doctest/doctest.h>
 

@@ -123,7 +123,7 @@ bool save_killed_at(const std::string& root, const zero::SaveOptions& options, i
   return WEXITSTATUS(status) == killed;
 }
 
-// ---- a disk that may lose what was not synced -----------------------------------------------
+// ---- a disk that may lose data that was not synced ------------------------------------------
 
 struct Inode {
   bool directory = false;

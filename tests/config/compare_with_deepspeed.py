@@ -3,9 +3,9 @@
 Usage: compare_with_deepspeed.py ZERO DIRECTORY [--verbose]
 
 Every JSON file of DIRECTORY is read by `zero config explain --json` and by DeepSpeedConfig, at a number of ranks that
-its batch sizes admit. "auto" is filled in for DeepSpeed as Hugging Face's Trainer does it. If a difference is not
-listed in docs/config.md, the script ends with 1; likewise if less than 0.95 of the files that DeepSpeed accepts are
-accepted. Needs deepspeed 0.19.8 and torch:
+its batch sizes admit. "auto" is filled in for DeepSpeed as Hugging Face's Trainer does it. The script ends with 1 if a
+difference is not listed in docs/config.md, or if less than 0.95 of the files that DeepSpeed accepts are accepted. Needs
+deepspeed 0.19.8 and torch:
 
     pip install torch deepspeed==0.19.8
     DS_ACCELERATOR=cpu python compare_with_deepspeed.py build/release/bin/zero DIRECTORY

@@ -1,5 +1,5 @@
 // Values at and beyond the limits of every number of the key table, alone and in configs in which
-// they have an effect: each gives a config and a plan, or a message, and takes no time.
+// they have an effect: each gives a config and a plan, or a message, in short time.
 #include <doctest/doctest.h>
 
 #include <string>

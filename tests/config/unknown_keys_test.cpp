@@ -79,7 +79,7 @@ TEST_CASE("a slip of a known key is refused with that key, wherever it stands") 
     CHECK(has(refusal(with_batch(c.members)),
               ": unknown key; nearest known key: " + std::string(c.nearest)));
   }
-  // A key is not taken for a misspelling if it consists of words of a key that is already given.
+  // If a key is given already, a key with some of its words is not taken for a misspelling of it.
   CHECK(has(notices(R"("batch_size": 4)"), "batch_size: no effect here"));
   CHECK(has(refusal(R"({"batch_size": 4})"), "nearest known key: train_batch_size"));
 }

@@ -264,8 +264,7 @@ TEST_CASE(
     CAPTURE(std::string(row.name));
     const zero::Config config = in_groups(toy::config(3, {}), row, group);
     const auto traffic = traffic_of(config, ranks);
-    // Over the groups, the sums of a shard are scattered, and then sums or new parameters are
-    // gathered.
+    // Sums of a shard are scattered over the groups, and then sums or new parameters are gathered.
     check(config, sent(traffic.gathered, group) + sent(traffic.reduced, group) +
                       2 * sent(traffic.reduced / group, replicas));
   }

@@ -142,7 +142,8 @@ TEST_CASE("reductions in a format inside groups and over them: equal bits over t
       expect_same(4, expected, other);
     }
     if (sync != zero::GradientSync::inner) continue;
-    // Sums over each hop alone, in the groups that a strategy reduces and sends in.
+    // Stages without shard groups: only their sums take both hops, in the groups of the hybrid
+    // strategies.
     for (const int stage : {1, 2, 3}) {
       CAPTURE(stage);
       zero::Config other = hybrid::with_sums_of(config, 2);

@@ -1,5 +1,5 @@
-// --compare-stages: its list, its command line, the figures it takes from reports, and that it
-// distinguishes variants by their real bits.
+// --compare-stages: its list, its command line, the figures from reports, and the distinction of
+// variants by their real bits.
 #include <doctest/doctest.h>
 #include <unistd.h>
 

@@ -243,7 +243,7 @@ void check_gelu_in_products(std::int64_t in, std::int64_t out) {
   CHECK(dx.off() < 2 * rounding<T>());
 }
 
-// By our own kernels, or by a library's, which also rounds the weights to T.
+// Our own kernels, or a library's, which also rounds the weights to T.
 enum class By { own, library };
 
 // Queries, keys and values are adjacent in each row, like GPT-2's.

@@ -186,7 +186,8 @@ class Memory {
   }
   void gather(const Instruction& i, Moment now, bool ends) {
     const int f = i.target;
-    // The version after its own update, or in the micro step before.
+    // A gather in an update brings the version after it, a gather in a micro step the one before
+    // this step's update.
     const int step = inputs_.policy->parameters_sharded ? now.step : now.step + 1;
     if (inputs_.offload.shard_slot(f) >= 0)
       require(i, buffer(f) == Version{f, step});

@@ -59,7 +59,7 @@ def bits(folder):
 
 
 def lacking(folder):
-    """If the system forbids a call, a notice says so and another way is used. Root has to drop its right to lock any
+    """If the system forbids a call, a notice names it and another way is used. Root has to drop its right to lock any
     memory."""
     for wrapper, said, needs_root in (
             ((sys.executable, str(WITHOUT_URING)), "io_uring is not available", False),
@@ -98,7 +98,7 @@ class SmallDisk:
 
 
 def fill(folder, left):
-    """Fills the disk up to the given rest."""
+    """Fills the disk except for this many bytes."""
     free = os.statvfs(folder)
     with open(os.path.join(folder, "filler"), "wb") as filler:
         os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize - left)
