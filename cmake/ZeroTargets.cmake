@@ -39,7 +39,7 @@ endfunction()
 
 # zero_library(NAME SOURCES ... [COLD ...] [STAND_INS ...] PUBLIC ... PRIVATE ...): one static library per folder.
 # COLD: sources whose speed does not count, compiled with zero_cold_flags. STAND_INS: what zero_cuda defines too, for
-# programs that do without it. Each is an object of its own in the library, whatever is compiled at once: the linker
+# programs that do without it, or what a program may bring itself. Each is an object of its own in the library, whatever is compiled at once: the linker
 # takes such an object only for a program whose own objects, zero_cuda's among them, define none of its functions.
 function(zero_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;COLD;STAND_INS;PUBLIC;PRIVATE" ${ARGN})

@@ -59,10 +59,10 @@ std::string chosen_transport(const WorldOptions& options) {
   const char* forced = std::getenv("ZERO_TRANSPORT");
   const bool from_environment = forced != nullptr && *forced != '\0';
   const std::string name = from_environment ? forced : options.transport;
-  for (const char* known : {"auto", "self", "shm", "mpi", "hierarchical"})
+  for (const char* known : {"auto", "self", "shm", "mpi", "gloo", "hierarchical"})
     if (name == known) return name;
   throw ConfigError(std::string(from_environment ? "ZERO_TRANSPORT" : "the transport") + " is \"" +
-                    name + "\"; it must be auto, self, shm, mpi or hierarchical");
+                    name + "\"; it must be auto, self, shm, mpi, gloo or hierarchical");
 }
 
 void die_with_parent() {

@@ -6,9 +6,12 @@
 #include <cstdio>
 
 #include "comm/environment.h"
-#include "comm/mpi/mpi_world.h"
+#include "comm/mpi/mpi_bootstrap.h"
+#include "comm/process_world.h"
+#include "comm/rendezvous/rendezvous_world.h"
 #include "comm/self/self_communicator.h"
 #include "zero/base/error.h"
+#include "zero/base/rendezvous.h"
 #include "zero/base/simd.h"
 
 namespace zero::comm {
@@ -61,7 +64,8 @@ std::unique_ptr<World> create_single_world(const WorldOptions& options) {
 std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions& options) {
   const Launcher launcher = find_launcher();
   WorldOptions chosen = options;
-  const bool alone = launcher.ranks <= 1;
+  const int ranks = options.rendezvous ? options.rendezvous->size() : launcher.ranks;
+  const bool alone = ranks <= 1;
   StartProblem problem;
   try {
     chosen.start_limit = chosen_start_limit(options);
@@ -70,18 +74,20 @@ std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions&
   } catch (const ConfigError& error) {
     if (alone) throw;
     // The environment may be wrong on this rank only, and others would wait for it in MPI's start.
-    problem = {error.exit_code(), error.what()};
+    problem = StartProblem::current(error);
     chosen.transport = "auto";
   }
   if (chosen.transport == "self") {
     if (!alone)
-      throw TopologyError("transport self is for one rank, but " + launcher.variable + " says " +
-                          std::to_string(launcher.ranks));
+      throw TopologyError("transport self is for one rank, but " +
+                          (options.rendezvous ? "the rendezvous" : launcher.variable) + " says " +
+                          std::to_string(ranks));
     return create_single_world(chosen);
   }
+  if (options.rendezvous) return create_rendezvous_world(chosen, problem);
   if (chosen.transport == "auto" && !launcher.found() && !mpi_initialized())
     return create_single_world(chosen);
-  return create_mpi_world(argc, argv, launcher, chosen, problem);
+  return create_process_world(create_mpi_bootstrap(argc, argv, launcher, chosen, problem), chosen);
 }
 
 }  // namespace zero::comm

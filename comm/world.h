@@ -11,6 +11,10 @@
 #include "comm/communicator.h"
 #include "zero/base/device.h"
 
+namespace zero {
+class Rendezvous;  // zero/base/rendezvous.h
+}  // namespace zero
+
 namespace zero::comm {
 
 // Where the ranks are. Rank r runs on node node_of[r]; nodes are numbered by their lowest rank.
@@ -26,13 +30,14 @@ struct Topology {
 };
 
 struct WorldOptions {
-  // "auto", "self", "shm", "mpi", "hierarchical"; auto is self for one rank, shm on one node, mpi
-  // where each rank has a node of its own, else hierarchical.
+  // "auto", "self", "shm", "mpi", "gloo", "hierarchical"; auto is self for one rank, shm on one
+  // node, else hierarchical, which is mpi or gloo if each rank has a node of its own.
   std::string transport = "auto";
   std::chrono::milliseconds time_limit{600'000};
   std::chrono::milliseconds start_limit{120'000};
   bool share_gpu = false;  // several ranks may use one GPU
   bool abort_job = true;   // false: a failure is only reported, the host program decides
+  std::shared_ptr<Rendezvous> rendezvous;  // how the ranks find each other; null: MPI
 };
 
 class World {
@@ -64,7 +69,8 @@ class World {
   virtual void abort(int exit_code) noexcept = 0;
 };
 
-// Over MPI, initialized when it is not (THREAD_MULTIPLE asked for); finalizes only what it began.
+// Over options.rendezvous, if there is one; else over MPI, initialized when it is not
+// (THREAD_MULTIPLE asked for); finalizes only what it began.
 // Without an MPI launcher it is one rank. Throws TopologyError when the environment's launcher
 // variables (OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_NTASKS) say more ranks than MPI sees.
 std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions& options);

@@ -49,7 +49,8 @@ else
 fi
 jobs=$(nproc)
 if command -v ccache >/dev/null; then
-  export CMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER=ccache
+  # Checkouts in other folders share what is compiled.
+  export CMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 fi
 build() {
   local preset=$1 target=$2 options=("${configure[@]}")

@@ -15,6 +15,7 @@
 
 namespace zero {
 
+class Rendezvous;  // <zero/rendezvous.h>
 class ThreadPool;  // zero/base/cpu/thread_pool.h
 
 namespace detail {
@@ -32,7 +33,10 @@ struct RuntimeOptions {
   // first two ends the process. SIGXFSZ and SIGPIPE are ignored where the program has no handler of
   // its own, so that the call that met them fails with a named error.
   bool catch_signals = true;
-  std::string transport = "auto";  // auto, self, shm, mpi, hierarchical; ZERO_TRANSPORT wins
+  std::string transport = "auto";  // auto, self, shm, mpi, gloo, hierarchical; ZERO_TRANSPORT wins
+  // How the ranks find each other if no MPI launcher has started them; null: MPI, or one rank. With
+  // it, MPI is left alone.
+  std::shared_ptr<Rendezvous> rendezvous = {};
   // Where communication runs on CPU ranks: inline (the caller's thread), worker (a thread of its
   // own), auto (worker where a core is left for it). The environment's ZERO_EXECUTOR wins.
   std::string executor = "auto";
@@ -44,7 +48,7 @@ struct RuntimeOptions {
 // communicators.
 class Runtime {
  public:
-  // Calls MPI_Init unless it is already up; finalizes only what it began.
+  // Calls MPI_Init unless it is already up or there is a rendezvous; finalizes only what it began.
   Runtime(int& argc, char**& argv, RuntimeOptions = {});
   explicit Runtime(std::unique_ptr<detail::RuntimeCore> core);
   // One rank, no MPI. <zero/testing.h> runs N ranks as threads of one process.
@@ -82,8 +86,17 @@ class Runtime {
   // Local. Enters the program's own memory (activations, say) into the ledger and the plan; called
   // again with the same name it replaces the figure.
   void track(std::string_view what, std::int64_t bytes);
+  // Local. From here on these signals ask for a stop, as RuntimeOptions::catch_signals says: for a
+  // program that has handlers of its own for others, or none before it trains.
+  void catch_signals(std::span<const int> numbers);
   // Local. This rank gives up; the others throw PeerFailed with the reason.
   [[noreturn]] void fail(const std::string& reason);
+  // Local, for programs that catch what a Runtime throws and end by themselves. give_up() tells the
+  // other ranks why, who throw PeerFailed; it returns true on the one rank of a node that should
+  // print it. abort() then ends the process as run() does: with the first cause's code, once the
+  // others have noticed, a second later at most. Without options.abort_job it returns.
+  bool give_up(const std::string& reason, int exit_code) noexcept;
+  void abort(int exit_code) noexcept;
 
   detail::RuntimeCore& core() { return *core_; }
 

@@ -22,23 +22,24 @@ Subgroup on_this_node(const Subgroup& part, const NodeMap& map) {
 std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailboxes,
                                                                const Subgroup& part,
                                                                std::shared_ptr<ControlPlane> plane,
-                                                               UniqueComm comm,
+                                                               std::unique_ptr<Messages> messages,
                                                                const RankPlaces& places) {
   const NodeMap map(part.group, places.memory_of);
   const Subgroup local = on_this_node(part, map);
   // A piece for each rank of the whole group has to fit.
   auto node = std::make_unique<ShmCommunicator>(
       local.group, plane, open_shm_board(mailboxes, local, map.size(), *plane));
-  return std::make_unique<HierarchicalCommunicator>(part.group, std::move(plane), std::move(comm),
-                                                    places, std::move(node));
+  return std::make_unique<HierarchicalCommunicator>(part.group, std::move(plane),
+                                                    std::move(messages), places, std::move(node));
 }
 
 HierarchicalCommunicator::HierarchicalCommunicator(Group members,
                                                    std::shared_ptr<ControlPlane> plane,
-                                                   UniqueComm comm, RankPlaces places,
+                                                   std::unique_ptr<Messages> messages,
+                                                   RankPlaces places,
                                                    std::unique_ptr<ShmCommunicator> node)
     : HostCommunicator(std::move(members), std::move(plane)),
-      comm_(std::move(comm)),
+      messages_(std::move(messages)),
       places_(std::move(places)),
       headers_(size()),
       map_(group(), places_.memory_of),
@@ -60,16 +61,12 @@ HierarchicalCommunicator::HierarchicalCommunicator(Group members,
     own_slices_.push_back({member});
     client_slices_.push_back(map_.clients(member));
   }
-  // Peers of this node may wait for messages that move only while this rank is inside MPI.
-  if (map_.nodes() > 1)
-    node_->set_poll([this] {
-      int found = 0;
-      MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_.get(), &found, MPI_STATUS_IGNORE);
-    });
+  // Peers of this node may wait for messages that move only while this rank is inside of it.
+  if (map_.nodes() > 1) node_->set_poll([this] { messages_->poll(); });
 }
 
 HierarchicalCommunicator::~HierarchicalCommunicator() {
-  if (plane()->failed()) comm_.forget();
+  if (plane()->failed()) messages_->forsake();
 }
 
 void HierarchicalCommunicator::entered() {
@@ -79,15 +76,11 @@ void HierarchicalCommunicator::entered() {
 
 std::unique_ptr<Communicator> HierarchicalCommunicator::form(const Subgroup& part) {
   Mailboxes mailboxes{{}, exchange_names(mailboxes.own), time_limit()};
-  // All ranks have just been here together, so this does not wait long. Colors are made small and
-  // positive: MPI wants that.
-  MPI_Comm made = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(comm_.get(), part.leader(), part.group.rank, &made), "MPI_Comm_split");
-  UniqueComm comm(made);
+  auto messages = messages_->split(part.leader(), part.group.rank, part.group.size());
   if (part.group.size() == 1) return nullptr;
   if (NodeMap(part.group, places_.memory_of).nodes() == 1)
     return create_shm_communicator(mailboxes, part, plane());
-  return create_hierarchical_communicator(mailboxes, part, plane(), std::move(comm), places_);
+  return create_hierarchical_communicator(mailboxes, part, plane(), std::move(messages), places_);
 }
 
 void HierarchicalCommunicator::share(const Arena& arena) {

@@ -1,4 +1,4 @@
-// Collectives over nodes: shared memory inside a node, MPI messages between them, in chunks, so
+// Collectives over nodes: shared memory inside a node, messages between them, in chunks, so
 // that the network carries one while the node works on the next. Where each rank is taken for a
 // node, this is a pairwise exchange of messages.
 //
@@ -16,8 +16,7 @@
 #include "comm/bytes.h"
 #include "comm/hierarchical/layout.h"
 #include "comm/hierarchical/node_map.h"
-#include "comm/mpi/native.h"
-#include "comm/mpi/requests.h"
+#include "comm/hierarchical/requests.h"
 #include "comm/shm/shm_communicator.h"
 #include "comm/slices.h"
 
@@ -26,12 +25,13 @@ namespace zero::comm {
 class HierarchicalCommunicator final : public HostCommunicator {
  public:
   // node: the ranks of this node.
-  HierarchicalCommunicator(Group group, std::shared_ptr<ControlPlane> plane, UniqueComm comm,
-                           RankPlaces places, std::unique_ptr<ShmCommunicator> node);
+  HierarchicalCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
+                           std::unique_ptr<Messages> messages, RankPlaces places,
+                           std::unique_ptr<ShmCommunicator> node);
   ~HierarchicalCommunicator() override;
 
   std::string_view transport() const override {
-    return map_.nodes() == size() ? "mpi" : "hierarchical";
+    return map_.nodes() == size() ? messages_->name() : "hierarchical";
   }
   void share(const Arena& arena) override;
   void withdraw(const Arena& arena) override { node_->withdraw(arena); }
@@ -71,7 +71,7 @@ class HierarchicalCommunicator final : public HostCommunicator {
       const std::function<void()>& meanwhile = [] {});
 
   [[noreturn]] void throw_late(const std::set<int>& late) const;
-  Requests requests() const { return Requests(comm_.get()); }
+  Requests requests() const { return Requests(*messages_); }
 
   // A sum of slices on its way: the vector that peers read, and the chunk that is worked on.
   struct Reduction {
@@ -127,7 +127,7 @@ class HierarchicalCommunicator final : public HostCommunicator {
                   std::int64_t exposed) const;
   void read_inside(std::int64_t bytes) { count_moved(false, bytes); }
 
-  UniqueComm comm_;
+  std::unique_ptr<Messages> messages_;
   RankPlaces places_;
   std::vector<Header> headers_;
   NodeMap map_;
@@ -144,11 +144,11 @@ class HierarchicalCommunicator final : public HostCommunicator {
   std::vector<const void*> sources_;
 };
 
-// All ranks of the part call it at the same time; comm holds them, in the part's order.
+// All ranks of the part call it at the same time; the messages are those of the part.
 std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailboxes,
                                                                const Subgroup& part,
                                                                std::shared_ptr<ControlPlane> plane,
-                                                               UniqueComm comm,
+                                                               std::unique_ptr<Messages> messages,
                                                                const RankPlaces& places);
 
 }  // namespace zero::comm

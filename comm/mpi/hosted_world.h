@@ -7,10 +7,13 @@
 
 #include <memory>
 
+#include "comm/bootstrap.h"
 #include "comm/world.h"
 
 namespace zero::comm {
 
 std::unique_ptr<World> create_hosted_world(MPI_Comm data_parallel, const WorldOptions& options);
+// The base of that World.
+std::unique_ptr<Bootstrap> adopt_mpi(MPI_Comm ranks, const WorldOptions& options);
 
 }  // namespace zero::comm

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "comm/hierarchical/requests.h"
+
 namespace zero::comm {
 namespace {
 
@@ -13,7 +15,7 @@ constexpr std::size_t most_text = 2047;
 
 }  // namespace
 
-Notices::Notices(UniqueComm comm, const Topology& topology, bool any_thread)
+MpiNotices::MpiNotices(UniqueComm comm, const Topology& topology, bool any_thread)
     : comm_(std::move(comm)),
       any_thread_(any_thread),
       owner_(std::this_thread::get_id()),
@@ -22,7 +24,7 @@ Notices::Notices(UniqueComm comm, const Topology& topology, bool any_thread)
     if (topology.node_of[r] != topology.node) remote_ranks_.push_back(r);
 }
 
-void Notices::send(const Cause& cause) noexcept {
+void MpiNotices::send(const Cause& cause) noexcept {
   if (remote_ranks_.empty() || !may_call_mpi() || !mpi_is_up()) return;
   try {
     const std::lock_guard lock(mutex_);
@@ -35,7 +37,7 @@ void Notices::send(const Cause& cause) noexcept {
   }
 }
 
-void Notices::flush() noexcept {
+void MpiNotices::flush() noexcept {
   using Clock = std::chrono::steady_clock;
   if (!may_call_mpi() || !mpi_is_up()) return;
   try {
@@ -47,7 +49,7 @@ void Notices::flush() noexcept {
   }
 }
 
-void Notices::poll(ControlPage& page) {
+void MpiNotices::poll(ControlPage& page) {
   if (remote_ranks_.empty() || !may_call_mpi()) return;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || page.failed()) return;

@@ -5,23 +5,21 @@
 
 namespace zero::comm {
 
-void Requests::send(const void* data, std::int64_t bytes, int to, int tag) {
-  if (bytes == 0) return;
+void MpiPending::send(const void* data, std::int64_t bytes, int to, int tag) {
   messages_.push_back({to, false});
   check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, comm_,
                       &requests_.emplace_back(MPI_REQUEST_NULL)),
             "MPI_Isend");
 }
 
-void Requests::receive(void* data, std::int64_t bytes, int from, int tag) {
-  if (bytes == 0) return;
+void MpiPending::receive(void* data, std::int64_t bytes, int from, int tag) {
   messages_.push_back({from, true});
   check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, comm_,
                       &requests_.emplace_back(MPI_REQUEST_NULL)),
             "MPI_Irecv");
 }
 
-std::vector<int> Requests::test_received() {
+std::vector<int> MpiPending::test_received() {
   std::vector<int> indices(requests_.size()), ranks;
   int complete = 0;
   check_mpi(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &complete,
@@ -39,13 +37,12 @@ std::vector<int> Requests::test_received() {
   return ranks;
 }
 
-bool Requests::test() {
+bool MpiPending::test() {
   if (!empty()) test_received();
   return empty();
 }
 
-// Peers that owe us a message; where none does, those that do not take ours.
-std::set<int> Requests::waiting_for() const {
+std::set<int> MpiPending::waiting_for() const {
   std::set<int> ranks;
   for (const bool receives : {true, false}) {
     if (!ranks.empty()) break;
@@ -59,13 +56,28 @@ std::set<int> Requests::waiting_for() const {
   return ranks;
 }
 
-void Requests::cancel() noexcept {
+void MpiPending::cancel() noexcept {
   if (requests_.empty() || !mpi_is_up()) return;
   for (MPI_Request& request : requests_) {
     if (request == MPI_REQUEST_NULL) continue;
     MPI_Cancel(&request);
     MPI_Request_free(&request);
   }
+}
+
+// MPI moves data only while a rank is inside of it.
+void MpiMessages::poll() {
+  int found = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_.get(), &found, MPI_STATUS_IGNORE);
+}
+
+// All ranks have just been here together, so this does not wait long.
+std::unique_ptr<Messages> MpiMessages::split(int color, int rank, int size) {
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(comm_.get(), color, rank, &made), "MPI_Comm_split");
+  UniqueComm comm(made);
+  if (size == 1) return nullptr;
+  return std::make_unique<MpiMessages>(std::move(comm));
 }
 
 }  // namespace zero::comm

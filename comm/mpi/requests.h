@@ -1,5 +1,4 @@
-// Pending messages of one call: chunks in flight, waited for with a time limit. What is still
-// pending when the call fails is cancelled.
+// Messages by MPI.
 #pragma once
 
 #include <cstdint>
@@ -7,29 +6,24 @@
 #include <vector>
 
 #include "comm/mpi/native.h"
+#include "zero/base/messages.h"
 
 namespace zero::comm {
 
-// Of the messages of a communicator.
-inline constexpr int tag_header = 1, tag_data = 2, tag_notice = 3;
-
-class Requests {
+class MpiPending final : public Pending {
  public:
-  explicit Requests(MPI_Comm comm) : comm_(comm) {}
-  ~Requests() { cancel(); }
-  Requests(const Requests&) = delete;
-  Requests& operator=(const Requests&) = delete;
+  explicit MpiPending(MPI_Comm comm) : comm_(comm) {}
+  ~MpiPending() override { cancel(); }
+  MpiPending(const MpiPending&) = delete;
+  MpiPending& operator=(const MpiPending&) = delete;
 
-  // At most 2^31 - 1 bytes each; empty messages are not sent.
-  void send(const void* data, std::int64_t bytes, int to, int tag);
-  void receive(void* data, std::int64_t bytes, int from, int tag = tag_data);
+  void send(const void* data, std::int64_t bytes, int to, int tag) override;
+  void receive(void* data, std::int64_t bytes, int from, int tag) override;
   // True when all are complete.
   bool test();
-  // The ranks whose messages have come since the last call; empty() when that was all.
-  std::vector<int> test_received();
-  bool empty() const { return requests_.empty(); }
-  // Ranks that we still wait for.
-  std::set<int> waiting_for() const;
+  std::vector<int> test_received() override;
+  bool empty() const override { return requests_.empty(); }
+  std::set<int> waiting_for() const override;
 
  private:
   struct Message {
@@ -42,6 +36,20 @@ class Requests {
   MPI_Comm comm_;
   std::vector<MPI_Request> requests_;
   std::vector<Message> messages_;  // of the requests
+};
+
+class MpiMessages final : public Messages {
+ public:
+  explicit MpiMessages(UniqueComm comm) : comm_(std::move(comm)) {}
+
+  std::string_view name() const override { return "mpi"; }
+  std::unique_ptr<Pending> begin() override { return std::make_unique<MpiPending>(comm_.get()); }
+  void poll() override;
+  std::unique_ptr<Messages> split(int color, int rank, int size) override;
+  void forsake() noexcept override { comm_.forget(); }
+
+ private:
+  UniqueComm comm_;
 };
 
 }  // namespace zero::comm

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "comm/mpi/mpi_world.h"
+#include "comm/mpi/mpi_bootstrap.h"
 #include "comm/mpi/native.h"
 #include "zero/base/thread.h"
 

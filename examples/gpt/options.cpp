@@ -120,6 +120,12 @@ void declare_run(CLI::App& app, Parsed& p) {
       ->type_name("FILE");
   app.add_flag("--separate-products", o.separate_products,
                "On GPUs: do not join the products of queries, keys and values, nor of gate and up");
+  app.add_flag(
+      "--any-order-attention", o.any_order_attention,
+      "On GPUs: a quicker backward pass of cuDNN's attention, whose bits differ from run to run");
+  zero::add_number(
+      app, "--attention-workspace", o.attention_workspace,
+      "On GPUs: MiB that cuDNN's attention may take for some samples at once; default: 1024");
   zero::add_number(app, "--start-limit", o.start_limit,
                    "Seconds until all ranks have come up; ZERO_START_LIMIT wins");
   zero::add_number(app, "--threads", o.threads,
@@ -147,6 +153,13 @@ void check(const Options& options) {
   if (options.separate_products && options.device == "cpu")
     throw zero::ConfigError(
         "--separate-products is for GPUs, and products on CPUs always are: leave it out");
+  if ((options.any_order_attention || options.attention_workspace != 0) && options.device == "cpu")
+    throw zero::ConfigError(
+        "--any-order-attention and --attention-workspace are for attention on GPUs: add --device "
+        "cuda, or leave them out");
+  if (options.attention_workspace < 0)
+    throw zero::ConfigError("--attention-workspace " + std::to_string(options.attention_workspace) +
+                            ": expected a number of MiB, 1 or more");
   const bool asks = options.resume != "auto" || options.save_every > 0 ||
                     options.save_minutes > 0 || options.keep > 0 || options.overwrite_later;
   if (asks && options.checkpoint_directory.empty())

@@ -143,8 +143,9 @@ class Comparing {
     return_freed_memory();
     const Task& task = tasks_[index];
     try {
+      std::unique_ptr<TrainingLoop> loop;  // ends after the engine, whose work may use its memory
       zero::Engine engine(runtime_, describe(task.model), task.config);
-      const auto loop = make_training_loop(runtime_, engine, task);
+      loop = make_training_loop(runtime_, engine, task);
       body(engine, task, *loop);
     } catch (const zero::MemoryError& error) {
       note(index, error.what());

@@ -20,6 +20,7 @@
 #include "pytorch/python/config.h"
 #include "pytorch/python/words.h"
 #include "pytorch/sharded_parameters.h"
+#include "pytorch/store_rendezvous.h"
 #include "pytorch/tensor_device.h"
 #include "zero/zero.h"
 
@@ -75,7 +76,8 @@ std::vector<UnitDeclaration> declarations_of(std::vector<PyUnit> units) {
 
 class Ranks {
  public:
-  Ranks(std::vector<std::string> arguments, const std::string& device)
+  Ranks(std::vector<std::string> arguments, const std::string& device,
+        std::shared_ptr<StoreRendezvous> rendezvous)
       : arguments_(std::move(arguments)) {
     for (std::string& argument : arguments_) pointers_.push_back(argument.data());
     pointers_.push_back(nullptr);
@@ -83,6 +85,8 @@ class Ranks {
     char** values = pointers_.data();
     RuntimeOptions options;
     options.device = device;
+    options.rendezvous = std::move(rendezvous);
+    options.catch_signals = false;  // until something is trained
     // Where OMP_NUM_THREADS is set, as many as torch has; else the cores that the rank has.
     if (std::getenv("OMP_NUM_THREADS") != nullptr) options.threads = at::get_num_threads();
     if (device == "cuda") options.stream = torch_stream(at::Device(at::kCUDA, -1));
@@ -91,7 +95,7 @@ class Ranks {
   }
 
   Runtime& runtime() {
-    if (!runtime_) throw UsageError("MPI has ended");
+    if (!runtime_) throw UsageError("the ranks have ended");
     return *runtime_;
   }
   void end() { runtime_.reset(); }
@@ -125,13 +129,28 @@ class Model {
   float loss_scale() { return parameters_->loss_scale(); }
   void note_loss(double mean) { parameters_->micro_step().loss(mean); }
 
+  // `max_norm`: this step's own clipping, beside the config's. The norm that is returned is the one
+  // before it.
   StepResult step(std::optional<double> learning_rate, const ValuesByGroup& groups,
-                  double mean_over) {
+                  double mean_over, std::optional<double> max_norm) {
     StepOptions options;
     options.learning_rate = learning_rate;
     options.groups = groups;
     options.mean_over = mean_over;
-    return parameters_->step(options).wait();
+    double norm = 0;
+    if (max_norm)
+      options.inspect = [&norm, most = *max_norm](Gradients& gradients) {
+        norm = gradients.norm();
+        const auto factor = static_cast<float>(most / (norm + 1e-6));
+        if (factor < 1)
+          gradients.edit([factor](ParamShard shard) {
+            for (float& value : shard.values) value *= factor;
+          });
+        return Decision::apply;
+      };
+    StepResult result = parameters_->step(options).wait();
+    if (max_norm && !result.skipped) result.grad_norm = norm;
+    return result;
   }
 
   bool is_resident(const std::string& name, at::ScalarType type) {
@@ -262,10 +281,49 @@ void declare_errors(py::module_& module) {
   });
 }
 
+// Python objects that other threads let go of.
+template <class Object>
+std::shared_ptr<py::object> shared_object(Object object) {
+  return {new py::object(std::move(object)), [](py::object* held) {
+            const py::gil_scoped_acquire locked;
+            delete held;
+          }};
+}
+
+// make_group(name, rank, size, seconds) returns a gloo group of torch.distributed.
+MakeGroup group_maker(py::object make_group) {
+  return [make = shared_object(std::move(make_group))](const std::string& name, int rank, int size,
+                                                       std::chrono::milliseconds limit) {
+    const py::gil_scoped_acquire locked;
+    try {
+      const py::object group = (*make)(name, rank, size, static_cast<double>(limit.count()) / 1e3);
+      return c10::intrusive_ptr<c10d::Backend>::reclaim_copy(group.cast<c10d::Backend*>());
+    } catch (py::error_already_set& error) {
+      throw TopologyError(std::string("gloo, which carries messages between hosts, does not come "
+                                      "up: ") +
+                          error.what());
+    }
+  };
+}
+
+void declare_rendezvous(py::module_& module) {
+  py::class_<StoreRendezvous, std::shared_ptr<StoreRendezvous>>(module, "Rendezvous")
+      .def(py::init([](const py::object& store, int rank, int size, std::string place,
+                       py::object make_group) {
+             auto held = c10::intrusive_ptr<c10d::Store>::reclaim_copy(store.cast<c10d::Store*>());
+             MakeGroup make = group_maker(std::move(make_group));
+             const py::gil_scoped_release unlocked;
+             return std::make_shared<StoreRendezvous>(std::move(held), rank, size, std::move(place),
+                                                      std::move(make));
+           }),
+           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("place"),
+           py::arg("make_group"));
+}
+
 void declare_ranks(py::module_& module) {
   py::class_<Ranks, std::shared_ptr<Ranks>>(module, "Ranks")
-      .def(py::init<std::vector<std::string>, std::string>(), py::arg("arguments"),
-           py::arg("device"), Unlocked())
+      .def(py::init<std::vector<std::string>, std::string, std::shared_ptr<StoreRendezvous>>(),
+           py::arg("arguments"), py::arg("device"), py::arg("rendezvous"), Unlocked())
       .def_property_readonly("rank", [](Ranks& r) { return r.runtime().rank(); })
       .def_property_readonly("size", [](Ranks& r) { return r.runtime().size(); })
       .def_property_readonly("local_rank", [](Ranks& r) { return r.runtime().local_rank(); })
@@ -273,12 +331,21 @@ void declare_ranks(py::module_& module) {
       .def_property_readonly("threads", [](Ranks& r) { return r.runtime().threads(); })
       .def_property_readonly("gpu", [](Ranks& r) { return r.runtime().gpu(); })
       .def("describe", [](Ranks& r) { return r.runtime().describe(); })
+      .def("catch_signals", [](Ranks& r,
+                               const std::vector<int>& numbers) { r.runtime().catch_signals(numbers); })
       .def("end", &Ranks::end, Unlocked())
       .def("sum", &Ranks::sum, Unlocked())
       .def("broadcast", &Ranks::broadcast, py::arg("tensor"), py::arg("root") = 0, Unlocked())
+      // True if this rank is the one of its node that prints why the job ends.
       .def(
-          "fail", [](Ranks& r, const std::string& reason) { r.runtime().fail(reason); },
-          Unlocked());
+          "fail",
+          [](Ranks& r, const std::string& reason, int exit_code) {
+            return r.runtime().give_up(reason, exit_code);
+          },
+          py::arg("reason"), py::arg("exit_code"), Unlocked())
+      .def(
+          "abort", [](Ranks& r, int exit_code) { r.runtime().abort(exit_code); },
+          py::arg("exit_code"), Unlocked());
 }
 
 void declare_model(py::module_& module) {
@@ -317,10 +384,15 @@ void declare_model(py::module_& module) {
           "end_forward", [](Model& m) { m.parameters().end_forward(); }, Unlocked())
       .def("loss_scale", &Model::loss_scale, Unlocked())
       .def("note_loss", &Model::note_loss, Unlocked())
+      .def("mixes_origins",
+           [](Model& m) {
+             return m.parameters().origins().scaled && m.parameters().origins().by_hand;
+           })
+      .def("by_hand", [](Model& m) { return m.parameters().origins().by_hand; })
       .def(
           "end_backward", [](Model& m) { m.parameters().end_backward(); }, Unlocked())
       .def("step", &Model::step, py::arg("learning_rate"), py::arg("groups"), py::arg("mean_over"),
-           Unlocked())
+           py::arg("max_norm") = py::none(), Unlocked())
       .def(
           "next_values",
           [](Model& m, const std::string& group) { return m.engine().next_values(group); },
@@ -335,7 +407,9 @@ void declare_model(py::module_& module) {
       .def(
           "drop_gradients", [](Model& m) { return m.parameters().drop_gradients(); }, Unlocked())
       .def(
-          "check_unchanged", [](Model& m) { m.parameters().check_unchanged(); }, Unlocked())
+          "check_unchanged",
+          [](Model& m, bool trains) { m.parameters().check_unchanged(trains); },
+          py::arg("trains"), Unlocked())
       .def("failed", [](Model& m) { return m.engine().failed(); })
       .def("reduces_each_micro_step", [](Model& m) { return m.engine().reduces_each_micro_step(); })
       .def("read_gradient", &Model::read_gradient, py::arg("name"), py::arg("shape"),
@@ -388,6 +462,10 @@ void declare_model(py::module_& module) {
 PYBIND11_MODULE(_native, module) {
   module.attr("torch_version") = ZERO_TORCH_VERSION;
   module.attr("has_cuda") = ZERO_ON_GPUS != 0;
+  // Whether the tensor's memory is an engine's.
+  module.def("is_of_engine", [](const at::Tensor& tensor) {
+    return tensor.has_storage() && use_of(*tensor.storage().unsafeGetStorageImpl()) != nullptr;
+  });
   // A tensor that has a shape and no values: for a module whose weights come from a file.
   module.def("without_memory", [](const std::vector<std::int64_t>& shape, at::ScalarType dtype) {
     return at::from_blob(nullptr, shape, at::TensorOptions(dtype));
@@ -427,6 +505,7 @@ PYBIND11_MODULE(_native, module) {
       Unlocked());
   declare_config(module);  // before what takes its classes
   declare_comparison(module);
+  declare_rendezvous(module);
   declare_ranks(module);
   declare_model(module);
 }

@@ -2,7 +2,8 @@
 
   gpu_steps.py TRAIN_GPT [--model gpt2|gpt2-xl|llama-1.2b] [--vocabulary V] [--batch B] [--steps 15]
   gpu_steps.py TRAIN_GPT --model llama-1.2b --separate-products    of queries, keys, values, gate and up
-  gpu_steps.py TRAIN_GPT --offload GPU_BENCH [--model ...]    also with state in host memory
+  gpu_steps.py TRAIN_GPT --attention-workspace MIB, --any-order-attention    of cuDNN
+  gpu_steps.py TRAIN_GPT --offload GPU_BENCH [--ways WAY ...] [--model ...]    also with state in host memory
 
 --offload: copies of pinned memory while nothing else runs (GPU_BENCH --copies), steps without offload, with optimizer
 states in host memory that the CPU updates, or the GPU, and with parameters there too. A copy's rate is compared with
@@ -38,7 +39,9 @@ def figure(name, value):
 def steps_alone(args, folder, tokens_per_step):
     run = gpu_run.Run(args.program, folder, gpu_run.settings(args.batch), args.steps, args.device,
                       any_attention=args.any_attention,
-                      more=("--separate-products",) if args.separate_products else ())
+                      more=[*(["--separate-products"] if args.separate_products else []),
+                            *(["--any-order-attention"] if args.any_order_attention else []),
+                            *(["--attention-workspace", args.attention_workspace] if args.attention_workspace else [])])
     times = run.step_ms(args.warmup)
     middle = statistics.median(times)
     figure("attention", run.attention.replace(" ", "_"))
@@ -63,7 +66,8 @@ def raw_rates(program):
 
 def offload(args, folder):
     raw, plain = raw_rates(args.offload), None
-    for name, sections in OFFLOADED.items():
+    for name in ("none", *args.ways):
+        sections = OFFLOADED[name]
         run = gpu_run.Run(args.program, folder, gpu_run.settings(args.batch, **sections), args.steps, args.device,
                           any_attention=args.any_attention)
         middle = statistics.median(run.step_ms(args.warmup))
@@ -89,7 +93,10 @@ def main():
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--separate-products", action="store_true")
+    parser.add_argument("--any-order-attention", action="store_true")
+    parser.add_argument("--attention-workspace", type=int, metavar="MIB")
     parser.add_argument("--offload", metavar="GPU_BENCH")
+    parser.add_argument("--ways", nargs="+", choices=list(OFFLOADED)[1:], default=list(OFFLOADED)[1:])
     args = parser.parse_args()
     config = gpu_run.model_config(args.model, args.vocabulary)
     args.batch = args.batch or gpu_run.BATCH.get(args.model, 4)

@@ -1,6 +1,6 @@
 """Compares GPT-2 and Llama trained by train_gpt and by PyTorch on one GPU, in one run.
 
-  gpu_training.py speed TRAIN_GPT [--model gpt2|gpt2-xl|llama-1.2b] [--batch B] [--fsdp2] [--whole] [--repeat R]
+  gpu_training.py speed TRAIN_GPT [--model gpt2|gpt2-xl|llama-1.2b] [--batch B] [--fsdp2] [--whole] [--any-order] [--repeat R]
   gpu_training.py losses TRAIN_GPT [--model ...] [--steps 50]
 
 speed: tokens per second, in bf16 with fp32 master weights, ours and PyTorch's in turns: torch.compile, autocast, fused
@@ -36,9 +36,9 @@ FARTHER = 1.5  # allowed ratio to PyTorch's bf16
 UNTOLD = 2.0**-14
 
 
-def ours(args, folder, steps):
+def ours(args, folder, steps, more=()):
     return gpu_run.Run(args.program, folder, gpu_run.settings(args.batch), steps, args.device, init=True,
-                       any_attention=args.any_attention)
+                       any_attention=args.any_attention, more=more)
 
 
 def groups(model):
@@ -112,7 +112,9 @@ def seconds_of_peer(args, peer, text):
 def speed(args, folder, text):
     tokens = args.batch * args.tokens
     peers = {"torch.compile": {"compiled": True}, **({"fsdp2": {"fsdp2": True}} if args.fsdp2 else {})}
-    taken = {name: [] for name in ("ours", *peers)}
+    # PyTorch's attention has no fixed order of sums in its backward pass: ours without one is its like.
+    variants = {"ours_any_order": ("--any-order-attention",)} if args.any_order and args.device == "cuda" else {}
+    taken = {name: [] for name in ("ours", *variants, *peers)}
 
     def note(name, seconds):
         taken[name].append(seconds)
@@ -127,6 +129,9 @@ def speed(args, folder, text):
     for _ in range(args.repeat):
         run = ours(args, folder, args.warmup + args.steps)
         note("ours", statistics.median(run.step_ms(args.warmup)) / 1e3)
+        for name, more in variants.items():
+            run = ours(args, folder, args.warmup + args.steps, more)
+            note(name, statistics.median(run.step_ms(args.warmup)) / 1e3)
         for name, options in peers.items():
             made[name] = made.get(name) or Peer(args, **options)
             note(name, seconds_of_peer(args, made[name], text))
@@ -195,6 +200,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--fsdp2", action="store_true")
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--any-order", action="store_true", help="ours also with --any-order-attention")
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         print("skipped: PyTorch sees no GPU")

@@ -188,7 +188,9 @@ TEST_CASE("a transport that does not exist or does not fit is refused") {
 
 TEST_CASE("the environment's limit of the start wins, where it is one") {
   CHECK(chosen_start_limit({}) == std::chrono::minutes(2));
-  CHECK(chosen_start_limit({.start_limit = std::chrono::seconds(3)}) == std::chrono::seconds(3));
+  WorldOptions options;
+  options.start_limit = std::chrono::seconds(3);
+  CHECK(chosen_start_limit(options) == std::chrono::seconds(3));
   const Variable set("ZERO_START_LIMIT", "0.5");
   CHECK(chosen_start_limit({}) == std::chrono::milliseconds(500));
   for (const char* wrong : {"soon", "0", "-1", "1s", "nan"}) {

@@ -1,15 +1,18 @@
-// The conformance suite over the ranks of a job: mpi_conformance TRANSPORT. Buffers are in private
-// memory, in shared arenas, and in shared arenas on some ranks only.
+// The conformance suite over the ranks of a job: mpi_conformance TRANSPORT. With TRANSPORT RANKS it
+// starts them itself, without MPI: they meet in a folder.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "comm/world.h"
-#include "tests/comm/conformance.h"
-#include "tests/comm/wire/exchange_conformance.h"
-#include "zero/base/arena.h"
+#include "tests/comm/rendezvous.h"
+#include "tests/comm/world_conformance.h"
 #include "zero/base/error.h"
 
 namespace {
@@ -18,53 +21,20 @@ using namespace zero;
 using namespace zero::comm;
 using namespace zero::comm::testing;
 
-void run_all(World& world) {
-  Communicator& comm = world.communicator();
-  Suite suite{{0, 1, 2, 127, 128, 129, 1000, 5003, 100003}, Suite{}.dtypes};
-  const Suite several_messages{{300007}, {DType::int64}};
-  const std::int64_t largest = Arena::rounded(
-      std::max(largest_buffer(suite, comm.size()), largest_buffer(several_messages, comm.size())));
-  const auto run = [&](const char* where, bool use_shared) {
-    Arena arena(2 * largest, Arena::Sharing::node, "conformance");
-    Arena own(2 * largest, Arena::Sharing::private_memory, "conformance");
-    comm.share(arena);
-    Arena& used = use_shared ? arena : own;
-    void* memory[2] = {used.take(largest), used.take(largest)};
-    const int cases =
-        run_suite(comm, suite, [&](int number, std::int64_t) { return memory[number]; });
-    comm.withdraw(arena);
-    if (comm.rank() == 0)
-      std::printf("%d cases over %s, %s\n", cases, world.describe().c_str(), where);
-  };
-  run("private buffers", false);
-  run("shared arenas", true);
-  wire::testing::check_exchanges(comm);
-  suite.counts = {129, 1000, 100003};
-  run("shared arenas on even ranks", comm.rank() % 2 == 0);
-  suite = several_messages;
-  run("several messages", false);
-  CallTerms terms = comm.terms();
-  terms.verify = true;
-  comm.set_terms(terms);
-  run("shared arenas on even ranks, verified", comm.rank() % 2 == 0);
-  check_splits(comm);
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_rank(int argc, char** argv, std::shared_ptr<Rendezvous> rendezvous) {
   std::unique_ptr<World> world;
   try {
     WorldOptions options;
     options.time_limit = std::chrono::seconds(60);
     if (argc > 1) options.transport = argv[1];
+    options.rendezvous = std::move(rendezvous);
     world = create_world(argc, argv, options);
     // If each rank has its own node, hierarchical and mpi are the same.
     const bool apart = world->topology().node_count == world->topology().size;
     if (options.transport == "hierarchical" && apart) options.transport = "mpi";
     if (world->communicator().transport() != options.transport && options.transport != "auto")
       throw TopologyError("another transport than asked for");
-    run_all(*world);
+    check_world(*world);
     return 0;
   } catch (const std::exception& error) {
     const auto* ours = dynamic_cast<const Error*>(&error);
@@ -73,4 +43,25 @@ int main(int argc, char** argv) {
     if (world) world->abort(code);
     return code;
   }
+}
+
+// Returns the worst exit code of the ranks.
+int run_forked(int argc, char** argv, int ranks) {
+  char folder[] = "/tmp/zero-ranks-XXXXXX";
+  if (mkdtemp(folder) == nullptr) return 70;
+  for (int r = 0; r < ranks; ++r)
+    if (fork() == 0)
+      std::exit(run_rank(argc, argv, std::make_shared<FolderRendezvous>(folder, r, ranks)));
+  int worst = 0, status = 0;
+  while (wait(&status) > 0)
+    worst = std::max(worst, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+  std::filesystem::remove_all(folder);
+  return worst;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 2) return run_forked(argc, argv, std::atoi(argv[2]));
+  return run_rank(argc, argv, nullptr);
 }

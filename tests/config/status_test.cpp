@@ -101,12 +101,8 @@ TEST_CASE("what another way to the same result asks for is a notice with the alt
        "zenflow: no effect here: every step applies the whole gradient",
        R"("zero_optimization": {"zenflow": null})"},
       {R"("datastates_ckpt": null)", "checkpoint.writer.decoupled", R"("datastates_ckpt": false)"},
-      {R"("data_types": {"keep_in_fp32_modules": ["norm"]})", "keep their dtype anyway",
+      {R"("data_types": {"keep_in_fp32_modules": ["norm"]})", "keep their dtype in Python anyway",
        R"("data_types": {"keep_in_fp32_modules": "auto"})"},
-      {R"("data_types": {"buffer_dtype": "torch.bfloat16"})",
-       "data_types.buffer_dtype \"torch.bfloat16\": no effect here: Python casts the buffers of a "
-       "module by it; a C++ program has none",
-       R"("data_types": {"buffer_dtype": null})"},
       {R"("hybrid_engine": {"enabled": true})", "generates text", R"("hybrid_engine": {})"},
       {R"("zero_optimization": {"compute_grad_norm": false})", "the norm is always taken",
        R"("zero_optimization": {"compute_grad_norm": true})"},

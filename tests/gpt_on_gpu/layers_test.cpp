@@ -239,8 +239,11 @@ void check_gelu_in_products(std::int64_t in, std::int64_t out) {
   k.gelu_backward(x.exact.data(), dx.exact.data(), {0, rows * in});
   linear.gelu_gradient(dy.data(), weight.data(), x.data(), dx.data());
   CHECK(before.off() < rounding<T>());
-  CHECK(y.off() < 2 * rounding<T>());  // and that of `before`, if a kernel computes it
-  CHECK(dx.off() < 2 * rounding<T>());
+  // Also of `before`, where it is a kernel's; cuBLASLt may take the GPU's own tanh, whose error is
+  // 2^-11.
+  const double tanh = zero::dtype_of<T>::value == zero::DType::fp16 ? 4 : 2;
+  CHECK(y.off() < tanh * rounding<T>());
+  CHECK(dx.off() < tanh * rounding<T>());
 }
 
 // Our own kernels, or a library's, which also rounds the weights to T.
@@ -287,8 +290,9 @@ void check_attention(const Dims& dims, const Gpu& gpu, By by = By::own) {
   }
   const double weights = by == By::own ? 1 : 2;
   CHECK(out.off() < weights * rounding<T>());
-  CHECK(sums.off() < weights * 1e-6);
-  // delta is computed from outputs rounded to T.
+  // Libraries take logarithms and exponentials of the GPU's own, whose errors are 2^-22.
+  CHECK(sums.off() < (by == By::own ? 1e-6 : 2e-5));
+  // delta is of outputs that are rounded to T.
   CHECK(dqkv.off() < weights * 1.5 * rounding<T>());
 }
 
@@ -304,7 +308,7 @@ void check_classifier(std::int64_t vocabulary) {
   Array<std::int32_t> targets(host_targets, gpu.stream());
   cuda::differentiate_logits<T>({logits.data(), rows, vocabulary, distance_of_rows, targets.data(),
                                  losses.data(), scale.data(), static_cast<float>(all_rows)},
-                                gpu.stream());
+                                cuda::prepare_classifier<T>(vocabulary), gpu.stream());
   cuda::mean_loss(losses.data(), rows, mean.data(), gpu.stream());
   mean.exact[0] = 0;
   for (std::size_t r = 0; r < rows; ++r) {

@@ -30,7 +30,7 @@ class DevicePlainModel {
   DevicePlainModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
                    const Gpu& gpu, const Way& way = {})
       : stream_(gpu.stream()),
-        model_(config, batch, sequence, stream_, way.activations, way.products),
+        model_(config, batch, sequence, stream_, {way.activations, way.products, {}}),
         places_(places_of(config, way.gap)),
         values_(values_at(places_), stream_),
         gradients_(std::vector<T>(values_.read().size()), stream_) {}

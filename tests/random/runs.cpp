@@ -98,9 +98,8 @@ std::string check_memory(const Job& job, const zero::Config& config,
   const int ranks = static_cast<int>(report.ranks.size());
   for (int rank = 0; rank < ranks; ++rank) {
     const zero::RankReport& own = report.ranks[static_cast<std::size_t>(rank)];
-    zero::MemoryPlan plan;  // without strict mode
-    if (!job.setting.strict)
-      plan = zero::plan_memory(toy::describe(job.terms.dims), config, ranks, false, rank);
+    const zero::MemoryPlan plan =
+        zero::plan_memory(toy::describe(job.terms.dims), config, ranks, false, rank);
     const std::string found = compare_memory("memory", own.memory, plan.memory) +
                               compare_memory("the file", own.in_file, plan.in_file);
     if (!found.empty()) problem += "rank " + std::to_string(rank) + ": " + found;

@@ -64,7 +64,7 @@ std::vector<MemoryUse> parse_tier(const Json& variant, const char* name) {
   return tier;
 }
 
-// Bits are held against those of reference_of().
+// Bits are compared with those of reference_of().
 Json variant_json(const Variant& variant, const Comparison& runs) {
   Json wire = Json::object();
   for (const WireUse& use : variant.wire)

@@ -16,7 +16,9 @@ int gpu_count() noexcept;
 bool driver_is_too_old() noexcept;
 
 // GPU number `local_rank` modulo gpu_count(), which becomes the calling thread's current one.
-// Throws TopologyError, in one line, where there is none.
-std::unique_ptr<Device> create_gpu(int local_rank);
+// Throws TopologyError, in one line, where there is none. `may_exit`: a call of CUDA that does not
+// come back within the device's time limit ends the process, with its name; else there is the line
+// with the name alone.
+std::unique_ptr<Device> create_gpu(int local_rank, bool may_exit = false);
 
 }  // namespace zero

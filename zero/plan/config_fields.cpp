@@ -81,6 +81,7 @@ constexpr ConfigField fields[] = {
     {"gradient_allreduce_op", at<&Config::gradient_allreduce_op>},
     {"communication_data_type", at<&Config::communication_data_type>},
     {"data_types.grad_accum_dtype", at<&Config::grad_accum_dtype>},
+    {"data_types.buffer_dtype", at<&Config::buffer_dtype>},
     {"fp16.enabled", at<&Config::fp16_enabled>},
     {"fp16.loss_scale", at<&Scale::loss_scale>},
     {"fp16.initial_scale_power", at<&Scale::initial_scale_power>},

@@ -202,7 +202,7 @@ GroupValues UpdateGroups::values(std::string_view name, std::int64_t applied_ste
 std::string text_of(const ValuesByGroup& given) {
   std::string text;
   for (const auto& [name, values] : given) {
-    const auto add = [&](const char* what, std::optional<double> value) {
+    const auto add = [&text, &name = name](const char* what, std::optional<double> value) {
       if (value) text += what + (" of group " + name) + ": " + shortest_text(*value) + "\n";
     };
     add("learning rate", values.learning_rate);

@@ -3,6 +3,7 @@
 
 #include "zero/plan/engine_plan.h"
 #include "zero/run/updates.h"
+#include "zero/runtime/strict_mode.h"
 #include "zero/state/buffers.h"
 #include "zero/state/offload_tier.h"
 #include "zero/zero.h"
@@ -35,7 +36,7 @@ RuntimeCore stand_in() {
 MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, bool on_gpu,
                        int rank) {
   RuntimeCore runtime = stand_in();
-  const EnginePlan plan(spec.declared(), config, {rank, ranks, on_gpu});
+  const EnginePlan plan(spec.declared(), config, {rank, ranks, on_gpu, strict_mode()});
   const PlanInputs& inputs = plan.inputs;
   ModelState state(plan);
   Ledger ledger;

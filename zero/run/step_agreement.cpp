@@ -25,7 +25,7 @@ StepAgreement::StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePla
       groups_(std::max(1, static_cast<int>(plan.updates.groups().size()))),
       pinned_requests_(plan.policy.on_gpu ? Tier::pinned : Tier::memory),
       read_errors_(plan.policy.measures_errors ? plan.layout.flat_units.size() : 0) {
-  request_memory();
+  request_memory(plan.policy.on_gpu);
   for (auto& event : decided_) event = runtime.compute().create_event();
 }
 
@@ -34,7 +34,7 @@ std::int64_t StepAgreement::upload_bytes() const {
          Arena::rounded(step_candidates * groups_ * most_factors * size_of(DType::fp32));
 }
 
-void StepAgreement::request_memory() {
+void StepAgreement::request_memory(bool on_gpu) {
   constexpr MemoryCategory on_device = MemoryCategory::update_staging;
   constexpr MemoryCategory pinned = MemoryCategory::host_pinned;
   pinned_requests_.add(pinned, sizeof *pinned_failure_, pinned_failure_);
@@ -48,6 +48,9 @@ void StepAgreement::request_memory() {
   const auto error_bytes =
       static_cast<std::int64_t>(read_errors_.size() * sizeof(comm::wire::ErrorSums));
   if (error_bytes > 0) device_requests_.add(on_device, error_bytes, errors_);
+  if (error_bytes > 0 && on_gpu)
+    device_requests_.add(on_device, comm::wire::most_error_parts * sizeof(comm::wire::ErrorSums),
+                         error_parts_);
   for (auto& errors : pinned_errors_)
     if (error_bytes > 0) pinned_requests_.add(pinned, error_bytes, errors);
   exchanged_requests_.add(on_device, sizeof(StepVote), own_vote_);

@@ -50,7 +50,10 @@ class StepAgreement {
 
   // In the device's memory, by flat unit, for the errors of encodings; null where nothing measures
   // them.
-  comm::wire::ErrorSums* errors() const { return errors_; }
+  comm::wire::ErrorTarget errors_of(int flat_unit) const {
+    if (errors_ == nullptr) return {};
+    return {errors_ + flat_unit, error_parts_};
+  }
   // In the device's memory; 1 where nothing is scaled.
   const float* loss_scale() const { return &decision_->next_loss_scale; }
   // At start, and between steps: the state that the device goes on from.
@@ -89,7 +92,7 @@ class StepAgreement {
  private:
   static constexpr int ring_slots = 2;
 
-  void request_memory();
+  void request_memory(bool on_gpu);
   // Of what one step uploads: the request, then the factors.
   std::int64_t upload_bytes() const;
   const optim::StepRequest* uploaded() const;
@@ -116,7 +119,7 @@ class StepAgreement {
   optim::StepVote* votes_ = nullptr;  // of all ranks
   double* loss_sum_ = nullptr;
   // Sums since the start: of the device, as of the steps in flight, and as of the last one read.
-  comm::wire::ErrorSums* errors_ = nullptr;
+  comm::wire::ErrorSums *errors_ = nullptr, *error_parts_ = nullptr;
   comm::wire::ErrorSums* pinned_errors_[ring_slots] = {};
   std::vector<comm::wire::ErrorSums> read_errors_;
   std::int64_t step_ = 0;     // the latest that the device was asked to make

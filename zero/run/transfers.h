@@ -79,9 +79,7 @@ class Transfers {
   std::optional<comm::wire::SliceFeedback> feedback_of(const Route& route, int leg,
                                                        const Residues::Use& use,
                                                        std::int64_t begin) const;
-  comm::wire::ErrorSums* errors_of(int flat_unit) const {
-    return agreement_.errors() != nullptr ? agreement_.errors() + flat_unit : nullptr;
-  }
+  comm::wire::ErrorTarget errors_of(int flat_unit) const { return agreement_.errors_of(flat_unit); }
   // Of gradients where they lie, in the order of the stream.
   void cast(const Typed& from, const Typed& to, std::int64_t count, Stream stream) const;
   // Replaces the sum where the addend is its first.

@@ -17,7 +17,7 @@ Accelerator create_accelerator(comm::World& world, const RuntimeOptions& options
   if (options.device != "cuda") return {};
   try {
     Accelerator accelerator;
-    accelerator.device = create_gpu(world.topology().local_rank);
+    accelerator.device = create_gpu(world.topology().local_rank, options.abort_job);
     accelerator.kernels = optim::create_cuda_kernels();
     accelerator.codec = &comm::wire::cuda_codec();
     if (world.topology().size > 1) accelerator.communicator = world.connect(*accelerator.device);

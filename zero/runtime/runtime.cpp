@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <csignal>
@@ -22,9 +25,16 @@ namespace zero {
 namespace {
 
 volatile std::sig_atomic_t stop_signals = 0;
+pid_t catching_process = 0;
 
 // The first signal asks for an orderly stop at the next step border; the second ends the process.
+// A process that this one has forked (a worker that loads data) ends by its first.
 void on_stop_signal(int number) {
+  if (getpid() != catching_process) {
+    std::signal(number, SIG_DFL);
+    raise(number);
+    return;
+  }
   stop_signals = stop_signals + 1;
   // A launcher may pass SIGUSR2 on more than once.
   std::signal(number, number == SIGUSR2 ? on_stop_signal : SIG_DFL);
@@ -75,6 +85,7 @@ comm::WorldOptions world_options(const RuntimeOptions& options) {
   result.start_limit = time_limit_of(options.start_limit_seconds);
   result.abort_job = options.abort_job;
   result.share_gpu = options.share_gpu;
+  result.rendezvous = options.rendezvous;
   return result;
 }
 
@@ -98,6 +109,9 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
 
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes) {
   if (runtime.device().is_host()) return runtime.device().copy(to, from, bytes, {});
+  // A copy of memory that is not page-locked blocks inside CUDA until the stream has come to it,
+  // and nothing limits that: the wait for what is queued before, which has a limit, comes first.
+  runtime.compute().synchronize();
   runtime.compute().enqueue([&](Stream stream) { runtime.device().copy(to, from, bytes, stream); });
   runtime.compute().synchronize();
 }
@@ -143,9 +157,16 @@ void RuntimeCore::start_streams() {
 
   if (options_.catch_signals) {
     ignore_system_signals();
-    for (const int number : {SIGTERM, SIGINT, SIGUSR2}) std::signal(number, on_stop_signal);
-    if (options_.abort_job) mark("stoppable", topology().rank);
+    catch_signals(std::array{SIGTERM, SIGINT, SIGUSR2});
   }
+}
+
+void RuntimeCore::catch_signals(std::span<const int> numbers) {
+  catching_process = getpid();
+  for (const int number : numbers) std::signal(number, on_stop_signal);
+  catches_signals_ = true;
+  if (options_.abort_job && std::ranges::find(numbers, SIGUSR2) != numbers.end())
+    mark("stoppable", topology().rank);
 }
 
 RuntimeCore::~RuntimeCore() {
@@ -173,7 +194,7 @@ bool RuntimeCore::publish_failure(const std::string& reason, int exit_code) noex
 }
 
 bool RuntimeCore::stop_requested() const {
-  return options_.catch_signals && stop_signals > 0;
+  return catches_signals_ && stop_signals > 0;
 }
 
 }  // namespace detail
@@ -278,8 +299,20 @@ void Runtime::track(std::string_view what, std::int64_t bytes) {
   core_->ledger().track(std::string(what), bytes);
 }
 
+void Runtime::catch_signals(std::span<const int> numbers) {
+  core_->catch_signals(numbers);
+}
+
 void Runtime::fail(const std::string& reason) {
   throw Error(reason);
+}
+
+bool Runtime::give_up(const std::string& reason, int exit_code) noexcept {
+  return core_->publish_failure(reason, exit_code);
+}
+
+void Runtime::abort(int exit_code) noexcept {
+  core_->world().abort(exit_code);
 }
 
 namespace {
@@ -323,7 +356,7 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
   if (runtime->core().publish_failure(reason, code))
     print_last_words(runtime->rank(), runtime->core().world().failed_rank(), code, reason);
   std::fflush(nullptr);
-  if (options.abort_job) runtime->core().world().abort(code);
+  runtime->abort(code);
   return code;
 }
 

@@ -69,8 +69,9 @@ class RuntimeCore {
   // was the first of its node.
   bool publish_failure(const std::string& reason, int exit_code) noexcept;
 
-  // A signal asked this rank to stop.
+  // A signal asked this rank to stop, one of those that are caught.
   bool stop_requested() const;
+  void catch_signals(std::span<const int> numbers);
 
   // Throws what has ended the device's communicator meanwhile, or one that was split from it.
   void check_communicator() {
@@ -92,6 +93,7 @@ class RuntimeCore {
   Ranks ranks_;
   int exceptions_at_start_;
   bool failed_first_ = false;
+  bool catches_signals_ = false;
   bool all_inline_ = false;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<optim::DeviceKernels> host_kernels_;

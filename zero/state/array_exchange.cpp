@@ -61,13 +61,14 @@ void all_gather(const TrainState& train, const Hops& hops, Stream stream, const 
 }
 
 void gather(const TrainState& train, const Route& route, const Hops& hops, Stream stream,
-            comm::wire::ErrorSums* errors) {
+            const comm::wire::ErrorTarget& errors) {
   const auto& [inside, between] = std::pair(route.legs.front().codec, route.legs.back().codec);
   const comm::wire::Codec plain(comm::wire::Format::none);
   const bool encodes = inside != plain || between != plain;
   const std::byte* own = train.arrays.array(route.id, route.from);
   all_gather(train, hops, stream, {own, route.count, route.from.dtype},
-             train.arrays.array(route.id, route.to), {inside, between, encodes ? errors : nullptr});
+             train.arrays.array(route.id, route.to),
+             {inside, between, encodes ? errors : comm::wire::ErrorTarget()});
 }
 
 void spread_slices(TrainState& train, const SegmentId& id, std::byte* whole, DType dtype) {

@@ -29,18 +29,18 @@ struct Hops {
   int ranks() const { return first.size() * (second ? second->size() : 1); }
   int rank() const { return first.rank() + (second ? second->rank() * first.size() : 0); }
 };
-// The formats in which an array is gathered, and where their errors are added, or null. A rank's
+// The formats in which an array is gathered, and where their errors are added. A rank's
 // own part passes through its format too.
 struct GatherFormats {
   comm::wire::Codec inside{comm::wire::Format::none}, between{comm::wire::Format::none};
-  comm::wire::ErrorSums* errors = nullptr;
+  comm::wire::ErrorTarget errors = {};
 };
 // Every rank's part to the whole on every rank of the group, in pieces of the bucket's size.
 void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
                 std::byte* whole, const GatherFormats& formats = {});
 // The same as a route says.
 void gather(const TrainState& train, const Route& route, const Hops& hops, Stream stream,
-            comm::wire::ErrorSums* errors = nullptr);
+            const comm::wire::ErrorTarget& errors = {});
 
 // After the slices of parameters and master weights have been filled: to wherever the placement has
 // copies of them.

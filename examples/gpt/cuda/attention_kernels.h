@@ -1,7 +1,7 @@
 // Attention by a library's fused kernels, where there is one that takes the shape: cuDNN's, on
 // tensor cores. cudnn_attention.cpp finds them, no_cudnn.cpp stands in its place where the build
-// has no cuDNN. Gradients are in a fixed order of sums always. Pointers are of the shape's type, on
-// the device; all work is queued on one stream.
+// has no cuDNN. Gradients are in a fixed order of sums unless AttentionTerms say otherwise.
+// Pointers are of the shape's type, on the device; all work is queued on one stream.
 #pragma once
 
 #include <cuda_runtime_api.h>

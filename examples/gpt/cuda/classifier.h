@@ -20,10 +20,15 @@ struct Classifier {
   float mean_rows;              // rows that the mean is over
 };
 
-// Each row is read from the device's memory once, as far as a block's shared memory holds it; the
-// result does not depend on how far that is.
+// What a block may keep of a row in shared memory so that two blocks run at once on a processor of
+// the current GPU, in elements; prepares the kernel for it.
 template <class T>
-void differentiate_logits(const Classifier<T>& call, cudaStream_t stream);
+std::int64_t prepare_classifier(std::int64_t vocabulary);
+
+// Each row is read from the device's memory once, as far as a block keeps it, which `kept` says;
+// the result does not depend on that.
+template <class T>
+void differentiate_logits(const Classifier<T>& call, std::int64_t kept, cudaStream_t stream);
 
 // Of `count` losses, summed in a fixed order in fp64.
 void mean_loss(const float* losses, std::int64_t count, float* mean, cudaStream_t stream);

@@ -34,6 +34,12 @@ namespace fe = cudnn_frontend;
 // On Hopper the deterministic backward takes two bytes per score. From cuDNN 9.25 on, this variable
 // makes the frontend take a slower one whose workspace grows with the sequence alone.
 constexpr WorkspaceLimits workspace_limits{std::int64_t{1} << 30, std::int64_t{8} << 30};
+WorkspaceLimits limits_of(const AttentionShape& shape) {
+  WorkspaceLimits limits = workspace_limits;
+  if (const std::int64_t bytes = shape.dims.attention.workspace_bytes; bytes > 0)
+    limits.of_samples = bytes;
+  return limits;
+}
 constexpr const char* linear_workspace_variable = "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT";
 
 enum Uid : std::int64_t { query = 1, key, value, out, log_sums, dout, dquery, dkey, dvalue };
@@ -113,7 +119,7 @@ class AttentionGraph {
                        .set_name("attention_backward")
                        .set_attn_scale(scale())
                        .set_causal_mask(true)
-                       .set_deterministic_algorithm(true);
+                       .set_deterministic_algorithm(!shape_.dims.attention.any_order);
     const auto sums = graph_.tensor(fe::graph::Tensor_attributes()
                                         .set_uid(Uid::log_sums)
                                         .set_dim({samples_, heads, sequence, 1})
@@ -127,12 +133,14 @@ class AttentionGraph {
     place(*dv, Uid::dvalue, shape_.dims.key_heads, shape_.distances.key);
   }
 
-  // The heuristic's choices that the target supports, none of which may differ from run to run.
+  // The heuristic's choices that the target supports, none of which may differ from run to run
+  // unless that is asked for.
   void plan(const Target& target) {
     check_graph(graph_.validate());
     check_graph(graph_.build_operation_graph(target.handle));
     check_graph(graph_.create_execution_plans({fe::HeurMode_t::A}));
-    graph_.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
+    if (!shape_.dims.attention.any_order)
+      graph_.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
     check_graph(graph_.check_support());
   }
 
@@ -224,7 +232,7 @@ class CudnnAttention final : public AttentionKernels {
  public:
   CudnnAttention(const AttentionShape& shape, cudaStream_t stream) : handle_(stream) {
     const Target target{handle_.get(), nullptr, capability_of_current()};
-    samples_ = samples_within(workspace_limits, shape.dims.batch, [&](std::int64_t samples) {
+    samples_ = samples_within(limits_of(shape), shape.dims.batch, [&](std::int64_t samples) {
       graphs_ = std::make_unique<Graphs>(shape, samples, target);
       graphs_->build();
       return graphs_->workspace();
@@ -287,6 +295,7 @@ AttentionChoice choose_attention(const AttentionShape& shape, cudaStream_t strea
       std::string said = "cuDNN " + std::to_string(fe::detail::get_backend_version());
       if (kernels->samples() < shape.dims.batch)
         said += ", " + std::to_string(kernels->samples()) + " samples at once";
+      if (shape.dims.attention.any_order) said += ", backward with sums in any order";
       if (kernels->bytes() > workspace_limits.of_samples)
         said += ", with a workspace of " + in_mebibytes(kernels->bytes()) + " for each";
       return {std::move(kernels), said};

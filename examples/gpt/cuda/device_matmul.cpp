@@ -46,14 +46,16 @@ Algorithm described(const cublasLtMatmulAlgo_t& algorithm) {
 class TimedEvent {
  public:
   TimedEvent() { check(cudaEventCreateWithFlags(&event_, cudaEventDefault), "cudaEventCreate"); }
-  ~TimedEvent() { static_cast<void>(cudaEventDestroy(event_)); }
+  ~TimedEvent() {
+    if (cudaEventDestroy(event_) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  }
   TimedEvent(const TimedEvent&) = delete;
 
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
   // Milliseconds; waits for this one.
   float since(const TimedEvent& start) const {
     float milliseconds = 0;
-    check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    waits().await(event_, "a matrix product whose time is taken");
     check(cudaEventElapsedTime(&milliseconds, start.event_, event_), "cudaEventElapsedTime");
     return milliseconds;
   }
@@ -231,7 +233,7 @@ class DeviceMatmul::Plan {
         best = i;
       }
     }
-    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    waits().await(stream, "the matrix products whose time is taken");
     return described(choices_[best]);
   }
 

@@ -16,6 +16,12 @@
 
 namespace gpt::cuda {
 
+struct DeviceChoices {
+  Activations activations = Activations::keep;
+  Products products = Products::joined;
+  AttentionTerms attention = {};
+};
+
 template <class T>
 class DeviceModel {
  public:
@@ -25,8 +31,7 @@ class DeviceModel {
 
   // On the current GPU. Throws MemoryError, and ConfigError where heads are too wide.
   DeviceModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
-              cudaStream_t stream, Activations activations = Activations::keep,
-              Products products = Products::joined);
+              cudaStream_t stream, const DeviceChoices& choices = {});
   ~DeviceModel();
   DeviceModel(const DeviceModel&) = delete;
 

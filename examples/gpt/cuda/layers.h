@@ -63,7 +63,7 @@ class Linear {
   Linear(const LinearShape& shape, DeviceMatmul& matmul)
       : shape_(shape),
         matmul_(matmul),
-        forward_{&plan(shape.forward(false)), &plan(shape.forward(true))},
+        forward_{forward_plan(shape.forward(false)), forward_plan(shape.forward(true))},
         weight_{&plan(shape.weight_gradient(false)), &plan(shape.weight_gradient(true))},
         input_(&plan(shape.input_gradient())),
         gelu_(gelu_plan(shape.forward(false), Epilogue::gelu)),
@@ -71,7 +71,9 @@ class Linear {
 
   // y = x W + b, and the addend, where there is one.
   void forward(const T* x, const LinearValues<T>& values, T* y, const T* addend = nullptr) {
-    matmul_.run(*forward_[addend != nullptr], {x, values.weight, y, values.bias, addend});
+    const Forward& forward = forward_[addend != nullptr];
+    matmul_.run(*forward.plan, {x, values.weight, y, values.bias, addend});
+    if (forward.adds_bias) add_bias(y, values.bias, {shape_.rows, shape_.out}, matmul_.stream());
   }
 
   void input_gradient(const T* dy, const T* weight, T* dx) {
@@ -117,6 +119,17 @@ class Linear {
   const DeviceMatmul::Plan& plan(const ProductShape& shape) {
     return matmul_.prepare(shape, {dtype, dtype});
   }
+  struct Forward {
+    const DeviceMatmul::Plan* plan;
+    bool
+        adds_bias;  // by a kernel of our own, since cuBLASLt has no product of this shape that does
+  };
+  Forward forward_plan(ProductShape shape) {
+    if (!shape.bias) return {&plan(shape), false};
+    if (const auto* there = matmul_.prepare_if_there(shape, {dtype, dtype})) return {there, false};
+    shape.bias = false;
+    return {&plan(shape), true};
+  }
   // Null: kernels of our own do it. In fp32 they always do, since cuBLASLt does not say how exact
   // its tanh is; its 16-bit matrices must have rows of a multiple of 8.
   const DeviceMatmul::Plan* gelu_plan(const ProductShape& shape, Epilogue epilogue) {
@@ -126,7 +139,8 @@ class Linear {
 
   LinearShape shape_;
   DeviceMatmul& matmul_;
-  const DeviceMatmul::Plan *forward_[2], *weight_[2], *input_, *gelu_, *gelu_gradient_;
+  Forward forward_[2];
+  const DeviceMatmul::Plan *weight_[2], *input_, *gelu_, *gelu_gradient_;
 };
 
 // Of every position and pair of channels, [sequence, head channels / 2].

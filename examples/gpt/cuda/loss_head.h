@@ -52,6 +52,7 @@ class LossHead {
   Products whole_, rest_;
   DeviceBuffer<T> normed_, normed_gradient_, logits_;
   DeviceBuffer<float> losses_, loss_, norm_sums_;
+  std::int64_t kept_;           // of a row of logits, by a block
   DeviceBuffer<T> classifier_;  // with more rows; empty where there are none
   // Of the classifier's gradient; empty where products round it into its place.
   DeviceBuffer<float> sums_;

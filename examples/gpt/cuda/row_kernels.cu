@@ -210,6 +210,18 @@ __global__ void __launch_bounds__(threads)
   store_pack(sum, out, at, count);
 }
 
+template <class T>
+__global__ void __launch_bounds__(threads) add_bias_kernel(T* y, const T* bias, Matrix size) {
+  const std::int64_t row = row_of_warp();
+  if (row >= size.rows) return;
+  for_packs(lane_of_warp(), warp_lanes, size.columns, [&](std::int64_t at) {
+    Pack sum = load_pack(y + row * size.columns, at, size.columns);
+    const Pack more = load_pack(bias, at, size.columns);
+    for (int i = 0; i < pack_elements; ++i) sum.values[i] += more.values[i];
+    store_pack(sum, y + row * size.columns, at, size.columns);
+  });
+}
+
 // A thread per pack of a head's first half, and the pack of the second half that turns with it;
 // neighbours side by side.
 template <class T>
@@ -287,6 +299,11 @@ void add(const T* a, const T* b, T* out, std::int64_t count, cudaStream_t stream
 }
 
 template <class T>
+void add_bias(T* y, const T* bias, const Matrix& size, cudaStream_t stream) {
+  launch(warp_per_row("add_bias_kernel", size.rows, stream), add_bias_kernel<T>, y, bias, size);
+}
+
+template <class T>
 void rotate(const Rotation<T>& call, std::int64_t rows, cudaStream_t stream) {
   const std::int64_t heads = rows * call.heads;
   launch(Launch{"rotate_kernel", dim3(blocks_of(heads * packs_of(call.channels / 2), threads)),
@@ -302,6 +319,7 @@ void rotate(const Rotation<T>& call, std::int64_t rows, cudaStream_t stream) {
   template void swiglu_forward(const SwigluForward<T>&, const RowsOf&, cudaStream_t);   \
   template void swiglu_backward(const SwigluBackward<T>&, const RowsOf&, cudaStream_t); \
   template void add(const T*, const T*, T*, std::int64_t, cudaStream_t);                \
+  template void add_bias(T*, const T*, const Matrix&, cudaStream_t);                    \
   template void rotate(const Rotation<T>&, std::int64_t, cudaStream_t);
 GPT_INSTANTIATE(float)
 GPT_INSTANTIATE(zero::bf16)

@@ -46,6 +46,12 @@ void swiglu_backward(const SwigluBackward<T>& call, const RowsOf& rows, cudaStre
 // `out` may be one of the addends.
 template <class T>
 void add(const T* a, const T* b, T* out, std::int64_t count, cudaStream_t stream);
+struct Matrix {
+  std::int64_t rows, columns;
+};
+// Adds the bias to every row of y.
+template <class T>
+void add_bias(T* y, const T* bias, const Matrix& size, cudaStream_t stream);
 template <class T>
 void rotate(const Rotation<T>& call, std::int64_t rows, cudaStream_t stream);
 

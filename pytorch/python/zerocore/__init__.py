@@ -8,7 +8,7 @@
         engine.backward(loss)
         engine.step()
 
-Start it with `mpirun -n 4 python train.py` or `zero run -n 4 python train.py`. The arguments, the
+Start it with `torchrun --nproc-per-node 4 train.py` or `mpirun -n 4 python train.py`. The arguments, the
 config and the engine are DeepSpeed's; what differs is said in docs/pytorch.md.
 """
 

@@ -8,7 +8,7 @@ import sys
 
 import torch.distributed as dist
 
-from . import _native, evaluation
+from . import _native, evaluation, launch
 from .ranks import ranks, text_of_root
 
 _COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier",
@@ -26,6 +26,9 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
         export_ranks()
         more = {} if timeout is None else {"timeout": timeout}
         try:
+            store = launch.store_for_torch()
+            if store is not None:
+                more = {**more, "store": store, "rank": ranks().rank, "world_size": ranks().size}
             dist.init_process_group("gloo", **more)
         except dist.DistNetworkError as error:
             raise _native.ConfigError(
@@ -34,12 +37,13 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
 
 
 def export_ranks():
-    """Puts into the environment what torchrun and DeepSpeed's launcher put there. The ranks of MPI win over what is there.
-    Collective."""
+    """Puts into the environment what torchrun and DeepSpeed's launcher put there. The ranks of MPI win over what is there;
+    those of torchrun and its kind meet where they have met. Collective."""
     job = ranks()
     os.environ.update(RANK=str(job.rank), LOCAL_RANK=str(job.local_rank), WORLD_SIZE=str(job.size),
                       LOCAL_WORLD_SIZE=str(job.local_size))
-    _export_rendezvous(job)
+    if launch.store_for_torch() is None:
+        _export_rendezvous(job)
     for name in _COLLECTIVES:
         if not hasattr(getattr(dist, name), "ends_evaluations"):
             setattr(dist, name, _after_evaluation(getattr(dist, name)))

@@ -1,4 +1,4 @@
-"""The ranks that mpirun has started, one process each."""
+"""The ranks that a launcher has started, one process each."""
 
 import atexit
 import os
@@ -7,22 +7,21 @@ import weakref
 
 import torch
 
-from . import _native, evaluation
+from . import _native, evaluation, launch, signals
 
 _ranks = None
 _engines = []  # weak references, in the order in which all ranks have made them
 
 
 def ranks():
-    """The ranks of this job; the first call starts MPI. A script without mpirun is one rank."""
+    """The ranks of this job; the first call starts them. A script without a launcher is one rank."""
     global _ranks
     if _ranks is None:
-        _refuse_other_launchers()
+        _tell_others_of_errors()
         device = _chosen_device()
-        _ranks = _native.Ranks(sys.argv, device)
+        _ranks = _native.Ranks(sys.argv, device, launch.rendezvous())
         if device == "cuda":
             torch.cuda.set_device(_ranks.gpu)
-        _tell_others_of_errors()
         atexit.register(_end)
     return _ranks
 
@@ -41,8 +40,11 @@ def _chosen_device():
 
 
 def register(engine):
-    """The engine ends before MPI does."""
-    _engines.append(weakref.ref(engine))
+    """The engine ends before the ranks do, and, if it trains, in order where a signal asks for that."""
+    reference = weakref.ref(engine)
+    _engines.append(reference)
+    if engine.optimizer is not None:
+        signals.catch(ranks(), reference)
 
 
 def text_of_root(job, make):
@@ -69,6 +71,7 @@ def text_of_root(job, make):
 
 def _end():
     try:
+        signals.say_at_end(_ranks.rank == 0)
         evaluation.end_all()
         for reference in _engines:
             engine = reference()
@@ -79,49 +82,56 @@ def _end():
     _ranks.end()
 
 
-# By the variable in which a launcher says how many processes it has started.
-_MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-_OTHER_SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-
-
-def _refuse_other_launchers():
-    """Processes that do not know each other's MPI would each train alone."""
-    if any(name in os.environ for name in (*_MPI_SIZES, "PMIX_RANK")):
-        return
-    size = max((_number(name) for name in _OTHER_SIZES))
-    if size <= 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
-        return
-    launcher = ("torchrun" if "TORCHELASTIC_RUN_ID" in os.environ else
-                "the deepspeed launcher" if "CROSS_SIZE" in os.environ else
-                "srun" if _number("SLURM_STEP_NUM_TASKS") > 1 else "another launcher than mpirun (WORLD_SIZE is set)")
-    if any(name.startswith("ACCELERATE_") for name in os.environ):
-        launcher = f"accelerate launch ({launcher})"
-    raise _native.UsageError(
-        f"this script was started by {launcher}, as one of {max(size, 1)} processes that do not know each other's MPI, and "
-        "each would train alone: start it with `mpirun -n N python script.py` or `zero run -n N python script.py` (with "
-        "`python -m zerocore.as_deepspeed script.py` where it imports deepspeed), or under Slurm with srun --mpi=pmix")
-
-
-def _number(name):
-    text = os.environ.get(name, "")
-    return int(text) if text.isdigit() else 0
-
-
 def _tell_others_of_errors():
-    """An exception that ends this rank is told to the others, which would wait for it."""
+    """An exception that ends this rank is told to the others, which would wait for it. One rank prints the first cause."""
     before = sys.excepthook
 
     def hook(kind, error, traceback):
         sys.stderr = sys.__stderr__  # torch.distributed holds the text back until this hook returns
-        before(kind, error, traceback)
-        sys.stderr.flush()
+        of_peer = isinstance(error, _native.PeerFailed)
+        if not of_peer or _prints_for_peer(error):
+            before(kind, error, traceback)
+            sys.stderr.flush()
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             return
-        if _ranks.size > 1 and not isinstance(error, _native.PeerFailed):
-            try:
-                _ranks.fail(f"{kind.__name__}: {error}")
-            except _native.Error:
-                pass
-        os._exit(getattr(error, "exit_code", 1))
+        error = _cause_of(error)
+        code = getattr(error, "exit_code", 1)
+        _end_all(f"{kind.__name__}: {error}", code)
+        os._exit(code)
 
     sys.excepthook = hook
+
+
+def _prints_for_peer(error):
+    """Before there are ranks, each has the same words, and rank 0 says them."""
+    if _ranks is None:
+        return launch.launched_rank() == 0
+    return _ranks.size == 1 or _ranks.fail(str(error), error.exit_code)
+
+
+def _end_all(reason, code):
+    if _ranks is None or _ranks.size == 1:
+        return
+    try:
+        _ranks.fail(reason, code)
+        if not launch.by_mpi():  # whose launcher ends the others
+            sys.stdout.flush()
+            _ranks.abort(code)
+    except _native.Error:
+        pass
+
+
+def _cause_of(error):
+    """The engine's own error, where it went through torch's backward, which makes a RuntimeError of any."""
+    if isinstance(error, _native.Error):
+        return error
+    for reference in _engines:
+        engine = reference()
+        if engine is not None and engine.native is not None:
+            try:
+                engine.native.rethrow()
+            except _native.Error as cause:
+                if str(cause) not in str(error):
+                    print(f"{type(cause).__name__}: {cause}", file=sys.stderr, flush=True)
+                return cause
+    return error

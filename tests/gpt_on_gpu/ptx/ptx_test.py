@@ -23,6 +23,7 @@ KERNELS = {
     "swiglu_forward_kernel": (2, 1, None),
     "swiglu_backward_kernel": (3, 2, None),
     "add_kernel": (2, 1, None),
+    "add_bias_kernel": (2, 1, None),
     "rotate_kernel": (6, 2, None),
 }
 

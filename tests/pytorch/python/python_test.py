@@ -11,10 +11,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).parent
 MPIEXEC, PYTHON, PACKAGE = sys.argv[1:4]
 sys.path.insert(0, str(HERE))
+
+import idiom_page  # noqa: E402
 
 TORCH = ["tied", "shared", "adversary", "dropped", "experts", "resnet"]
 UNLISTED = ["recurrent", "parametrized"]
@@ -147,12 +150,7 @@ def failures():
     contains(run(1, "refused", "optimizer", expect=None)[1], "optimizer RMSprop is not one of the engine's")
     contains(run(1, "refused", "option", expect=None)[1], "amsgrad of group 0 is True")
     contains(run(1, "refused", "config", expect=10)[1], "train_batch_sise")
-    torchrun = {"TORCHELASTIC_RUN_ID": "none"}
-    alone = subprocess.run([PYTHON, str(HERE / "rank.py"), "refused", "nothing"], capture_output=True, text=True,
-                           env={**os.environ, "PYTHONPATH": PACKAGE, **torchrun})
-    contains(alone.stderr, "was started by torchrun")
-    for launched, part in (({"WORLD_SIZE": "2", "CROSS_SIZE": "1"}, "was started by the deepspeed launcher, as one of 2"),
-                           ({"SLURM_STEP_NUM_TASKS": "4"}, "was started by srun, as one of 4"),
+    for launched, part in (({"WORLD_SIZE": "2", "RANK": "1"}, "as one of 2, and MASTER_ADDR, MASTER_PORT are not set"),
                            ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE says 2 ranks, but MPI sees 1")):
         alone = subprocess.run([PYTHON, str(HERE / "rank.py"), "refused", "nothing"], capture_output=True, text=True,
                                env={**os.environ, "PYTHONPATH": PACKAGE, **launched})
@@ -181,11 +179,57 @@ def is_right(cell):
 
 
 def idioms():
-    """Each idiom of a training script gives plain torch's numbers, or the error that its test names."""
-    for file in sorted(path.stem for path in (HERE / "idioms").glob("*.py")):
-        if file not in ("__init__", "harness", "run"):
-            for ranks in (1, 2) if file == "loops" else (2,):
-                run_idioms(file, ranks)
+    """Each idiom of a training script gives plain torch's numbers, or the error that its test names; docs/idioms.md says
+    which. Each runs on 1, 2 or 3 ranks."""
+    idiom_page.check([cell for ranks in (1, 2, 3) for cell in run_idioms("turn", ranks)])
+
+
+def idioms_everywhere():
+    """All idioms on 1, 2 and 3 ranks."""
+    for ranks in (1, 2, 3):
+        run_idioms("all", ranks)
+
+
+def random_scripts(first=0, counts=(6, 8, 6)):
+    """Scripts that combine habits of training loops, against plain PyTorch."""
+    for ranks, count in zip((1, 2, 3), counts):
+        contains(run(ranks, str(first), str(count), script="random_scripts.py")[0], f"{count} scripts, 0 wrong")
+
+
+def random_scripts_everywhere():
+    """300 of them."""
+    for first in range(0, 100, 25):
+        random_scripts(first, (25, 25, 25))
+
+
+def end(ranks, *arguments, expect=0):
+    """(what was printed, the errors) of endings.py, which ends within a minute."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        more = [folder] if arguments[0] in ("stops", "alone") else []
+        out, err = run(ranks, *arguments, *more, expect=expect, script="endings.py",
+                       environment={"PYTHONPATH": f"{PACKAGE}:{HERE}"})
+    if time.monotonic() - begin > 60:
+        raise SystemExit(f"{' '.join(arguments)} took {time.monotonic() - begin:.0f} s")
+    return out, err
+
+
+def endings():
+    """Signals to one rank stop all of them after the same step; a call that one rank makes alone is named."""
+    contains(end(2, "stops", "uncaught", "3", "SIGTERM", expect=21)[0], "they have finished step 3",
+             "the last steps are in no checkpoint")
+    contains(end(2, "stops", "saved", "0", "SIGINT", expect=20)[0], "rank 0: interrupted after 3", "rank 1: interrupted after 3")
+    contains(end(2, "stops", "asks", "3", "SIGUSR2")[0], "rank 0: stops after 3", "rank 1: stops after 3")
+    contains(end(1, "stops", "goes_on", "0", "SIGTERM")[0], "interrupted after 3", "went on to 9")
+    contains(end(1, "stops", "own", "0", "SIGTERM")[0], "has had 1 signals, at step 6 False")
+    end(1, "stops", "twice", "0", "SIGTERM", expect=128 + 15)
+    contains(end(1, "before", "SIGINT")[0], "interrupted at once False")
+    contains(end(1, "worker", "0")[0], "the worker ended by signal 15")
+    contains(end(2, "alone", "save_checkpoint", "0", "ends", expect=12)[1], "the end of the job", "in engine.save_checkpoint() of")
+    contains(end(2, "alone", "read", "3", "steps", expect=12)[1], "in engine.read() of Net", "in engine.forward() of Net")
+    contains(end(2, "skips", "batch", "0", expect=12)[1], "the end of the job", "Rank 0 was in engine.forward()")
+    contains(end(2, "skips", "zero_grad", "3", expect=12)[1], "the ranks disagree")
+    contains(end(2, "by_hand", "3", expect=12)[1], "DisagreementError: the ranks disagree", "Rank 1 was in engine.digest()")
 
 
 def socket_at_a_port():

@@ -182,6 +182,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   // Checks the alignment of matrices that an epilogue reads and writes.
   if ((has_bias(*desc) && desc->bias == nullptr) || (has_matrix(*desc) && !desc->before))
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (has_bias(*desc) && !cublas_lt_on_host.has_bias) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (has_matrix(*desc) && (desc->before_distance % 8 != 0 || desc->before_distance < d->rows))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   if (!fits(*desc, *a, *b, *d) || preference->workspace == 0 ||

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "cuda_runtime_api.h"
+#include "zero/base/dtype.h"
 
 #define __global__
 #define __device__
@@ -31,8 +32,30 @@ struct alignas(16) float4 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+namespace cuda_on_host {
+// An operation that makes a NaN gives 0xffc00000 on x86 and 0x7fffffff on a GPU: what kernels store
+// is the GPU's.
+inline float stored(float value) {
+  return std::bit_cast<std::uint32_t>(value) == 0xffc00000u ? std::bit_cast<float>(0x7fffffffu)
+                                                            : value;
+}
+}  // namespace cuda_on_host
+// Hide zero::from_float() from the kernels, which round what they store by it.
+namespace zero::cuda {
+template <class T>
+T from_float(float value) {
+  return zero::from_float<T>(cuda_on_host::stored(value));
+}
+}  // namespace zero::cuda
+namespace zero::comm::cuda {
+using zero::cuda::from_float;
+}
+namespace zero::optim::cuda {
+using zero::cuda::from_float;
+}
 inline float4 make_float4(float x, float y, float z, float w) {
-  return {x, y, z, w};
+  using cuda_on_host::stored;
+  return {stored(x), stored(y), stored(z), stored(w)};
 }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
   return {x, y, z, w};
@@ -100,6 +123,7 @@ cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                const Arguments&... arguments) {
+  if (const cudaError_t fault = cuda_on_host::met("cudaLaunchKernelExC")) return fault;
   if (config->dynamicSmemBytes > most_shared_memory) return cudaErrorInvalidValue;
   return cuda_on_host::run(config->gridDim, config->blockDim, [&] { kernel(arguments...); });
 }

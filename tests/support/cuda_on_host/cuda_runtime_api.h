@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
+#include <map>
+#include <string>
 
 // The numbers are CUDA's.
 enum cudaError_t {
@@ -81,6 +84,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
 using cudaHostFn_t = void (*)(void*);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void* data);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
@@ -92,7 +96,21 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 // Holds the devices from now on: no recorded event completes. A call that would wait for them ends
 // the program.
 void hold_devices(bool hold);
-// Refuses to record events from now on.
+// What happens to calls of a name, by their number in this process: the first is 1.
+struct CallFault {
+  cudaError_t error = cudaSuccess;
+  int first = 1, last = std::numeric_limits<int>::max();
+  bool never_returns = false;
+};
+// One name at a time. Kernels are launched by "cudaLaunchKernelExC"; errors of errors cannot be
+// had.
+void set_fault(const char* call, const CallFault& fault);
+std::map<std::string, int> calls_so_far();
+namespace cuda_on_host {
+// Counts a call, and returns what is to happen to it, if it returns.
+cudaError_t met(const char* call);
+}  // namespace cuda_on_host
+// Whether events are refused to be recorded from now on.
 void refuse_records(bool refuse);
 // Advances the clock, which also moves with copies, by one nanosecond per byte.
 void pass_time(float milliseconds);

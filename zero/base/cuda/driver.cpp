@@ -2,11 +2,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include "zero/base/cuda/call_watch.h"
+
 namespace zero::cuda {
 
 void* find_in_driver(const char* name, unsigned version) noexcept {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const InCall inside("cudaGetDriverEntryPointByVersion");
   const cudaError_t error =
       cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault, &found);
   // It is no fault of the device, which the next call would report.

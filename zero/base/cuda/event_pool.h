@@ -6,20 +6,22 @@
 #include <mutex>
 #include <vector>
 
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
 
 namespace zero::cuda {
 
 class EventPool {
  public:
   ~EventPool() {
-    for (const cudaEvent_t event : free_) note(cudaEventDestroy(event), "cudaEventDestroy");
+    for (const cudaEvent_t event : free_)
+      call_cuda_quietly("cudaEventDestroy", cudaEventDestroy, event);
   }
   cudaEvent_t take() {
     const std::lock_guard lock(mutex_);
     cudaEvent_t event = nullptr;
     if (free_.empty()) {
-      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+      call_cuda("cudaEventCreateWithFlags", cudaEventCreateWithFlags, &event,
+                cudaEventDisableTiming);
       return event;
     }
     event = free_.back();

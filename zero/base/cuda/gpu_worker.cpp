@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "zero/base/cpu/worker_stream.h"
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
 #include "zero/base/cuda/cuda_stream.h"
 #include "zero/base/cuda/driver.h"
 #include "zero/base/error.h"
@@ -28,8 +28,9 @@ ValueCall find_value_call(const char* name) {
   return reinterpret_cast<ValueCall>(function);
 }
 
-void call(ValueCall function, const char* name, cudaStream_t stream, unsigned long long address,
-          std::uint32_t value) {
+void call_driver(ValueCall function, const char* name, cudaStream_t stream,
+                 unsigned long long address, std::uint32_t value) {
+  const InCall inside(name);
   if (const int error = function(stream, address, value, 0); error != 0)
     throw TopologyError(std::string(name) + ": the driver refuses it (CUresult " +
                         std::to_string(error) + "), and offload on GPU ranks needs it");
@@ -37,12 +38,12 @@ void call(ValueCall function, const char* name, cudaStream_t stream, unsigned lo
 
 void wait_for_value(cudaStream_t stream, unsigned long long address, std::uint32_t value) {
   static const ValueCall wait = find_value_call("cuStreamWaitValue32");
-  call(wait, "cuStreamWaitValue32", stream, address, value);
+  call_driver(wait, "cuStreamWaitValue32", stream, address, value);
 }
 
 void write_value(cudaStream_t stream, unsigned long long address, std::uint32_t value) {
   static const ValueCall write = find_value_call("cuStreamWriteValue32");
-  call(write, "cuStreamWriteValue32", stream, address, value);
+  call_driver(write, "cuStreamWriteValue32", stream, address, value);
 }
 
 // In page-locked memory that the GPU reads; zero at first.
@@ -70,16 +71,15 @@ class Counters {
   struct Page {
     explicit Page(DeviceWaits& device_waits) : waits(device_waits) {
       void *data = nullptr, *mapped = nullptr;
-      check(cudaHostAlloc(&data, page_words * sizeof(std::uint32_t),
-                          cudaHostAllocPortable | cudaHostAllocMapped),
-            "cudaHostAlloc");
+      call_cuda("cudaHostAlloc", cudaHostAlloc, &data, page_words * sizeof(std::uint32_t),
+                cudaHostAllocPortable | cudaHostAllocMapped);
       words = static_cast<std::uint32_t*>(data);
       std::fill(words, words + page_words, 0u);
-      check(cudaHostGetDevicePointer(&mapped, data, 0), "cudaHostGetDevicePointer");
+      call_cuda("cudaHostGetDevicePointer", cudaHostGetDevicePointer, &mapped, data, 0);
       address = reinterpret_cast<unsigned long long>(mapped);
     }
     ~Page() {
-      if (!waits.stalled()) note(cudaFreeHost(words), "cudaFreeHost");
+      if (!waits.stalled()) call_cuda_quietly("cudaFreeHost", cudaFreeHost, words);
     }
     Page(const Page&) = delete;
     DeviceWaits& waits;
@@ -121,10 +121,12 @@ class GpuWorker final : public ExecutionStream {
         reached_(counters_.take()),
         worker_(thread_name, &waits) {
     int device = 0;
-    zero::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+    zero::cuda::call_cuda("cudaGetDevice", cudaGetDevice, &device);
     // Otherwise the thread would make itself a context of the first GPU.
-    worker_.enqueue(
-        [device](Stream) { zero::cuda::check(cudaSetDevice(device), "cudaSetDevice"); });
+    worker_.enqueue([device, threads = WatchedThreads::of_this_thread()](Stream) {
+      WatchedThreads::add(threads);
+      call_cuda("cudaSetDevice", cudaSetDevice, device);
+    });
     // Said at start rather than in the first step.
     wait_for_value(cuda::native(shadow_->native()), reached_.address, 0);
     write_value(cuda::native(shadow_->native()), reached_.address, 0);

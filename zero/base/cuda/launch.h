@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
 
 namespace zero::cuda {
 
@@ -24,6 +24,7 @@ void launch(const Launch& how, void (*kernel)(Parameters...),
   config.gridDim = how.blocks;
   config.blockDim = dim3(how.threads);
   config.stream = how.stream;
+  const InCall inside(how.name);
   check(cudaLaunchKernelEx(&config, kernel, arguments...), how.name);
 }
 

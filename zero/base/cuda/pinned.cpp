@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "zero/base/arena.h"
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
 #include "zero/base/error.h"
 #include "zero/base/notice.h"
 #include "zero/base/numa.h"
@@ -44,7 +44,8 @@ std::shared_ptr<void> register_mapping(std::int64_t bytes, int numa_node, const 
   if (const std::string why = prefer_numa_node(data, bytes, numa_node); !why.empty())
     warn_once("pinned memory is not placed beside the GPU: " + why);
   std::memset(data, 0, size);
-  if (const cudaError_t error = cudaHostRegister(data, size, cudaHostRegisterPortable);
+  if (const cudaError_t error =
+          result_of("cudaHostRegister", cudaHostRegister, data, size, cudaHostRegisterPortable);
       error != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
     refusal = std::string("cudaHostRegister: ") + cudaGetErrorString(error);
@@ -52,7 +53,8 @@ std::shared_ptr<void> register_mapping(std::int64_t bytes, int numa_node, const 
   }
   // Unregistered before the mapping goes.
   return {data, [mapped, &waits](void* pinned) {
-            if (!waits.stalled()) note(cudaHostUnregister(pinned), "cudaHostUnregister");
+            if (!waits.stalled())
+              call_cuda_quietly("cudaHostUnregister", cudaHostUnregister, pinned);
           }};
 }
 
@@ -68,7 +70,8 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
   // Some drivers and containers refuse to pin what the program has mapped, and pin memory of their
   // own.
   void* data = nullptr;
-  if (const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+  if (const cudaError_t error =
+          result_of("cudaHostAlloc", cudaHostAlloc, &data, bytes, cudaHostAllocPortable);
       error != cudaSuccess) {
     note(error, "cudaHostAlloc");
     throw MemoryError(what + refusal + "; cudaHostAlloc: " + cudaGetErrorString(error) + "; " +
@@ -78,7 +81,7 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
   warn_once("page-locked memory comes from cudaHostAlloc and is not placed beside the GPU, since " +
             refusal);
   return {data, [&waits](void* pinned) {
-            if (!waits.stalled()) note(cudaFreeHost(pinned), "cudaFreeHost");
+            if (!waits.stalled()) call_cuda_quietly("cudaFreeHost", cudaFreeHost, pinned);
           }};
 }
 

@@ -4,63 +4,28 @@
 is an error that says so. torch.distributed gets a gloo group, because scripts ask it for ranks; the engine never uses
 it."""
 
-import argparse
-import functools
-import importlib.util
-import os
 import pathlib
 import sys
 
 from ..distributed import export_ranks
+from . import hugging_face, lightning
+from .accelerate_files import use_config_file
+from .patches import give_local_rank
 
 VERSION = "0.19.8"  # whose names and defaults these are
 
 
-def install():
-    """Puts the package on the path, and into the environment what DeepSpeed's launcher puts there."""
-    if "deepspeed" in sys.modules:
+def install(config_file=None):
+    """Puts the package on the path, and into the environment what DeepSpeed's launcher puts there; with a file of
+    accelerate's, what `accelerate launch --config_file` does."""
+    shim = str(pathlib.Path(__file__).parent / "shim")
+    if "deepspeed" in sys.modules and not str(sys.modules["deepspeed"].__file__).startswith(shim):
         raise ImportError("deepspeed was imported before zerocore.as_deepspeed.install()")
-    sys.path.insert(0, str(pathlib.Path(__file__).parent / "shim"))
+    if shim not in sys.path:
+        sys.path.insert(0, shim)
     export_ranks()
-    _give_local_rank()
-    if importlib.util.find_spec("accelerate") is not None:
-        _let_accelerate_see_cpu_ranks()
-
-
-def _give_local_rank():
-    """DeepSpeed's launcher adds --local_rank to a script's arguments. Here a parser that has this option gets it, and
-    scripts without it are not told of an argument that they do not know."""
-    parse = argparse.ArgumentParser.parse_known_args
-    names = ("--local_rank", "--local-rank")
-
-    @functools.wraps(parse)
-    def parse_known_args(self, args=None, namespace=None):
-        given = sys.argv[1:] if args is None else list(args)
-        name = next((name for name in names if name in self._option_string_actions), None)
-        is_given = any(word.split("=")[0] in names for word in given)
-        if name is not None and args is None and not is_given:
-            args = [f"{name}={os.environ['LOCAL_RANK']}", *given]
-        return parse(self, args, namespace)
-
-    argparse.ArgumentParser.parse_known_args = parse_known_args
-
-
-def _let_accelerate_see_cpu_ranks():
-    """Without a GPU, accelerate finds no backend, and takes each rank for a job of its own; whether DeepSpeed is asked
-    for may show later than its first state."""
-    from accelerate.state import PartialState
-    from accelerate.utils import DistributedType
-
-    prepare = PartialState._prepare_backend
-
-    def prepare_backend(self, *args, **kwargs):
-        backend, kind = prepare(self, *args, **kwargs)
-        if backend is None and int(os.environ["WORLD_SIZE"]) > 1:
-            backend = "gloo"
-            if os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() != "true":
-                kind = DistributedType.MULTI_CPU
-        elif backend is None and os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
-            backend = "gloo"
-        return backend, kind
-
-    PartialState._prepare_backend = prepare_backend
+    give_local_rank()
+    if config_file is not None:
+        use_config_file(config_file)
+    hugging_face.adapt()
+    lightning.adapt()

@@ -1,0 +1,39 @@
+// The ranks tell each other these things through a Rendezvous while they start: rank 0 collects,
+// and the others read what it has collected.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "zero/base/rendezvous.h"
+
+namespace zero::comm {
+
+class Exchange {
+ public:
+  Exchange(std::shared_ptr<Rendezvous> rendezvous, std::chrono::milliseconds limit);
+
+  // Collective: what each rank gives, in rank order; as many bytes of each. Throws PeerFailed if a
+  // rank has given up, and StalledError if one does not come.
+  std::vector<std::string> gather(std::string_view own);
+  // Instead of the next gather().
+  void give_up(int exit_code, const std::string& reason) noexcept;
+
+ private:
+  std::string collect(std::string_view own, const std::string& key);
+  [[noreturn]] void throw_missing(const std::string& key, int first);
+  std::string value_of(const std::string& message) const;
+  std::chrono::milliseconds time_left() const;
+  std::string next_key() { return name_ + "/" + std::to_string(serial_++); }
+
+  std::shared_ptr<Rendezvous> rendezvous_;
+  std::string name_;
+  std::chrono::milliseconds limit_;
+  std::chrono::steady_clock::time_point deadline_;
+  int serial_ = 0;
+};
+
+}  // namespace zero::comm

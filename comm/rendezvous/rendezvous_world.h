@@ -1,0 +1,16 @@
+// A World of processes that find each other by a Rendezvous, without MPI.
+#pragma once
+
+#include <memory>
+
+#include "comm/bootstrap.h"
+#include "comm/world.h"
+
+namespace zero::comm {
+
+// Collective. Throws PeerFailed on every rank if one has a problem, and StalledError, which names
+// the ranks, if some do not come within the start limit.
+std::unique_ptr<World> create_rendezvous_world(const WorldOptions& options,
+                                               const StartProblem& problem);
+
+}  // namespace zero::comm

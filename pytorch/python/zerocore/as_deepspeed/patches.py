@@ -1,0 +1,53 @@
+"""Changes that let scripts and libraries run on ranks as they are. It imports nothing of zerocore."""
+
+import argparse
+import functools
+import os
+import sys
+
+
+def give_local_rank():
+    """DeepSpeed's launcher adds --local_rank to a script's arguments. Here a parser that has this option gets it, and
+    scripts without it are not told of an argument that they do not know."""
+    parse = argparse.ArgumentParser.parse_known_args
+    names = ("--local_rank", "--local-rank")
+    if hasattr(parse, "gives_local_rank"):
+        return
+
+    @functools.wraps(parse)
+    def parse_known_args(self, args=None, namespace=None):
+        name = next((name for name in names if name in self._option_string_actions), None)
+        if name is not None and args is None and "LOCAL_RANK" in os.environ:
+            given = sys.argv[1:]
+            if not any(word.split("=")[0] in names for word in given):
+                args = [f"{name}={os.environ['LOCAL_RANK']}", *given]
+        return parse(self, args, namespace)
+
+    parse_known_args.gives_local_rank = True
+    argparse.ArgumentParser.parse_known_args = parse_known_args
+
+
+def let_accelerate_see_cpu_ranks(state=None):
+    """Without a GPU, accelerate finds no backend, and takes each rank for a job of its own; whether DeepSpeed is asked
+    for may show later than its first state. `state`: the module accelerate.state."""
+    if state is None:
+        from accelerate import state
+
+    prepare = state.PartialState._prepare_backend
+    if hasattr(prepare, "sees_cpu_ranks"):
+        return
+
+    @functools.wraps(prepare)
+    def prepare_backend(self, *args, **kwargs):
+        backend, kind = prepare(self, *args, **kwargs)
+        by_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
+        if backend is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            backend = "gloo"
+            if not by_deepspeed:
+                kind = state.DistributedType.MULTI_CPU
+        elif backend is None and by_deepspeed and "RANK" in os.environ:
+            backend = "gloo"
+        return backend, kind
+
+    prepare_backend.sees_cpu_ranks = True
+    state.PartialState._prepare_backend = prepare_backend

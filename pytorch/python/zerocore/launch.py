@@ -1,0 +1,150 @@
+"""How this process was started: by an MPI launcher, by one of PyTorch's, or alone."""
+
+import datetime
+import os
+import socket
+import sys
+import threading
+
+import torch.distributed as dist
+
+from . import _native
+
+NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_store = None  # in which the ranks have met, for torch.distributed too
+
+
+def by_mpi():
+    """Slurm's step and a torchrun inside of it both leave their variables: torchrun's are the inner ones."""
+    if "OMPI_COMM_WORLD_SIZE" in os.environ:
+        return True
+    inside_step = by_torchrun() and "SLURM_STEP_ID" in os.environ
+    return not inside_step and ("PMI_SIZE" in os.environ or "PMIX_RANK" in os.environ)
+
+
+def by_torchrun():
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def launched_rank():
+    """As the launcher says it."""
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK") if by_mpi() else ("RANK",)
+    return next((_number(name) for name in names if name in os.environ), 0)
+
+
+def start_limit():
+    """In seconds; a wrong value is refused by the ranks themselves."""
+    try:
+        return max(0.001, float(os.environ.get("ZERO_START_LIMIT") or 120))
+    except ValueError:
+        return 120.0
+
+
+def rendezvous():
+    """The place at which the ranks meet, if PyTorch's variables name one; None: they are MPI's, or there is one."""
+    size = _number("WORLD_SIZE")
+    if by_mpi():
+        _check_against_mpi(size)
+        return None
+    if dist.is_available() and dist.is_initialized():
+        return _joined(dist.distributed_c10d._get_default_store(), dist.get_rank(), dist.get_world_size(),
+                       "torch.distributed's store")
+    missing = [name for name in NAMES if not os.environ.get(name)]
+    if size <= 1 and not _number("RANK") and not by_torchrun():
+        return _alone()
+    if missing:
+        raise _native.UsageError(
+            f"this process was started as one of {max(size, 1)}, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
+            f"not set: a launcher of PyTorch sets {', '.join(NAMES)}; start it with torchrun, accelerate launch or mpirun")
+    rank, port = _number("RANK"), _number("MASTER_PORT")
+    if not os.environ["RANK"].isdigit() or rank >= size:
+        raise _native.UsageError(f"RANK is {os.environ['RANK']!r} and WORLD_SIZE {os.environ['WORLD_SIZE']!r}: ranks count "
+                                 "from 0 to WORLD_SIZE - 1")
+    if not 0 < port < 65536:
+        raise _native.ConfigError(f"MASTER_PORT is {os.environ['MASTER_PORT']!r}; expected a port from 1 to 65535")
+    place = f"MASTER_ADDR {os.environ['MASTER_ADDR']}, MASTER_PORT {port}"
+    with _Limit(f"rank {rank}: {place} has not let this rank in"):
+        return _joined(_open_store(os.environ["MASTER_ADDR"], port, rank, size, place), rank, size, place)
+
+
+def store_for_torch():
+    """For a process group of torch.distributed; None: there is no such store."""
+    return None if _store is None else dist.PrefixStore("torch.distributed", _store)
+
+
+def _number(name):
+    text = os.environ.get(name, "")
+    return int(text) if text.isdigit() else 0
+
+
+def _alone():
+    steps = _number("SLURM_STEP_NUM_TASKS")
+    if steps > 1 and not by_torchrun():
+        raise _native.UsageError(
+            f"this script was started by srun, as one of {steps} processes that do not know each other's MPI, and each would "
+            "train alone: start it with srun --mpi=pmix, with `srun torchrun` on each node, or with mpirun")
+
+
+def _check_against_mpi(size):
+    """An mpirun of one process that starts a torchrun is not how these ranks find each other."""
+    of_mpi = _number("OMPI_COMM_WORLD_SIZE") or _number("PMI_SIZE")
+    if by_torchrun() and 0 < of_mpi < size:
+        raise _native.UsageError(
+            f"MPI's launcher says {of_mpi} ranks and torchrun, which it started, {size}: each process would be a rank of MPI's "
+            "job; start the script with one of the two")
+    if by_torchrun() and launched_rank() == 0:
+        print("zerocore: MPI's launcher and torchrun have both left their variables: the ranks are MPI's", file=sys.stderr,
+              flush=True)
+
+
+def _open_store(host, port, rank, size, place):
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    hosts = rank == 0 and not hosted
+    limit = start_limit()
+    try:
+        store = dist.TCPStore(host, port, size, hosts, datetime.timedelta(seconds=limit), wait_for_workers=False,
+                              multi_tenant=not hosted)
+    except (RuntimeError, ValueError) as error:  # torch's own kinds are derived from the first
+        reason = str(error).split("\n")[0]
+        if hosts:
+            raise _native.ConfigError(
+                f"{place} cannot be opened on rank 0's host, {socket.gethostname()}: {reason}; another job, or a process of an "
+                "earlier one, may have the port: set another MASTER_PORT") from None
+        raise _native.StalledError(
+            f"rank {rank}, on host {socket.gethostname()}, did not reach {place} within {limit:g} s: {reason}; the variables may "
+            "be those of an earlier job, rank 0 may not have started, or a firewall is between the hosts") from None
+    # A restart of torchrun's has keys of its own.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"zerocore/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{attempt}", store)
+
+
+def _joined(store, rank, size, place):
+    global _store
+    _store = store
+    return _native.Rendezvous(dist.PrefixStore("zerocore", store), rank, size, place, _gloo_group)
+
+
+def _gloo_group(name, rank, size, seconds):
+    """Messages between hosts; collective."""
+    return dist.ProcessGroupGloo(dist.PrefixStore(f"gloo/{name}", _store), rank, size, datetime.timedelta(seconds=seconds))
+
+
+class _Limit:
+    """Ends the process if torch itself waits beyond the start limit, as for a server that is no store."""
+
+    def __init__(self, what):
+        self._what = what
+
+    def __enter__(self):
+        self._timer = threading.Timer(start_limit() + 5, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __exit__(self, *_):
+        self._timer.cancel()
+
+    def _end(self):
+        code = _native.StalledError.exit_code
+        print(f"zerocore: {self._what} within {start_limit():g} s: another program may listen there; set another MASTER_PORT",
+              file=sys.__stderr__, flush=True)
+        os._exit(code)

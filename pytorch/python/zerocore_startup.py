@@ -1,0 +1,56 @@
+"""ZEROCORE_AS_DEEPSPEED=1: `import deepspeed` finds zerocore's package of that name, under any launcher. zerocore.pth runs
+this when Python starts, in launchers too: it imports neither torch nor zerocore."""
+
+import importlib.abc
+import importlib.util
+import os
+import pathlib
+import sys
+
+
+def install():
+    sys.path.insert(0, str(pathlib.Path(__file__).parent / "zerocore/as_deepspeed/shim"))
+    sys.meta_path.insert(0, _WhenImported({"accelerate.state": "let_accelerate_see_cpu_ranks",
+                                           "argparse": "give_local_rank"}))
+    if "argparse" in sys.modules:
+        _call("give_local_rank")
+
+
+def _call(name):
+    """A function of zerocore/as_deepspeed/patches.py, which is loaded without its package."""
+    path = pathlib.Path(__file__).parent / "zerocore/as_deepspeed/patches.py"
+    spec = importlib.util.spec_from_file_location("zerocore_patches", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    getattr(module, name)()
+
+
+class _WhenImported(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Calls a function of the patches once a module has been imported."""
+
+    def __init__(self, functions):
+        self._functions = functions
+        self._loaders = {}
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in self._functions or name in self._loaders:
+            return None
+        self._loaders[name] = None  # the finders behind this one say where it is
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            self._loaders[name] = spec.loader
+            spec.loader = self
+        return spec
+
+    def create_module(self, spec):
+        return self._loaders[spec.name].create_module(spec)
+
+    def exec_module(self, module):
+        name = module.__spec__.name
+        module.__spec__.loader = module.__loader__ = self._loaders[name]
+        self._loaders[name].exec_module(module)
+        _call(self._functions[name])
+
+
+if os.environ.get("ZEROCORE_AS_DEEPSPEED", "") not in ("", "0"):
+    install()

@@ -1,0 +1,12 @@
+// The conformance suite over the ranks of a World. Buffers lie in private memory, in shared arenas,
+// and in shared arenas on some ranks only.
+#pragma once
+
+#include "comm/world.h"
+
+namespace zero::comm::testing {
+
+// Collective. Rank 0 prints what was done; throws what is wrong.
+void check_world(World& world);
+
+}  // namespace zero::comm::testing

@@ -1,0 +1,289 @@
+"""Tests the ways to start ranks other than mpirun: `launch_test.py MPIEXEC PYTHON PACKAGE CASE`, as python_test.py."""
+
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+from python_test import HERE, MPIEXEC, PACKAGE, PYTHON, contains, has
+
+# A launcher's own variables must not reach the jobs that are tested.
+CLEAN = {name: value for name, value in os.environ.items()
+         if not name.startswith(("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "ACCELERATE_"))
+         and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
+ENVIRONMENT = {**CLEAN, "PYTHONPATH": f"{PACKAGE}:{HERE}", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+OMPI = {name: value for name, value in os.environ.items() if name.startswith("OMPI_ALLOW")}
+SCRIPT = str(HERE / "launched.py")
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return listener.getsockname()[1]
+
+
+def run(command, environment=(), expect=0, limit=400):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env={**ENVIRONMENT, **dict(environment)})
+    if expect is not None and done.returncode != expect:
+        raise SystemExit(f"{command} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
+    return done.stdout, done.stderr
+
+
+def by_torchrun(ranks, *arguments, options=(), script=SCRIPT, **more):
+    return run([PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port",
+                str(free_port()), *options, script, *arguments], **more)
+
+
+def by_mpirun(ranks, *arguments, environment=(), **more):
+    return run([MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", SCRIPT, *arguments],
+               environment={**OMPI, **dict(environment)}, **more)
+
+
+def variables(rank, size, port, **more):
+    """As an operator sets them."""
+    return {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port), **more}
+
+
+def start(environment, *arguments):
+    return subprocess.Popen([PYTHON, "-W", "ignore", SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, env={**ENVIRONMENT, **environment})
+
+
+def outcomes(processes, limit=300):
+    """(exit code, stdout, stderr) of each."""
+    results = []
+    for process in processes:
+        try:
+            out, err = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            for other in processes:
+                other.kill()
+            raise SystemExit("a rank hangs: " + process.communicate()[1][-3000:]) from None
+        results.append((process.returncode, out, err))
+    return results
+
+
+def expect_codes(results, *codes):
+    if [result[0] for result in results] != list(codes):
+        raise SystemExit("\n".join(f"{code}: {out[-500:]} {err[-2500:]}" for code, out, err in results)
+                         + f"\nexpected the codes {codes}")
+
+
+def expect_printed_once(results, text):
+    count = sum(err.count(text) for _, _, err in results)
+    if count != 1:
+        raise SystemExit(f"\"{text}\" is said {count} times:\n" + "\n".join(err[-2500:] for _, _, err in results))
+
+
+def digests_of(ranks, out):
+    found = re.findall(rf"stage \d on {ranks}: .*", out)
+    if len(found) != 4 or len({line.split(": ")[1] for line in found}) != 1:
+        raise SystemExit(f"not four stages of equal bits: {out}")
+    return found
+
+
+def torchrun():
+    """The same bits as under mpirun, at all stages; also if gloo carries the messages, between nodes that are pretended."""
+    expect_equal_digests(2, ("0,1",))
+
+
+def torchrun_sizes():
+    expect_equal_digests(1, ())
+    expect_equal_digests(3, ("0,0,1", "0,1,0"))
+
+
+def expect_equal_digests(ranks, placements):
+    by_mpi, alone = digests_of(ranks, by_mpirun(ranks, "train")[0]), by_torchrun(ranks, "train")[0]
+    contains(alone, f"{'shm' if ranks > 1 else 'self'} over {ranks} rank")
+    outs = [alone]
+    for nodes in placements:
+        outs.append(by_torchrun(ranks, "train", environment={"ZERO_TEST_NODES": nodes})[0])
+        contains(outs[-1], f"{'gloo' if ranks == 2 else 'hierarchical'} over {ranks} ranks on 2 nodes")
+    for out in outs:
+        if digests_of(ranks, out) != by_mpi:
+            raise SystemExit(f"mpirun: {by_mpi}, torchrun: {out}")
+
+
+def gloo_conformance(placements=("0,0,1",)):
+    """The conformance suite of all host transports over gloo, for ranks that share nodes or have one each."""
+    modules = str(pathlib.Path(PACKAGE).parent / "python_tests")
+    for nodes in placements:
+        port, ranks = free_port(), nodes.count(",") + 1
+        transport = "gloo" if len(set(nodes.split(","))) == ranks else "hierarchical"
+        paths = {"PYTHONPATH": f"{PACKAGE}:{HERE}:{modules}", "ZERO_TEST_NODES": nodes}
+        results = outcomes([start(variables(r, ranks, port, **paths), "conforms", transport) for r in range(ranks)])
+        expect_codes(results, *[0] * ranks)
+        contains(results[0][1], f"cases over {transport} over {ranks} ranks", "verified")
+
+
+def gloo_placements():
+    gloo_conformance(("0,1", "0,1,2", "0,1,0", "0,0,1,1", "0,1,0,2"))
+
+
+def launch_hosts():
+    """torchrun on two hosts, which are network namespaces: the bits of one host, and the end of a job whose link is cut."""
+    sys.path.insert(0, str(HERE.parents[1] / "faults"))
+    from multi_node_hosts import Hosts, NotAllowed
+
+    def start_torchrun(hosts, index, *arguments):
+        return subprocess.Popen(
+            ["ip", "netns", "exec", hosts.spaces[index + 1], "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"',
+             hosts.name(index), PYTHON, "-u", "-W", "ignore", "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank",
+             str(index), "--nproc-per-node", "1", "--master-addr", hosts.address(0), "--master-port", "29500", SCRIPT,
+             *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "net0"})
+
+    try:
+        with Hosts([1, 1]) as hosts:
+            results = outcomes([start_torchrun(hosts, index, "train") for index in range(2)])
+            expect_codes(results, 0, 0)
+            contains(results[0][1], "gloo over 2 ranks on 2 nodes")
+            if digests_of(2, results[0][1]) != digests_of(2, by_mpirun(2, "train")[0]):
+                raise SystemExit("other bits than on one host")
+            jobs = [start_torchrun(hosts, index, "fails", "by", "-1") for index in range(2)]
+            while jobs[0].stdout.readline().strip() != "at work":
+                if jobs[0].poll() is not None:
+                    raise SystemExit(jobs[0].stderr.read())
+            hosts.cut(1)
+            results = outcomes(jobs)
+            for _, _, err in results:
+                contains(err, "exitcode  : 18", "waited 3 s in")
+    except NotAllowed as reason:
+        print(f"SKIPPED: no hosts on this machine: {reason}")
+
+
+def launch_faults():
+    """Without a launcher that ends the others: each rank ends by itself, with the first cause's code, and one says it."""
+    killed, raised = "died or ended without leaving the job", "KeyError: 'a name that"
+    # The ranks of the last two are on nodes of their own.
+    for how, where, nodes, codes, text in (
+            ("killed", 1, "", (17, -9, 17), killed), ("raises", 1, "", (1, 1), raised),
+            ("raises", 1, "0,1", (1, 1), raised), ("killed", 1, "0,1", (17, -9), "the connection to a rank of another host")):
+        port, ranks = free_port(), len(codes)
+        results = outcomes([start(variables(r, ranks, port, ZERO_TEST_NODES=nodes), "fails", how, str(where))
+                            for r in range(ranks)])
+        expect_codes(results, *codes)
+        expect_printed_once(results, text)
+    port = free_port()
+    processes = [start(variables(r, 2, port), "fails", "stopped", "1") for r in range(2)]
+    silent = outcomes(processes[:1])
+    os.kill(processes[1].pid, signal.SIGCONT)
+    expect_codes(silent + outcomes(processes[1:]), 18, 18)
+    expect_printed_once(silent, "waited 3 s in")
+    out, err = by_torchrun(2, "restarts", options=("--max-restarts", "1"))
+    contains(out, "attempt 1 done")
+    contains(err, "exitcode: 10", "zerocore.ConfigError: the first attempt ends here")
+
+
+def launch_start():
+    """Each thing that may be wrong with the place at which ranks meet: by name, and within the start limit."""
+    limit = {"ZERO_START_LIMIT": "15"}
+    taken = socket.socket()
+    taken.bind(("", 0))
+    taken.listen()
+    stale, nobody, missing, twice = taken.getsockname()[1], free_port(), free_port(), free_port()
+    jobs = {name: [start(variables(rank, size, port, **limit), "arrives") for rank in ranks]
+            for name, ranks, size, port in (("stale", (0, 1), 2, stale), ("nobody", (1,), 2, nobody),
+                                            ("missing", (0, 2), 3, missing), ("twice", (0, 1, 1), 3, twice))}
+    wrong = (({"MASTER_PORT": ""}, "MASTER_PORT is not set"), ({"MASTER_PORT": "x"}, "MASTER_PORT is 'x'"),
+             ({"RANK": "2"}, "ranks count from 0"))
+    refused = [start({**variables(1, 2, 1), **values}, "arrives") for values, _ in wrong]
+    refused.append(start({"SLURM_STEP_NUM_TASKS": "4"}, "arrives"))
+    results = {name: outcomes(processes) for name, processes in jobs.items()}
+    taken.close()
+    expect_codes(results["stale"], 10, 18)
+    contains(results["stale"][0][2], f"MASTER_PORT {stale} cannot be opened on rank 0's host", "another job")
+    contains(results["stale"][1][2], f"MASTER_PORT {stale}", "within 15 s")
+    expect_codes(results["nobody"], 18)
+    contains(results["nobody"][0][2], f"did not reach MASTER_ADDR 127.0.0.1, MASTER_PORT {nobody} within 15 s")
+    expect_codes(results["missing"], 18, 18)
+    expect_printed_once(results["missing"], "of 3 ranks, rank 1 did not come to MASTER_ADDR")
+    # As two jobs at one port make it.
+    codes = sorted(result[0] for result in results["twice"])
+    if 11 not in codes or 0 in codes:
+        raise SystemExit(str(results["twice"]))
+    contains("".join(err for _, _, err in results["twice"]), "two jobs share this address and port")
+    for (code, _, err), text in zip(outcomes(refused), [*(text for _, text in wrong), "was started by srun, as one of 4"]):
+        contains(err, text)
+        if code == 0:
+            raise SystemExit(f"a training of one rank began in spite of: {text}")
+
+
+def launch_groups():
+    """torch.distributed, made by either, and both environments at once."""
+    for order in ("script_first", "script_later"):  # rank 0 hosts the store itself
+        port = free_port()
+        results = outcomes([start(variables(r, 2, port), "groups", order) for r in range(2)])
+        expect_codes(results, 0, 0)
+    if by_torchrun(2, "groups", "script_later")[0].count("group of 2") != 2:
+        raise SystemExit("torchrun's agent hosts the store, and the script's group is not of two")
+    contains(by_torchrun(1, "groups", "ours")[0], "group of 1")
+    contains(run([PYTHON, "-W", "ignore", SCRIPT, "arrives"])[0], "arrived 0 of 1 without MPI")
+    both = {"TORCHELASTIC_RUN_ID": "left", "RANK": "0", "WORLD_SIZE": "1"}
+    out, err = by_mpirun(2, "arrives", environment=both)
+    contains(out, "arrived 0 of 2 with MPI", "arrived 1 of 2 with MPI")
+    if err.count("the ranks are MPI's") != 1:
+        raise SystemExit(err)
+    contains(by_mpirun(1, "arrives", environment={**both, "WORLD_SIZE": "2"}, expect=None)[1],
+             "MPI's launcher says 1 ranks and torchrun, which it started, 2")
+
+
+def installed_package(folder):
+    """As pip leaves it: Python reads zerocore.pth of a site folder."""
+    subprocess.run(["cmake", "--install", str(pathlib.Path(PACKAGE).parent), "--component", "python", "--prefix", folder],
+                   check=True, capture_output=True)
+    pathlib.Path(folder, "sitecustomize.py").write_text(f"import site\nsite.addsitedir({str(folder)!r})\n")
+    return {"PYTHONPATH": f"{folder}:{HERE}"}
+
+
+def launch_as_deepspeed():
+    """ZEROCORE_AS_DEEPSPEED=1: scripts that import deepspeed, as they are, under launchers that do not know of zerocore."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = installed_package(folder)
+        asked = {**package, "ZEROCORE_AS_DEEPSPEED": "1"}
+        script = str(HERE / "cifar10_deepspeed.py")
+        out, _ = run([PYTHON, "-W", "ignore", "-c", "from deepspeed.launcher.runner import main; main()", "--num_gpus", "2",
+                      "--master_port", str(free_port()), script, "--deepspeed", "--dtype", "fp32", "--stage", "3"],
+                     environment=asked)
+        if out.count("Finished Training") != 2:
+            raise SystemExit(out)
+        for environment in ({}, {"ZEROCORE_AS_DEEPSPEED": "0"}):
+            _, err = run([PYTHON, "-c", "import deepspeed"], environment={**package, **environment}, expect=None)
+            if not has("deepspeed"):
+                contains(err, "No module named 'deepspeed'")
+        _, err = run([PYTHON, "-X", "importtime", "-c", "pass"], environment=asked)
+        if "torch" in err:
+            raise SystemExit("Python's start imports torch")
+        # A machine without MPI.
+        pathlib.Path(folder, "zerocore/libzerocore_mpi.so").unlink()
+        _, err = by_mpirun(1, "arrives", environment=package, expect=11)
+        contains(err, "OMPI_COMM_WORLD_SIZE is set), and MPI cannot be loaded", "start the ranks with torchrun")
+        out, _ = by_torchrun(2, script=str(HERE / "installing_deepspeed.py"), environment=package)
+        contains(out, "local rank 0 of 2", "local rank 1 of 2")
+
+
+def launch_accelerate():
+    """accelerate launch with the YAML files of DeepSpeed, on CPU ranks: stages are equal."""
+    if not has("accelerate"):
+        print("SKIPPED: accelerate is not installed")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {**installed_package(folder), "ZEROCORE_AS_DEEPSPEED": "1"}
+        first = None
+        for stage in (2, 3):
+            out, _ = run([PYTHON, "-W", "ignore", "-m", "accelerate.commands.launch", "--config_file",
+                          str(HERE / f"accelerate_zero{stage}.yaml"), "--main_process_port", str(free_port()),
+                          str(HERE / "accelerate_launched.py")], environment=asked)
+            losses = re.findall(r"rank \d of 2: .*", out)
+            first = first or sorted(losses)
+            if len(losses) != 2 or sorted(losses) != first:
+                raise SystemExit(f"stage {stage}: {out}, not {first}")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[4]]()

@@ -1,0 +1,110 @@
+"""A rank of a job that any launcher may have started: launched.py CASE [ARGUMENT]..."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+import zerocore
+from models import VOCABULARY, TiedTransformer
+
+
+def make_engine(stage, **core):
+    torch.manual_seed(1)
+    engine, *_ = zerocore.initialize(model=TiedTransformer(), config={
+        "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": stage},
+        "zero_core": {"gradient_sync": "each", **core}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}}})
+    torch.manual_seed(2 + engine.global_rank)
+    return engine
+
+
+def step(engine):
+    engine.backward(engine(torch.randint(0, VOCABULARY, (2, 6))))
+    engine.step()
+
+
+def train():
+    """All stages: the digests, and how the ranks are connected."""
+    ranks = zerocore.ranks()
+    for stage in range(4):
+        engine = make_engine(stage)
+        for _ in range(3):
+            step(engine)
+        digest = engine.digest()
+        if ranks.rank == 0:
+            print(f"stage {stage} on {ranks.size}: {digest} {engine.last_step.loss}", flush=True)
+        engine.destroy()
+    if ranks.rank == 0:
+        print(ranks.describe(), flush=True)
+
+
+def fails(how, where):
+    """The rank `where` ends in that way in its third step."""
+    engine = make_engine(3, time_limit_seconds=3)
+    if engine.global_rank == 0:
+        print("at work", flush=True)
+    for count in range(100000):
+        if count == 2 and engine.global_rank == int(where):
+            if how == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "stopped":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if how == "raises":
+                raise KeyError("a name that the script does not have")
+            if how == "refused":
+                raise zerocore.ConfigError("this rank's own refusal")
+        step(engine)
+
+
+def restarts():
+    """In its first attempt one rank fails."""
+    engine = make_engine(2)
+    step(engine)
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and engine.global_rank == 1:
+        raise zerocore.ConfigError("the first attempt ends here")
+    step(engine)
+    if engine.global_rank == 0:
+        print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], "done", flush=True)
+
+
+def groups(order):
+    """torch.distributed beside the engine: made by zerocore, or by the script, before the ranks or after."""
+    if order == "script_first":
+        dist.init_process_group("gloo")
+    zerocore.ranks()
+    if order == "script_later":
+        dist.init_process_group("gloo")
+    zerocore.init_distributed()
+    total = torch.tensor([dist.get_rank() + 1])
+    dist.all_reduce(total)
+    assert total == sum(range(1, zerocore.ranks().size + 1)), total
+    assert int(os.environ["LOCAL_RANK"]) == zerocore.ranks().local_rank
+    assert (dist.get_rank(), dist.get_world_size()) == (zerocore.ranks().rank, zerocore.ranks().size)
+    print(f"group of {dist.get_world_size()}", flush=True)
+
+
+def arrives(*seconds):
+    """The ranks alone."""
+    if seconds:
+        time.sleep(float(seconds[0]))
+    print("arrived", zerocore.ranks().rank, "of", zerocore.ranks().size, "with" if has_mpi() else "without", "MPI", flush=True)
+
+
+def has_mpi():
+    with open("/proc/self/maps") as maps:
+        return "libmpi.so" in maps.read()
+
+
+def conforms(transport):
+    """The suite of the host transports, in C++."""
+    import gloo_conformance
+
+    from zerocore import launch
+
+    gloo_conformance.check(launch.rendezvous(), transport)
+
+
+globals()[sys.argv[1]](*sys.argv[2:])
