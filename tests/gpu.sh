@@ -5,20 +5,20 @@
 #        tests/gpu.sh [--build DIR] --pack FILE.tar.xz
 #        tests/gpu.sh --run COMMAND...
 #   all       every part below, in this order
-#   probe     libraries, driver and programs; runs before every part, and ends the call where something is missing
+#   probe     libraries, driver and programs; runs before every part, and ends the call if something is missing
 #   bits      kernels, streams and the trainer on one rank: the bits of the CPU's
 #   bench     the optimizer step, the norm and host copies against the device copy
-#   gpt2      steps of GPT-2 124M with two vocabularies, beside PyTorch's where python3 has torch, and with other
+#   gpt2      steps of GPT-2 124M with two vocabularies, next to PyTorch's if python3 has torch, and with other
 #             workspaces of attention
 #   stages    equal bits of stages 0-3 on 1, 2 and 4 ranks that share the GPU
-#   offload   steps with state in host memory: rates of the copies, and what of them is hidden
-#   modules   the GPT-2 of transformers by the Python package, stages 0-3, beside DDP, FSDP2 and no exchange, on one
-#             GPU; where the build has the package for a torch with CUDA
-#   kernels   one step kernel by kernel, time and bytes of device memory, where there is ncu; the wire formats
+#   offload   steps with state in host memory: rates of the copies, and the hidden share of them
+#   modules   the GPT-2 of transformers by the Python package, stages 0-3, next to DDP, FSDP2 and no exchange, on one
+#             GPU; if the build has the package for a torch with CUDA
+#   kernels   one step kernel by kernel, time and bytes of device memory, if there is ncu; the wire formats
 #   sanitize  compute-sanitizer's memcheck and racecheck on our own kernels
-#   models    steps of GPT-2 1.5B and of a Llama of 1.2B, and beside PyTorch's
+#   models    steps of GPT-2 1.5B and of a Llama of 1.2B, and next to PyTorch's
 #   losses    how far losses in bf16 are from PyTorch's in fp32, and PyTorch's own bf16, over 50 steps
-#   --pack    one bundle of programs and libraries for a machine that has the driver, CUDA and NCCL alone; for
+#   --pack    one bundle of programs and libraries for a machine that has only the driver, CUDA and NCCL; for
 #             a build of the preset pack
 #   --run     a command with the environment of an unpacked bundle
 # DIR (gpu-results) gets results.jsonl, a line per result as soon as it exists, and log.txt, the whole output;

@@ -49,7 +49,7 @@ else
 fi
 jobs=$(nproc)
 if command -v ccache >/dev/null; then
-  # Checkouts in other folders share what is compiled.
+  # Lets checkouts in other folders share compiled files.
   export CMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 fi
 build() {

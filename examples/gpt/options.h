@@ -33,10 +33,10 @@ struct Options {
   std::string device = "cpu";                        // cpu, cuda or auto
   int threads = 0;
   double start_limit = 120;
-  std::string product_file;  // of timed algorithms, for GPUs; empty: those that cuBLASLt advises
-  bool separate_products = false;  // on GPUs: none is joined with its neighbours
-  bool any_order_attention = false;      // on GPUs: its backward pass may sum in any order
-  std::int64_t attention_workspace = 0;  // on GPUs: mebibytes for some samples at once; 0: as built
+  std::string product_file;              // timed algorithms, for GPUs; empty: cuBLASLt's own choice
+  bool separate_products = false;        // on GPUs: joins no product with its neighbors
+  bool any_order_attention = false;      // on GPUs: backward may sum in any order
+  std::int64_t attention_workspace = 0;  // on GPUs: MiB for several samples at once; 0: as built
   bool recompute = false;                // of activations
 
   // Set instead of all others by --help and --version: the text to print.

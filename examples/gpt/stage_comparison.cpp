@@ -143,7 +143,7 @@ class Comparing {
     return_freed_memory();
     const Task& task = tasks_[index];
     try {
-      std::unique_ptr<TrainingLoop> loop;  // ends after the engine, whose work may use its memory
+      std::unique_ptr<TrainingLoop> loop;  // outlives the engine, which may use its memory
       zero::Engine engine(runtime_, describe(task.model), task.config);
       loop = make_training_loop(runtime_, engine, task);
       body(engine, task, *loop);

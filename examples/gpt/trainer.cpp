@@ -112,13 +112,13 @@ int train(zero::Runtime& runtime, const Options& options) {
   const Task task = resolve(options);
   check_save_directory(runtime, options.save_directory);
   JsonLog log(runtime.is_root() ? options.log_file : "");
-  // Ends after the engine where an error ends both: until then the engine's work may use the
-  // model's memory on a GPU.
+  // Declared first, so that it outlives the engine if an error ends both: the engine's work may use
+  // the model's memory on a GPU until then.
   std::unique_ptr<TrainingLoop> loop;
   zero::Engine engine(runtime, describe(task.model), task.config);
   loop = make_training_loop(runtime, engine, task);
   const Outcome outcome = run_steps(runtime, engine, task, *loop, log);
-  loop.reset();  // the report of run_steps() has waited for all work; a save needs the memory
+  loop.reset();  // freed for a save; run_steps() has waited for all work
   if (outcome.interrupted)
     tell_what_is_not_saved(runtime, engine, options);
   else

@@ -112,7 +112,7 @@ def seconds_of_peer(args, peer, text):
 def speed(args, folder, text):
     tokens = args.batch * args.tokens
     peers = {"torch.compile": {"compiled": True}, **({"fsdp2": {"fsdp2": True}} if args.fsdp2 else {})}
-    # PyTorch's attention has no fixed order of sums in its backward pass: ours without one is its like.
+    # Ours without a fixed order, since PyTorch's attention has none in its backward pass either.
     variants = {"ours_any_order": ("--any-order-attention",)} if args.any_order and args.device == "cuda" else {}
     taken = {name: [] for name in ("ours", *variants, *peers)}
 

@@ -1,5 +1,5 @@
 // The conformance suite over the ranks of a job: mpi_conformance TRANSPORT. With TRANSPORT RANKS it
-// starts them itself, without MPI: they meet in a folder.
+// starts the ranks itself, without MPI; they meet in a folder.
 #include <sys/wait.h>
 #include <unistd.h>
 

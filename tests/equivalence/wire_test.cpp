@@ -142,8 +142,7 @@ TEST_CASE("reductions in a format inside groups and over them: equal bits over t
       expect_same(4, expected, other);
     }
     if (sync != zero::GradientSync::inner) continue;
-    // Stages without shard groups: only their sums take both hops, in the groups of the hybrid
-    // strategies.
+    // Stages without shard groups sum over both hops in the hybrid strategies' groups.
     for (const int stage : {1, 2, 3}) {
       CAPTURE(stage);
       zero::Config other = hybrid::with_sums_of(config, 2);

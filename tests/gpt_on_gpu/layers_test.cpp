@@ -239,8 +239,8 @@ void check_gelu_in_products(std::int64_t in, std::int64_t out) {
   k.gelu_backward(x.exact.data(), dx.exact.data(), {0, rows * in});
   linear.gelu_gradient(dy.data(), weight.data(), x.data(), dx.data());
   CHECK(before.off() < rounding<T>());
-  // Also of `before`, where it is a kernel's; cuBLASLt may take the GPU's own tanh, whose error is
-  // 2^-11.
+  // Applies to `before` too, if a kernel computes it; cuBLASLt may use the GPU's own tanh, with an
+  // error of 2^-11.
   const double tanh = zero::dtype_of<T>::value == zero::DType::fp16 ? 4 : 2;
   CHECK(y.off() < tanh * rounding<T>());
   CHECK(dx.off() < tanh * rounding<T>());
@@ -290,9 +290,9 @@ void check_attention(const Dims& dims, const Gpu& gpu, By by = By::own) {
   }
   const double weights = by == By::own ? 1 : 2;
   CHECK(out.off() < weights * rounding<T>());
-  // Libraries take logarithms and exponentials of the GPU's own, whose errors are 2^-22.
+  // Libraries use the GPU's own logarithms and exponentials, with errors of 2^-22.
   CHECK(sums.off() < (by == By::own ? 1e-6 : 2e-5));
-  // delta is of outputs that are rounded to T.
+  // delta is computed from outputs rounded to T.
   CHECK(dqkv.off() < weights * 1.5 * rounding<T>());
 }
 

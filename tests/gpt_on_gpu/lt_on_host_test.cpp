@@ -134,7 +134,7 @@ TEST_CASE("all ranks take the algorithms that rank 0 has timed, or finds in a fi
                               "is cut off"));
 }
 
-// y = x W + b of 3 rows, 8 inputs and 16 outputs, and once more onto an addend.
+// Computes y = x W + b of 3 rows, 8 inputs and 16 outputs, and once more onto an addend.
 template <class T>
 static std::vector<float> linear_results() {
   constexpr std::int64_t rows = 3, in = 8, out = 16;

@@ -46,7 +46,7 @@ EDGES = {
 ON_PUBLIC_HEADERS = ("pytorch", "examples")
 JSON_FOLDERS = ("config_schemas", "zero/checkpoint/format", "tools", "examples", "tests")
 
-# Public headers are these and what they include; the last two may name their vendor's types.
+# Public headers are these and the headers that they include; the last two may name their vendor's types.
 PUBLIC = ("zero/zero.h", "zero/config.h", "zero/testing.h", "zero/mpi.h", "zero/cuda.h", "zero/rendezvous.h",
           "zero/monitor/monitor.h", "zero/base/cpu/thread_pool.h")
 VENDOR_PUBLIC = ("zero/mpi.h", "zero/cuda.h")

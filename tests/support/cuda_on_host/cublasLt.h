@@ -60,11 +60,11 @@ struct cublasLtMatmulHeuristicResult_t {
 };
 
 struct CublasLtOnHost {
-  int refused = 0;   // of the choices, by every product
+  int refused = 0;   // number of first choices that are refused, for every product
   bool has_bias = true;  // false: no product adds one
-  int products = 0;  // that were asked for
-  // Of those, products of matrices whose rows or columns, as they lie in memory, have a length that
-  // tensor cores read element by element.
+  int products = 0;  // number of requested products
+  // The number of these with matrices whose rows or columns have a length in memory that tensor
+  // cores read element by element.
   int uneven = 0;
   std::uint64_t last = 0;  // the choice used by the last product
   std::size_t version = 130000;

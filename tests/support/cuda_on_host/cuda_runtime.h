@@ -33,14 +33,14 @@ struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
 namespace cuda_on_host {
-// An operation that makes a NaN gives 0xffc00000 on x86 and 0x7fffffff on a GPU: what kernels store
-// is the GPU's.
+// Returns the GPU's NaN for the host's, since an operation that makes a NaN gives 0xffc00000 on x86
+// and 0x7fffffff on a GPU.
 inline float stored(float value) {
   return std::bit_cast<std::uint32_t>(value) == 0xffc00000u ? std::bit_cast<float>(0x7fffffffu)
                                                             : value;
 }
 }  // namespace cuda_on_host
-// Hide zero::from_float() from the kernels, which round what they store by it.
+// Hide zero::from_float() from the kernels, since they use it to round stored values.
 namespace zero::cuda {
 template <class T>
 T from_float(float value) {

@@ -96,23 +96,23 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 // Holds the devices from now on: no recorded event completes. A call that would wait for them ends
 // the program.
 void hold_devices(bool hold);
-// What happens to calls of a name, by their number in this process: the first is 1.
+// The fault of a call, by the calls' numbers in this process: the first is 1.
 struct CallFault {
   cudaError_t error = cudaSuccess;
   int first = 1, last = std::numeric_limits<int>::max();
   bool never_returns = false;
 };
-// One name at a time. Kernels are launched by "cudaLaunchKernelExC"; errors of errors cannot be
-// had.
+// Sets the fault of one name at a time. Kernels are launched by "cudaLaunchKernelExC"; calls that
+// return errors cannot fail.
 void set_fault(const char* call, const CallFault& fault);
 std::map<std::string, int> calls_so_far();
 namespace cuda_on_host {
-// Counts a call, and returns what is to happen to it, if it returns.
+// Counts a call, and returns its fault, if it returns.
 cudaError_t met(const char* call);
 }  // namespace cuda_on_host
-// Whether events are refused to be recorded from now on.
+// Refuses to record events from now on.
 void refuse_records(bool refuse);
-// Advances the clock, which also moves with copies, by one nanosecond per byte.
+// Advances the clock. Copies advance it too, by a nanosecond per byte.
 void pass_time(float milliseconds);
 // Refuses to register host memory from now on.
 void refuse_registration(bool refuse);
