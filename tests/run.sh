@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Installs missing packages, builds, and runs all tests. Exits with 1 if anything failed. Usage: tests/run.sh [--quick |
-# --fuzz | --ci]    --quick: the release build alone, no sanitizers; --fuzz: some seconds of fuzzing per reader too,
-# with clang; --ci: warnings are errors, and the first command of the README is run on empty machines too if root may
-# make such, PyTorch is installed for its tests, and CUDA's kernels are compiled for Hopper alone, since the compile
-# time grows with the number of architectures; only its release build compiles each file by itself, and so finds a
-# missing include. In the environment, ZERO_CUDA=OFF leaves CUDA out, and ZERO_TORCH_PYTHON names the python3 whose
-# torch pytorch/ is built against, if not the one on the PATH.
+# Installs missing packages, builds, and runs all tests. Exits with 1 if anything failed.
+# Usage: tests/run.sh [--quick | --fuzz | --ci]
+#   --quick  the release build alone, no sanitizers
+#   --fuzz   also some seconds of fuzzing per reader, with clang
+#   --ci     warnings are errors, and the first command of the README is run on empty machines too if root may make
+#   such;
+#            PyTorch is installed for its tests; CUDA's kernels are compiled for Hopper alone, since the compile time
+#            grows with the number of architectures. Only this release build compiles each file by itself, and so finds
+#            a missing include.
+# In the environment, ZERO_CUDA=OFF leaves CUDA out, and ZERO_TORCH_PYTHON names the python3 whose torch pytorch/ is
+# built against, if not the one on the PATH.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -66,7 +66,7 @@ class Comparing {
 
  private:
   // Runs one step whose result is not used, so that code and tables of libraries are in memory for
-  // all variants alike, and not counted in the first one's figures.
+  // all variants, and not counted in the first one's figures.
   void rehearse() {
     guarded(options_.compared.size() - 1,
             [&](zero::Engine& engine, const Task& task, TrainingLoop& loop) {

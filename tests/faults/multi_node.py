@@ -127,7 +127,7 @@ def a_rank_per_host():
 
 
 def a_slow_link():
-    """In turns, since the link takes most of the time."""
+    """Measured in turns; the link takes most of the time."""
     count, steps, turns = 1_000_000, 3, 3
     spent = {"hierarchical": [], "mpi": []}
     with Hosts([2, 2], "1gbit") as hosts:

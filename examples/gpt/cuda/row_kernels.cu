@@ -43,8 +43,7 @@ std::int64_t segments_of(std::int64_t rows) {
 template <class T>
 struct TokenRuns {
   EmbedBackward<T> a;
-  float* open;  // [segments, 2, channels up to a whole pack]: runs from before, and those that go
-                // on
+  float* open;  // [segments, 2, channels up to a whole pack]: runs from before, and continued runs
 
   // Returns -1 outside the order.
   __device__ std::int32_t token(std::int64_t place) const {

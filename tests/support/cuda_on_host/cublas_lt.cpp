@@ -176,7 +176,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* found) {
   *found = 0;
-  // Excluded, since sums split into 16-bit parts would depend on the split.
+  // Schemes without 16-bit parts, since split sums would depend on the split.
   constexpr std::uint32_t reductions =
       CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   // Checks the alignment of matrices that an epilogue reads and writes.
