@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs missing packages, builds the trainer, trains a small GPT with 4 ranks at ZeRO stages 0 to 3 on the built-in
-# text, prints one table and writes a report. Usage: examples/quickstart.sh
-# RANKS, STEPS and MODEL (a preset or a config.json) in the environment change the run. The ranks are on the CPU;
+# text, prints one table and writes a report.
+# Usage: examples/quickstart.sh
+# RANKS, STEPS and MODEL (a preset or a config.json) in the environment change the run. The ranks are on the CPU.
 # ZERO_CUDA=AUTO, ON or OFF decides whether the CUDA back end is built too; by default it is if there is a GPU.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -3,8 +3,8 @@
 # Usage: tests/run.sh [--quick | --fuzz | --ci]
 #   --quick  the release build alone, no sanitizers
 #   --fuzz   also some seconds of fuzzing per reader, with clang
-#   --ci     warnings are errors, and the first command of the README is run on empty machines too if root may make
-#   such;
+#   --ci     warnings are errors, and the first command of the README is run on empty machines too, if root may make
+#            these;
 #            PyTorch is installed for its tests; CUDA's kernels are compiled for Hopper alone, since the compile time
 #            grows with the number of architectures. Only this release build compiles each file by itself, and so finds
 #            a missing include.

@@ -1,5 +1,6 @@
 // Uses the library inside a program that owns MPI: the ranks form two groups by parity, and each
-// group trains its own model at its own ZeRO stage. Run: mpirun -n 4 hosted
+// group trains its own model at its own ZeRO stage.
+// Run: mpirun -n 4 hosted
 #include <zero/mpi.h>
 
 #include <cstdio>

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The README's first command on an empty machine: a minimal Debian of the given release, this source tree in it, and
 # examples/quickstart.sh from the installation of missing packages to the printed table. Developers' machines hide
-# packages that a script forgets to install. Exits with 77 if no such root can be made. Usage:
-# tests/fresh/fresh_machine.sh bookworm|trixie
+# packages that a script forgets to install. Exits with 77 if no such root can be made.
+# Usage: tests/fresh/fresh_machine.sh bookworm|trixie
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 suite=$1

@@ -1,6 +1,6 @@
 # Installs the build into its own prefix, builds the consumer against that, and runs it. CUDA, TORCH: whether the build
-# has them. Usage: cmake -DBUILD=dir -DCONSUMER=dir -DWORK=dir -DCXX=compiler -DGENERATOR=name -DBUILD_TYPE=type
-# -DCUDA=bool
+# has them.
+# Usage: cmake -DBUILD=dir -DCONSUMER=dir -DWORK=dir -DCXX=compiler -DGENERATOR=name -DBUILD_TYPE=type -DCUDA=bool
 #              -DTORCH=bool -P this
 
 function(run)

@@ -1,5 +1,5 @@
-# Builds the zero tool alone, as for a machine without MPI, and runs it on a config. Usage: cmake -DSOURCE=dir
-# -DCONFIG=file -DWORK=dir -DCXX=compiler -DGENERATOR=name -P this
+# Builds the zero tool alone, as for a machine without MPI, and runs it on a config.
+# Usage: cmake -DSOURCE=dir -DCONFIG=file -DWORK=dir -DCXX=compiler -DGENERATOR=name -P this
 
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
