@@ -4,8 +4,8 @@
 # CUDA, TORCH, MPI, TESTS), every pair of values occurs. Code is not optimized, and a row builds the fewest programs
 # that link the parts under test. CUDA's rows need nvcc and TORCH's a python3 with torch; if these are missing, the rows
 # are named and left out.
-# Usage: combinations.sh FOLDER [--torch-python PYTHON] [--all] [ROW ...] FOLDER is emptied first. --all: all
-# combinations instead, takes hours. ROW: the names of rows, to run these alone.
+# Usage: combinations.sh FOLDER [--torch-python PYTHON] [--all] [ROW ...]
+# FOLDER is emptied first. --all: all combinations instead, takes hours. ROW: the names of rows, to run these alone.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$1
