@@ -54,7 +54,7 @@ struct OffloadParamOptions {
   std::int64_t max_in_cpu = 1'000'000'000;  // elements of a rank that stay in memory
 };
 
-// How files are read and written.
+// Reading and writing of files.
 struct AioOptions {
   std::int64_t block_size = 1 << 20;      // bytes per request, under one checksum
   std::int64_t queue_depth = 8;           // requests in flight

@@ -32,12 +32,12 @@ struct RuntimeOptions {
   // SIGINT ends the process. SIGXFSZ and SIGPIPE are ignored if the program has no handler of its
   // own, so that the failing call returns an error with its cause.
   bool catch_signals = true;
-  std::string transport = "auto";  // auto, self, shm, mpi, hierarchical; ZERO_TRANSPORT wins
+  std::string transport = "auto";  // auto, self, shm, mpi, hierarchical; ZERO_TRANSPORT overrides
   // Thread that runs communication on CPU ranks: inline (the caller's), worker (a separate one),
   // auto (worker if a core is left for it). The environment variable ZERO_EXECUTOR overrides it.
   std::string executor = "auto";
   int threads = 0;  // compute threads of this rank; 0: the node's cores shared by its ranks
-  double start_limit_seconds = 120;  // until all ranks have come up; ZERO_START_LIMIT wins
+  double start_limit_seconds = 120;  // until all ranks have started; ZERO_START_LIMIT overrides it
 };
 
 // The ranks, their device and transport. Must outlive its engines. <zero/mpi.h> adopts a program's

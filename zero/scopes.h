@@ -80,7 +80,7 @@ struct GradTarget {
 // an exception leaves the scope, nothing is sent.
 class [[nodiscard]] BackwardScope : public Scope {
  public:
-  // Zeroed at first use in a reduction period: kernels add.
+  // Zeroed at first use in a reduction period, because kernels add to it.
   template <class T>
   T* grad(std::string_view name) {
     return static_cast<T*>(raw_grad(name, dtype_of<T>::value, nullptr));
@@ -126,7 +126,7 @@ class MicroStep {
   // compute stream); it is averaged over micro steps and ranks when the step is agreed on.
   void loss(double mean);
   void loss(const float* device_mean);
-  void loss(std::integral auto mean) { loss(static_cast<double>(mean)); }  // 0 is no null pointer
+  void loss(std::integral auto mean) { loss(static_cast<double>(mean)); }  // 0 is not a pointer
 
  private:
   friend class MicroSteps;

@@ -284,7 +284,7 @@ class Engine {
   // Whether each micro step reduces its gradients over all ranks, so that further micro steps may
   // follow one that was declared last.
   bool reduces_each_micro_step() const;
-  // An error has ended the engine: it refuses further work.
+  // Whether an error has ended the engine; it then refuses further work.
   bool failed() const;
 
  private:

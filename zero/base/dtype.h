@@ -1,6 +1,6 @@
 // Element types of tensors, and the roundings between them. Rounding is to nearest even, with
-// integers, so that every CPU, thread and device is bitwise identical (hardware bf16 conversion
-// flushes denormals on some CPUs).
+// integers, so that all CPUs, threads and devices give bitwise identical results (hardware bf16
+// conversion flushes denormals on some CPUs).
 #pragma once
 
 #include <bit>

@@ -1,5 +1,6 @@
-// Vector instruction levels of the CPU kernels. All levels are bitwise identical (except for the
-// payload of a NaN). The level is chosen once per process: the best that the CPU has, or ZERO_SIMD.
+// Vector instruction levels of the CPU kernels. All levels give bitwise identical results (except
+// for the payload of a NaN). The level is chosen once per process: the best that the CPU has, or
+// ZERO_SIMD.
 #pragma once
 
 #include <cstdint>

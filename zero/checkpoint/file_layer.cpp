@@ -297,7 +297,7 @@ void Directory::rename(const std::string& from, const std::string& to, bool repl
   perform({FileOp::rename, path_of(from), path_of(to)}, "rename to " + to, [&] {
     if (replace) return ::renameat(fd, from.c_str(), fd, to.c_str());
     if (::renameat2(fd, from.c_str(), fd, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
-    // If the file system lacks the flag, the lock keeps other jobs away meanwhile.
+    // Fallback for file systems without the flag; the lock keeps other jobs away meanwhile.
     if (errno != EINVAL && errno != ENOSYS) return -1;
     if (!has(to)) return ::renameat(fd, from.c_str(), fd, to.c_str());
     errno = EEXIST;

@@ -40,10 +40,10 @@ struct OffloadPlan {
   // Gradients are offloaded with the states of their chunk. Otherwise they are kept in the arena,
   // and are copied for chunks that are updated on the host.
   bool gradients = false;
-  bool updates_on_host = false;     // some chunks, on a GPU rank
+  bool updates_on_host = false;     // some chunks, by the host of a GPU rank
   bool streams = false;             // some chunks are streamed
-  bool parameters_on_host = false;  // some, on a GPU rank
-  bool in_file = false;             // some state or parameters
+  bool parameters_on_host = false;  // some leave the GPU
+  bool in_file = false;             // some state or parameters are in a file
   int state_slots = 0;
   bool pipeline_read = true, pipeline_write = true;
   // Per flat unit, if parameters are offloaded: the source buffer of its gather, or -1 if its shard

@@ -203,7 +203,8 @@ void check_split_matrices(const Model& model, const UpdateGroups& updates) {
   }
 }
 
-// Sums are formed inside shard groups first, at every stage that must be bitwise identical to them.
+// Sums are formed inside shard groups first, at each stage that must be bitwise identical to a run
+// with shard groups.
 comm::ReduceGroups reduce_groups_of(const RankGrid& grid, const CoreOptions& options) {
   const std::string key = "zero_core.reduce_group_size";
   comm::ReduceGroups groups = options.reduce_group_size;

@@ -12,7 +12,7 @@
 
 namespace zero::detail {
 
-// This rank in its model-parallel group, an additional split of parameters.
+// This rank's place in its model-parallel group. Parameters may be split over that group.
 struct ModelParallel {
   int rank = 0, size = 1;
 };

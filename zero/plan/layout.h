@@ -99,7 +99,7 @@ struct Place : SegmentId {
 struct Layout {
   RankGrid grid;
   std::vector<FlatUnit> flat_units;
-  std::vector<Place> place_of_param;            // per index into Model::params
+  std::vector<Place> place_of_param;            // indexed as Model::params
   std::vector<std::vector<int>> needs_of_unit;  // flat units used by each declared unit
   std::vector<SegmentId> segment_ids;
   std::uint64_t hash = 0;

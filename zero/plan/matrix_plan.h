@@ -20,7 +20,8 @@ struct PlannedMatrix {
   optim::MatrixShape shape;
 };
 
-// Matrices of one segment that are assembled together, and the counts that ranks send their owners.
+// Matrices of one segment that are assembled together, and the numbers of elements sent to their
+// owners and back.
 struct MatrixBatch {
   std::vector<PlannedMatrix> matrices;
   comm::PairCounts counts, way_back;

@@ -67,7 +67,7 @@ class PlanBuilder {
   PlanBuilder(const PlanInputs& inputs, std::optional<Op> reduction, bool last)
       : inputs_(inputs), reduction_(reduction), last_(last) {}
 
-  // Emits each step after the gathers that it needs, and the gathers for later steps as early as
+  // Emits each step after the gathers that it needs, and the gathers for later steps as soon as
   // their slots are free.
   StepPlan build(std::string name, const std::vector<ScopeStep>& steps,
                  const std::vector<GatherRequest>& gathers) {

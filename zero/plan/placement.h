@@ -16,7 +16,7 @@ enum class Placement {
 
 struct Strategy {
   const char* strategy = "";  // user-visible name: "stage 3 (FULL_SHARD)"
-  // Placement within a shard group: all ranks, except for the hybrid strategies.
+  // Placement within a shard group. One group spans all ranks, except for the hybrid strategies.
   Placement parameter = Placement::replicate;
   Placement gradient = Placement::replicate;  // while micro steps accumulate
   Placement optimizer = Placement::replicate;

@@ -25,7 +25,7 @@ enum class Role : std::uint8_t {
   gradient,         // whole, as written by backward
   accumulated,      // the whole sum over micro steps
   gradient_shard,   // this rank's part of the reduced gradient
-  landing,          // the same before it leaves this memory
+  landing,          // the same, before it is offloaded
   group_sum,        // a shard group's sum, before the sum over the groups
   group_sums,       // one slice for each group, summed inside the groups only
 };

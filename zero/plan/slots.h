@@ -11,8 +11,8 @@
 
 namespace zero::detail {
 
-// The slot of each flat unit; -1 for a unit that needs none, such as one without trainable
-// parameters for gradients.
+// The slot of each flat unit; -1 for a unit that needs none, such as the gradient slot of a unit
+// without trainable parameters.
 struct SlotAssignment {
   std::vector<int> slot_of;
   int slots = 0;

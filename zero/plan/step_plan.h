@@ -36,8 +36,8 @@ template <class T>
 using ByStream = EnumArray<PlanStream, T, plan_stream_count>;
 
 enum class Op : std::uint8_t {
-  forward,      // of a declared unit
-  backward,     // of a declared unit
+  forward,      // a declared unit in forward
+  backward,     // a declared unit in backward
   agree,        // norm and vote
   measure,      // first half of updates that need norms of whole tensors, on all chunks
   update,       // optimizer on a chunk
@@ -86,9 +86,9 @@ enum class Resource : std::uint8_t {
   parameters_outside,  // chunk: its parameters kept in the file or in host memory
   // On GPU ranks:
   gradient_on_host,  // flat unit
-  gradient_staging,  // gradient slot: data for the file
+  gradient_staging,  // gradient slot: staging before the write to the file
   gradient_in_file,  // flat unit
-  shard_staging,     // shard slot: data from the file
+  shard_staging,     // shard slot: staging after the read from the file
   decision,          // 0: whether the step is applied
   // Serialized because the config requests it:
   reads_in_turn,   // 0: offload_optimizer.pipeline_read is false

@@ -23,7 +23,8 @@ struct Accelerator {
 // TopologyError if this process lacks the requested device.
 void require_device(const RuntimeOptions& options);
 
-// Collective over the world, unless it is the host. If one rank finds no device, all ranks fail.
+// Collective over the world, unless it is the host. A rank that finds no device notifies the
+// others.
 Accelerator create_accelerator(comm::World& world, const RuntimeOptions& options);
 
 }  // namespace zero::detail

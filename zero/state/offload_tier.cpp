@@ -86,8 +86,8 @@ int OffloadTier::add_extent(const OffloadPart& part) {
                      part.bytes());
 }
 
-// `staged`: the position of the flat unit's next gradient in the staging of a GPU rank, because all
-// gradients of a unit arrive there at once.
+// `staged`: the flat unit's next free offset in the staging of a GPU rank. All gradients of a unit
+// are staged at once.
 void OffloadTier::make_parts(int number, std::int64_t& staged) {
   chunk_parts_[number] = parts_of_chunk(inputs_, state_, chunk(number));
   for (OffloadPart& part : chunk_parts_[number]) {

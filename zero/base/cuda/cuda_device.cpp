@@ -160,7 +160,7 @@ bool driver_is_too_old() noexcept {
   int count = 0;
   const cudaError_t state = cudaGetDeviceCount(&count);
   if (state != cudaSuccess) static_cast<void>(cudaGetLastError());
-  int driver = 0;  // stays 0 without a driver, reported by CUDA as an old one
+  int driver = 0;  // stays 0 without a driver, although CUDA reports an old one then
   static_cast<void>(cudaDriverGetVersion(&driver));
   return state == cudaErrorInsufficientDriver && driver > 0;
 }

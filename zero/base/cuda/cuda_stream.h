@@ -27,7 +27,7 @@ class Gate {
 };
 
 // Creates a stream of the current device; high priority for communication. Threads that wait for it
-// and its events follow `waits`, a longer-lived object.
+// and its events use the limit of `waits`, so `waits` must outlive them.
 std::unique_ptr<ExecutionStream> create_stream(bool high_priority, DeviceWaits& waits);
 // Wraps the program's stream; does not destroy it.
 std::unique_ptr<ExecutionStream> borrow_stream(cudaStream_t stream, DeviceWaits& waits);
