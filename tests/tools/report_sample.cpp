@@ -1,5 +1,5 @@
-// Writes a report of a made-up comparison, for the tests that look at it in a browser.
-// Usage: report_sample NAME DIRECTORY
+// Writes a report of an invented comparison, for the tests that view it in a browser. Usage:
+// report_sample NAME DIRECTORY
 #include <string>
 
 #include "tests/tools/report_samples.h"

@@ -1,12 +1,12 @@
 """The trainer's kernels read and write rows 16 bytes at a time. Usage: ptx_test.py FILE...
 
-Beside the accesses of whole packs, most kernels have a path for rows that no pack is aligned in.
+In addition to accesses of whole packs, most kernels have a path for rows in which no pack is aligned.
 """
 
 import re
 import sys
 
-# Of the instances for bf16: wide loads, wide stores, and the most 16-bit loads, where there is no other path.
+# For the instances for bf16: wide loads, wide stores, and the most 16-bit loads, if there is no other path.
 KERNELS = {
     "classifier_kernel": (2, 3, 1),
     "round_sums_kernel": (3, 1, None),
