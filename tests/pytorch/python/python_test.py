@@ -452,18 +452,22 @@ def installed():
 
 
 def documented():
-    """The program of docs/pytorch.md."""
-    root = HERE.parents[2]
-    with tempfile.TemporaryDirectory() as folder:
-        script = f"{folder}/train.py"
-        extract = subprocess.run([PYTHON, root / "tests/readme/extract.py", root / "docs/pytorch.md", "python", script])
-        if extract.returncode:
-            raise SystemExit("docs/pytorch.md has no program")
-        done = subprocess.run([MPIEXEC, "--oversubscribe", "-n", "2", PYTHON, "-W", "ignore", script], cwd=folder,
-                              capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": PACKAGE})
-        if done.returncode or not os.path.isdir(f"{folder}/checkpoints/global_step20"):
-            raise SystemExit(done.stdout + done.stderr)
-        contains(done.stdout, "loss 0.")
+    """The programs of docs/pytorch.md, and of docs/getting-started.md with its config."""
+    for page, steps, shown in (("pytorch.md", 20, "loss 0."), ("getting-started.md", 40, "zero: step 40 | loss 0.0")):
+        with tempfile.TemporaryDirectory() as folder:
+            documented_in(HERE.parents[2] / "docs" / page, folder, steps, shown)
+
+
+def documented_in(page, folder, steps, shown):
+    for language, name in (("python", "train.py"), ("json", "ds_config.json")):
+        extract = subprocess.run([PYTHON, HERE.parents[2] / "tests/readme/extract.py", page, language, f"{folder}/{name}"])
+        if extract.returncode and language == "python":
+            raise SystemExit(f"{page} has no program")
+    done = subprocess.run([MPIEXEC, "--oversubscribe", "-n", "2", PYTHON, "-W", "ignore", "train.py"], cwd=folder,
+                          capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": PACKAGE})
+    if done.returncode or not os.path.isdir(f"{folder}/checkpoints/global_step{steps}"):
+        raise SystemExit(done.stdout + done.stderr)
+    contains(done.stdout, shown)
 
 
 if __name__ == "__main__":
