@@ -83,7 +83,7 @@ class Pages(unittest.TestCase):
             self.assertTrue(os.path.exists(os.path.join(ARGS.repository, path)), f"docs/architecture.md names {name}")
 
     def test_map_has_every_folder(self):
-        first_cells = " ".join(row[0] for row in rows(section(text_of("README.md"), "Map")))
+        first_cells = " ".join(row[0] for row in rows(section(text_of("docs/architecture.md"), "Map")))
         mapped = set(re.findall(r"`(\w+)/`", first_cells))
         folders = {name for name in os.listdir(ARGS.repository)
                    if os.path.isdir(os.path.join(ARGS.repository, name))
@@ -98,7 +98,7 @@ class Pages(unittest.TestCase):
                     if name.endswith((".cpp", ".h")):
                         source = text_of(os.path.join(path, name))
                         read |= set(re.findall(r'(?:getenv|chosen)\(\s*"(ZERO_\w+)"', source))
-        self.assertEqual(set(re.findall(r"`(ZERO_\w+)`", section(text_of("README.md"), "Config"))), read)
+        self.assertEqual(set(re.findall(r"`(ZERO_\w+)`", text_of("docs/environment.md"))), read)
 
     def test_exit_codes(self):
         declared = re.findall(r"class (\w+) : public detail::CodedError<(\d+)>", text_of("zero/base/error.h"))
@@ -108,6 +108,14 @@ class Pages(unittest.TestCase):
 
 
 class ConfigKeys(unittest.TestCase):
+    def test_keys_on_the_pages_exist(self):
+        known = {key for row in rows(text_of("docs/config.md")) for key in re.findall(r"`([^`]+)`", row[0])}
+        for page in pages():
+            for key in re.findall(r"`((?:zero_core|zero_optimization|bf16|fp16|aio|data_types|checkpoint)(?:\.\w+)+)`",
+                                  text_of(page)):
+                with self.subTest(page=page, key=key):
+                    self.assertIn(key, known)
+
     def test_keys_in_the_readme_are_honoured(self):
         keys = [key for row in rows(section(text_of("README.md"), "Config")) for key in re.findall(r"`([^`]+)`", row[1])]
         self.assertTrue(keys)
@@ -141,6 +149,45 @@ class Programs(unittest.TestCase):
         commands = {command for page in pages() for command in re.findall(r"`zero (\w+)", text_of(page))}
         for command in sorted(commands):
             self.assertIn(f"zero {command}", output_of(ARGS.zero, command, "--help"))
+
+
+class Sizing(unittest.TestCase):
+    """docs/sizing.md shows what the programs print."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.page = text_of("docs/sizing.md")
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.config = os.path.join(cls.folder.name, "ds_config.json")
+        with open(cls.config, "w", encoding="utf-8") as file:
+            file.write(extract.block(os.path.join(ARGS.repository, "docs/sizing.md"), "json"))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def explained(self, stage, ranks):
+        return output_of(ARGS.zero, "config", "explain", self.config, "--model", "7Bx32", "--world-size", str(ranks),
+                         "--set", f"zero_optimization.stage={stage}").splitlines()
+
+    def test_bytes_by_stage(self):
+        for stage, *cells in (row for row in rows(section(self.page, "One command")) if row[0].isdigit()):
+            for ranks, cell in zip((8, 64), cells):
+                with self.subTest(stage=stage, ranks=ranks):
+                    self.assertIn(f"ranks: {cell} on each", self.explained(stage, ranks)[-1])
+        for line in self.explained(3, 8)[-4:]:
+            self.assertIn(f"    {line}\n", self.page)
+
+    def test_plans(self):
+        if not ARGS.train_gpt:
+            self.skipTest("there is no train_gpt in this build")
+        commands = re.findall(r"^    \$ train_gpt (--plan .*)$", self.page, re.MULTILINE)
+        self.assertEqual(len(commands), 2)
+        for command in commands:
+            arguments = command.replace("ds_config.json", self.config).split()
+            table = output_of(ARGS.train_gpt, *arguments).split("\n\n")[0]
+            for line in table.splitlines():
+                self.assertIn(f"    {line}".rstrip() + "\n", self.page)
 
 
 class StageTables(unittest.TestCase):
