@@ -121,8 +121,7 @@ def engine_takes(config):
     return name is None or name in ds_config.DEEPSPEED_OPTIMIZERS or isinstance(getattr(torch.optim, name, None), type)
 
 
-# --- DeepSpeed's places of values
-# ---------------------------------------------------------------------------------------
+# --- values in DeepSpeed's objects ------------------------------------------------------------------------------------
 
 def field(model, name):
     """Returns a field of a pydantic model, by its name or alias."""

@@ -152,7 +152,7 @@ class Programs(unittest.TestCase):
 
 
 class Sizing(unittest.TestCase):
-    """docs/sizing.md shows what the programs print."""
+    """Compares docs/sizing.md with the output of the programs."""
 
     @classmethod
     def setUpClass(cls):

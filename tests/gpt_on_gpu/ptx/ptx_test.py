@@ -6,7 +6,8 @@ In addition to accesses of whole packs, most kernels have a path for rows in whi
 import re
 import sys
 
-# For the instances for bf16: wide loads, wide stores, and the most 16-bit loads, if there is no other path.
+# For each bf16 instance: the least wide loads and wide stores, and the most 16-bit loads; None if it has a path for
+# unaligned rows.
 KERNELS = {
     "classifier_kernel": (2, 3, 1),
     "round_sums_kernel": (3, 1, None),
@@ -27,7 +28,7 @@ KERNELS = {
     "rotate_kernel": (6, 2, None),
 }
 
-# Divisions and remainders of 64-bit integers, at most, by kernel: of rows, one thread or warp each. None in others.
+# The most 64-bit divisions and remainders per kernel, executed per row by one thread or warp. Other kernels have none.
 DIVISIONS = {"embed_forward_kernel": 1, "norm_backward_kernel": 2, "column_parts_kernel": 2, "swiglu_forward_kernel": 1,
              "swiglu_backward_kernel": 1, "rotate_kernel": 3}
 
