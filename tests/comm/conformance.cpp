@@ -75,7 +75,7 @@ T sample(const Case& c, int rank, std::int64_t index) {
       c.seed ^ mixed(static_cast<std::uint64_t>(rank) << 40 ^ static_cast<std::uint64_t>(index))));
 }
 
-// Sums this many neighbors each.
+// Sums of this many neighboring values each.
 template <class T>
 std::vector<T> sums_of(const std::vector<T>& values, std::size_t neighbours) {
   std::vector<T> sums;

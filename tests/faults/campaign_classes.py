@@ -337,7 +337,8 @@ def failing_calls(case):
     case.with_checkpoints()
     more = [*(("--set", "zero_core.on_save_error=continue") if goes_on else ()), *case.random.choice(((), IN_THE_BACKGROUND))]
     job = case.start(*more, wrapper=case.failing(f"{op} .tmp-step {first} {first} {number}"))
-    # Every rank makes one of each of these calls; the first close may be that of a directory, and loses nothing.
+    # Every rank makes one of each of these calls; the first close may be that of a directory, in which case nothing is
+    # lost.
     surely = first == 1 and op not in ("make", "rename", "close") and not goes_on
     code = case.end(job, (SAVE,) if surely else (0, SAVE), messages=None)
     if code == SAVE:

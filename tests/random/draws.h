@@ -14,7 +14,7 @@ namespace random_draws {
 struct Draw {
   Terms terms;
   std::vector<Setting> settings;
-  // Runs that resume from the checkpoint of the first of these.
+  // Runs that resume from the checkpoint of the first setting.
   std::vector<Setting> resuming;
   std::optional<Terms> other_ranks;  // for runs that resume; absent: the same terms
   bool any = false;                  // the one setting may be refused
