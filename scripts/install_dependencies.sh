@@ -139,15 +139,16 @@ install_for_gpus() {
 # A python3 without venv or headers is Debian's.
 install_torch() {
   local folder=$HOME/.cache/zerocore/torch
-  if "$folder/bin/python3" -c "import torch, xxhash" 2>/dev/null; then
+  if "$folder/bin/python3" -c "import torch, xxhash; from importlib.util import find_spec
+assert find_spec('datasets') and find_spec('trl') and find_spec('lightning')" 2>/dev/null; then
     return
   fi
   python3 -c "import ensurepip, sysconfig, os; os.stat(sysconfig.get_paths()['include'] + '/Python.h')" 2>/dev/null ||
     install python3-venv python3-dev
-  echo "installing: torch transformers peft xxhash from PyPI into $folder" >&2
+  echo "installing: torch transformers peft trl datasets lightning xxhash from PyPI into $folder" >&2
   python3 -m venv "$folder"
   timeout 900 "$folder/bin/python3" -m pip install --quiet --disable-pip-version-check --retries 2 --timeout 60 \
-    torch numpy transformers peft scikit-build-core xxhash
+    torch numpy transformers peft trl datasets lightning scikit-build-core xxhash
 }
 
 if [[ ${1:-} == --torch ]]; then

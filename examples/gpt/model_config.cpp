@@ -40,7 +40,8 @@ const Family& family_named(const Json& model_type, const std::string& file) {
 
 ModelConfig from_json(const Json& json, const std::string& file) {
   if (!json.is_object()) throw zero::ConfigError(file + " must hold a JSON object");
-  // Files without a model_type were GPT-2's before there was another family.
+  // A file without a model_type is a GPT-2, since there was no other family when such files were
+  // written.
   const Json type = json.value("model_type", Json());
   const Family& family = family_named(type.is_null() ? Json("gpt2") : type, file);
   ModelConfig config;

@@ -10,7 +10,7 @@
 namespace gpt {
 namespace {
 
-// Long option names in one spelling; values are left alone.
+// Returns the arguments with one spelling of long option names; values are not changed.
 std::vector<std::string> normalised(int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   for (std::string& argument : arguments)
@@ -234,15 +234,17 @@ Options parse_options(int argc, const char* const* argv) {
 
 zero::Config load_training_config(const Options& options, std::int64_t channels) {
   if (!options.config_file.empty()) {
-    // What "auto" stands for where this trainer knows it.
+    // Values of "auto" that this trainer knows.
     zero::TrainerValues values;
     values.hidden_size = channels;
     values.total_steps = options.steps;
     return zero::load_config(options.config_file, options.overrides, values);
   }
-  // Wider models want smaller steps: 0.003 for tiny, 0.00026 for gpt2.
+  // The rate falls with the width, since wider models need smaller steps: 0.003 for tiny, 0.00026
+  // for gpt2.
   const double learning_rate = std::min(0.003, 0.2 / static_cast<double>(channels));
-  // DeepSpeed's own default of stage 0 stays: --stage then shows what each stage saves.
+  // The stage stays DeepSpeed's own default of 0, so that --stage shows the memory saved by each
+  // stage.
   zero::Text settings = {{"optimizer.type", "AdamW"},
                          {"optimizer.params.lr", std::to_string(learning_rate)},
                          {"optimizer.params.betas", "[0.9, 0.95]"},

@@ -13,7 +13,8 @@ std::string given(bool is_given) {
   return is_given ? "given" : "not given";
 }
 
-// The rank that finds the difference first may not be the root; every rank throws.
+// Collective, since the rank that finds the difference first may not be the root; every rank
+// throws.
 void note_products(zero::Runtime& runtime, const zero::Engine& engine) {
   try {
     runtime.agree("matrix products (library, version, instruction set)", Gemm::version());

@@ -1,15 +1,14 @@
-"""Steps of train_gpt alone on one GPU, on a token file of its own; needs no PyTorch.
+"""Measures steps of train_gpt alone on one GPU, on its own token file; needs no PyTorch.
 
   gpu_steps.py TRAIN_GPT [--model gpt2|gpt2-xl|llama-1.2b] [--vocabulary V] [--batch B] [--steps 15]
   gpu_steps.py TRAIN_GPT --model llama-1.2b --separate-products    of queries, keys, values, gate and up
   gpu_steps.py TRAIN_GPT --attention-workspace MIB, --any-order-attention    of cuDNN
   gpu_steps.py TRAIN_GPT --offload GPU_BENCH [--ways WAY ...] [--model ...]    also with state in host memory
 
---offload: copies of pinned memory without anything beside them (GPU_BENCH --copies), steps without offload, with
-optimizer states in host memory that the CPU updates, or the GPU, and with parameters there too. A copy's rate is
-compared with that of the raw copies.
-What offload adds to a step, divided by the time of its copies, is the share of them that is not hidden; since it
-includes the update too, the hidden share is at least what is printed.
+--offload: copies of pinned memory while nothing else runs (GPU_BENCH --copies), steps without offload, with optimizer
+states in host memory that the CPU updates, or the GPU, and with parameters there too. A copy's rate is compared with
+that of the raw copies. The time that offload adds to a step, divided by the time of its copies, is the share of them
+that is not hidden; since it includes the update too, the hidden share is at least the printed one.
 """
 
 import argparse
@@ -56,7 +55,7 @@ def steps_alone(args, folder, tokens_per_step):
 
 
 def raw_rates(program):
-    """Bytes per second of copies that have the bus for themselves, by the direction's name in the summary."""
+    """Returns bytes per second of copies while nothing else uses the bus, by the direction's name in the summary."""
     run = subprocess.run([program, "--copies"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(run.stdout, flush=True)
     if run.returncode != 0:

@@ -189,7 +189,7 @@ TEST_CASE("a parameter of another optimizer or schedule is refused") {
   CHECK(has(refusal(in("optimizer", "Adamax", "\"lr\": 1")),
             "allowed: one of Adam, AdamW, Lamb, Lion, Adagrad, SGD, Muon"));
   CHECK(has(refusal(in("scheduler", "warmuplr", "")), "allowed: one of WarmupLR"));
-  // One wrong type does not make all its parameters wrong.
+  // Only the type is reported, since one wrong type does not make all its parameters wrong.
   CHECK(std::ranges::count(refusal(in("optimizer", "Adamm", "\"lr\": 1, \"momentum\": 0.5")),
                            '\n') == 0);
 }

@@ -1,4 +1,4 @@
-// What only a stand-in for cuBLASLt can refuse.
+// Failures that only a replacement of cuBLASLt can produce.
 #include <cublasLt.h>
 #include <doctest/doctest.h>
 
@@ -34,7 +34,7 @@ const cuda::DeviceMatmul::Plan& prepare(cuda::DeviceMatmul& matmul) {
   return matmul.prepare({.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1},
                         {zero::DType::fp32, zero::DType::fp32});
 }
-// Returns what 2 * 3 is.
+// Returns the product of 2 and 3.
 float multiply(cuda::DeviceMatmul& matmul) {
   const cuda::DeviceMatmul::Plan& plan = prepare(matmul);
   cuda::DeviceBuffer<float> buffer(3 * 64);
@@ -93,7 +93,7 @@ TEST_CASE("the fastest algorithm that is not refused is found once, and taken") 
   CHECK(cublas_lt_on_host.last == 2);
 }
 
-// Of two ranks, which take rank 0's choices; returns how many products rank 0 tried.
+// Runs two ranks, which take rank 0's choices; returns the number of products that rank 0 tried.
 static int choose(const std::string& file) {
   cublas_lt_on_host.products = 0;
   int tried = 0;
@@ -134,7 +134,7 @@ TEST_CASE("all ranks take the algorithms that rank 0 has timed, or finds in a fi
                               "is cut off"));
 }
 
-// y = x W + b of 3 rows, 8 inputs and 16 outputs, and once more onto an addend.
+// Computes y = x W + b of 3 rows, 8 inputs and 16 outputs, and once more onto an addend.
 template <class T>
 static std::vector<float> linear_results() {
   constexpr std::int64_t rows = 3, in = 8, out = 16;

@@ -1,5 +1,5 @@
-// A GPU that takes everything and ends nothing, under the trainer: its waits end at the limit, with a message, and its ends
-// do not wait.
+// The trainer with a GPU that accepts everything and completes nothing: its waits end at the limit,
+// with a message, and its destructors do not wait.
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
@@ -26,7 +26,7 @@ struct Held {
 
 constexpr double limit = 0.3;
 
-// Waits of the thread that runs it, as a training loop would have set them.
+// Waits of the calling thread, with a limit like a training loop's.
 struct Limited {
   Limited() { cuda::waits().set_limit(2, limit); }
   ~Limited() { cuda::waits().set_limit(0, 600); }
@@ -46,7 +46,7 @@ TEST_CASE("an upload waits for the copy before within the limit, and its end lea
     cuda::BatchUpload upload(4, nullptr);
     upload.upload(batch_of(tokens));
     held = std::make_unique<Held>();
-    // Its stages are used in turn.
+    // Uses its stages in turn.
     for (int i = 0; i < 8; ++i) upload.upload(batch_of(tokens));
   });
   CHECK(contains(text, "rank 2: waited 0.3 s for the GPU, for the copy of a batch before"));

@@ -24,7 +24,7 @@ REGISTERS = 65536
 FUNCTION = re.compile(r"Compiling entry function '(\S+)' for '(\S+?)'\n(.*?)(?=ptxas info\s+: Compiling|\Z)", re.S)
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers")
-NAME = re.compile(r"\d+([a-z_]+_kernel)")
+NAME = re.compile(r"\d+([a-z_]+_kernel)(?=[IE])")
 
 
 def kernels_of(root):

@@ -1,10 +1,10 @@
-// Trains on the stand-in for CUDA, while one call of it fails or does not come back.
-//   faults_program                              the calls that were made: their names, and how
-//   often faults_program CALL FIRST LAST ERROR        from its FIRST to its LAST time the call
-//   returns the error, by number faults_program CALL FIRST never             the call does not
-//   return
-// Prints "done", or "error: " and the message, with the error's exit code. An engine with its state
-// on the device, then one with its state in host memory; both are read, saved and resumed from.
+// Trains on the replacement of CUDA, while one call of it fails or does not return.
+//   faults_program                            prints the names of the calls, with their numbers
+//   faults_program CALL FIRST LAST ERROR      from its FIRST to its LAST time the call returns
+//                                             the error, by number
+//   faults_program CALL FIRST never           the call does not return
+// Prints "done", or "error: " and the message, with the error's exit code. First an engine with its
+// state on the device, then one with its state in host memory; both are read, saved and resumed.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace zero;
 
-// The stand-in's memory is the host's.
+// Accesses the replacement's memory directly, since it is the host's.
 StepTicket train_step(Engine& engine) {
   for (MicroStep micro : engine.micro_steps()) {
     { auto scope = engine.unit("a").forward(); }

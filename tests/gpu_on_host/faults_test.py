@@ -1,7 +1,7 @@
-"""Every call of CUDA that an engine makes returns an error, once and from then on, or does not come back: the program
-ends in time with the call's name, or goes on where the call is not needed. Usage: faults_test.py PROGRAM
+"""Every call of CUDA that an engine makes returns an error, once and from then on, or does not return: the program ends
+in time with the call's name, or continues if it does not need the call. Usage: faults_test.py PROGRAM
 
-Each case is a process of its own, as after a fault of a device.
+Each case is a separate process, like after a fault of a device.
 """
 
 import concurrent.futures
@@ -13,20 +13,20 @@ LIMIT_S = 30
 STALLED = 18  # the exit code of zero::StalledError
 INVALID_VALUE, LAUNCH_FAILURE = 1, 719
 FOR_EVER = 1 << 30
-# Cleaning up goes on behind a call that fails; a version is only for messages; memory that CUDA refuses to register is
-# allocated by it instead.
+# Cleaning up continues after a failed call; a version is only for messages; if CUDA refuses to register memory, CUDA
+# allocates it instead.
 NOT_NEEDED = {"cudaFree", "cudaFreeHost", "cudaHostUnregister", "cudaEventDestroy", "cudaStreamDestroy",
               "cudaDriverGetVersion", "cudaRuntimeGetVersion", "cudaHostRegister"}
-# At the engine's end, when all results are there, a wait that fails ends the waiting. A count that fails once is asked for
-# again.
+# A failed wait at the engine's end, when all results exist, only ends the waiting. A count of devices is repeated if it
+# fails once.
 NOT_NEEDED_AT_LAST = {"cudaEventQuery", "cudaEventRecord"}
 NOT_NEEDED_ONCE = {"cudaGetDeviceCount"}
-# Before a device is there, nothing has a time limit: a driver that hangs in its own start hangs the program. Before there
+# Nothing has a time limit before there is a device: if a driver hangs in its own start, the program hangs. Before there
 # is an engine, whose limit this program makes short, the limit is 600 s.
 BEFORE_A_DEVICE = {"cudaDriverGetVersion", "cudaRuntimeGetVersion", "cudaGetDeviceCount"}
 FIRST_BEFORE_AN_ENGINE = {"cudaSetDevice", "cudaGetDeviceProperties", "cudaDeviceGetPCIBusId", "cudaDeviceGetStreamPriorityRange",
                           "cudaStreamCreateWithPriority", "cudaEventCreateWithFlags"}
-# Messages name the kernel; a driver that lacks a function is told by the function's name.
+# Messages name the kernel; if a driver lacks a function, they name the function.
 NAMES = {"cudaLaunchKernelExC": ("_kernel",), "cudaGetDeviceCount": ("sees no GPU",),
          "cudaGetDriverEntryPointByVersion": ("cuStreamWaitValue32", "cuStreamWriteValue32")}
 

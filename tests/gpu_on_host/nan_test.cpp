@@ -1,4 +1,4 @@
-// The stand-in's kernels make the GPU's NaN, so that a test which compares its bytes with the
+// The replacement's kernels make the GPU's NaN, so that a test that compares its bytes with the
 // host's fails here too.
 #include <doctest/doctest.h>
 
@@ -14,7 +14,7 @@ using namespace zero;
 
 namespace {
 
-// The sum of infinity and its opposite, of the GPU's kernel and of the host.
+// Checks the sum of infinity and its opposite, by the GPU's kernel and by the host.
 template <class T>
 void check_sum(std::uint32_t expected) {
   constexpr std::int64_t count = 16;

@@ -1,7 +1,8 @@
-// Two ranks as threads on the stand-in's GPUs join NCCL's communicator, run every operation, and
-// leave. The libnccl.so.2 on the library path is a stand-in (nccl_on_host.cpp), of which a call may
-// fail or not come back. Prints "done", or "error: " and the message, with the error's exit code.
-// With "busy": the device takes everything and ends nothing, as under a collective that hangs.
+// Two ranks as threads on the replacement's GPUs join NCCL's communicator, run every operation, and
+// leave. The libnccl.so.2 on the library path is a replacement (nccl_on_host.cpp); one call of it
+// may fail or not return. Prints "done", or "error: " and the message, with the error's exit code.
+// With "busy": the device accepts everything and completes nothing, like under a collective that
+// hangs.
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds limit{400};
 constexpr std::int64_t count = 128;
 
-// Waits until the guard has come by a few times.
+// Waits until the guard has checked a few times.
 void let_guards_look(Communicator& communicator, int times = 10) {
   for (int i = 0; i < times; ++i) {
     std::this_thread::sleep_for(milliseconds(10));
@@ -66,7 +67,7 @@ void run_rank(World& world, bool busy) {
     use(*communicator, arena);
     if (busy) let_guards_look(*communicator, 1000);
   } catch (const Error&) {
-    hold_devices(false);  // NCCL's abort has ended what ran
+    hold_devices(false);  // NCCL's abort has ended the running work
     throw;
   }
 }

@@ -1,5 +1,5 @@
-"""Every call of NCCL returns an error, or does not come back: the ranks end in time with the call's name, or go on where
-it is not needed. Usage: nccl_faults_test.py PROGRAM FOLDER, with the stand-in libnccl.so.2 in the folder.
+"""Every call of NCCL returns an error, or does not return: the ranks end in time with the call's name, or continue if
+the call is not needed. Usage: nccl_faults_test.py PROGRAM FOLDER, with the replacement libnccl.so.2 in the folder.
 """
 
 import concurrent.futures
@@ -12,7 +12,7 @@ LIMIT_S = 40
 STALLED = 18
 # Memory that is not registered is copied; a communicator that is not destroyed is left to the end of the process.
 NOT_NEEDED = {"ncclCommRegister", "ncclCommDeregister", "ncclCommDestroy"}
-# A guard asks, and tells what NCCL says.
+# A guard queries NCCL's error and reports its text.
 NAMES = {"ncclCommGetAsyncError": "last words"}
 SYSTEM_ERROR = 2
 
@@ -30,7 +30,7 @@ def problem(case):
     except subprocess.TimeoutExpired:
         return f"{case}: hangs for {LIMIT_S} s"
     if outcome == "never":
-        # The guard or the device's watch, whichever is first.
+        # Reported by the guard or by the device's watch, whichever is first.
         good = code == STALLED and (f"CUDA has not come back from {call}" in output or "waited 400 ms" in output or "0.4 s" in output)
     elif code == 0:
         good = call in NOT_NEEDED and output.endswith("done\n")

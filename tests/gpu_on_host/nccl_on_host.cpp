@@ -1,7 +1,7 @@
-// A libnccl.so.2 that moves nothing: each call succeeds at once, but for the one that
+// A libnccl.so.2 that moves nothing: each call succeeds at once, except the one that
 // ZERO_NCCL_FAULT names as "CALL FIRST ERROR" or "CALL FIRST never": from its FIRST time on it
-// returns the error, by number, or does not return. With ZERO_NCCL_COUNTS set to a file, the
-// process writes there how often each was called.
+// returns the error, by number, or does not return. If ZERO_NCCL_COUNTS is set to a file, the
+// process writes the number of calls of each name to it.
 #include <nccl.h>
 
 #include <chrono>
@@ -95,7 +95,7 @@ ncclResult_t ncclCommCount(ncclComm_t communicator, int* size) {
   *size = communicator->size;
   return calls().meet("ncclCommCount");
 }
-// Whoever still has a handle may ask about it.
+// The handle stays valid, since others may still query it.
 ncclResult_t ncclCommDestroy(ncclComm_t) {
   return calls().meet("ncclCommDestroy");
 }

@@ -1,4 +1,4 @@
-// What only a stand-in can do: not answer.
+// Hangs, which only a replacement can produce.
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 

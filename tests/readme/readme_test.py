@@ -1,4 +1,4 @@
-"""Holds README.md and docs/ against the code and the programs.
+"""Compares README.md and docs/ with the code and the programs.
 
 Usage: readme_test.py REPOSITORY --zero FILE --config-keys FILE --example FILE [--train-gpt FILE]
 """
@@ -40,7 +40,7 @@ def anchors_of(page):
 
 
 def section(markdown, title):
-    """The text below a heading, up to the next one of its level."""
+    """Returns the text below a heading, up to the next one of its level."""
     match = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", markdown, re.MULTILINE | re.DOTALL)
     if not match:
         raise AssertionError(f"there is no section {title}")
@@ -48,7 +48,7 @@ def section(markdown, title):
 
 
 def rows(markdown):
-    """The cells of all table rows, without headings and rules."""
+    """Returns the cells of all table rows, without headings and rules."""
     cells = [[cell.strip() for cell in line.strip("|").split("|")]
              for line in markdown.splitlines() if line.startswith("|")]
     rules = [i for i, row in enumerate(cells) if set(row[0]) == {"-"}]
@@ -56,7 +56,7 @@ def rows(markdown):
 
 
 def value_of(formula, **values):
-    """A formula as the tables write it: 2Ψ + 14Ψ/N, (m+1)bΨf."""
+    """Evaluates a formula in the tables' notation: 2Ψ + 14Ψ/N, (m+1)bΨf."""
     formula = formula.split(", or less")[0].rstrip(" *").replace("Ψ", "P")
     return eval(re.sub(r"(?<=[0-9A-Za-z)])(?=[A-Za-z(])", "*", formula), {"__builtins__": {}}, values)
 
@@ -76,7 +76,7 @@ class Pages(unittest.TestCase):
                         self.assertIn(anchor, anchors_of(path))
 
     def test_files_of_the_architecture_exist(self):
-        """A name without one of the folders at the root stands under zero/, as the page says."""
+        """Names without a folder at the root are in zero/, as the page says."""
         roots = ("comm/", "optim/", "offload/", "config_schemas/", "pytorch/", "tools/", "examples/", "tests/", "docs/")
         for name in re.findall(r"`([\w/]+\.(?:h|cpp|py|md))`", text_of("docs/architecture.md")):
             path = name if name.startswith(roots) else "zero/" + name
@@ -152,7 +152,7 @@ class Programs(unittest.TestCase):
 
 
 class Sizing(unittest.TestCase):
-    """docs/sizing.md shows what the programs print."""
+    """Compares docs/sizing.md with the output of the programs."""
 
     @classmethod
     def setUpClass(cls):
@@ -191,7 +191,7 @@ class Sizing(unittest.TestCase):
 
 
 class StageTables(unittest.TestCase):
-    """Runs the trainer at every row of the tables, and measures. Padding is at most `tolerance`."""
+    """Runs the trainer for every row of the tables, and measures. Padding is at most `tolerance`."""
 
     tolerance = 0.03
     model = {"model_type": "gpt2", "n_layer": 8, "n_head": 2, "n_embd": 64, "n_positions": 16, "vocab_size": 256}
@@ -278,7 +278,7 @@ class StageTables(unittest.TestCase):
                     expected = value_of(formula, P=count, b=4, m=MICRO_STEPS, f=(RANKS - 1) / RANKS)
                     self.near(self.sent(summary), expected, 0.8 if "or less" in formula else 1.0)
                     states = value_of(memory[2], P=count, N=RANKS)
-                    if not formula.endswith("*"):  # what the text below the table says
+                    if not formula.endswith("*"):  # according to the text below the table
                         states += 4 * count / RANKS if sync == "each" else 4 * count * (RANKS - 1) / RANKS
                     self.near(self.bytes_of(summary), states)
 

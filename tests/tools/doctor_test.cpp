@@ -1,4 +1,4 @@
-// Conclusions of `zero doctor` from readings of hosts that are not at hand.
+// Conclusions of `zero doctor` from recorded data of hosts that are not available here.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ Readings good_host() {
   return host;
 }
 
-// The finding that is not fine and whose text or advice has this part; null: none.
+// Returns the bad finding whose text or advice contains this part; null: none.
 const Finding* trouble(const std::vector<Finding>& findings, const std::string& part) {
   const auto found = std::ranges::find_if(findings, [&](const Finding& finding) {
     return finding.level != Level::fine &&

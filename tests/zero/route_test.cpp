@@ -1,6 +1,5 @@
-// Routes, carried out on numbers that name their summands: which rank and micro step each came
-// from, and which element it belongs to. No engine, no communicator; the ranks take turns in one
-// process.
+// Executes routes on numbers that name their summands: the rank and micro step of each, and its
+// element. No engine, no communicator; the ranks run in turn in one process.
 #include "zero/plan/route.h"
 
 #include <doctest/doctest.h>
@@ -23,8 +22,8 @@ namespace {
 using Values = std::vector<double>;
 using Break = std::function<void(Route&)>;
 
-// The gradient of a rank at an element in a micro step. Sums of these are exact, and name their
-// parts.
+// Returns the gradient of a rank at an element in a micro step. Sums of these are exact, and
+// identify their summands.
 double summand(int rank, int micro_step, std::int64_t element) {
   return std::ldexp(1.0, rank + 8 * micro_step) + std::ldexp(static_cast<double>(element + 1), 24);
 }
@@ -44,7 +43,7 @@ class Ranks {
     memory_.resize(plans_.size());
   }
 
-  // The first fault, or an empty text.
+  // Returns the first fault, or an empty text.
   std::string check() {
     try {
       const std::string dtypes = check_dtypes();
@@ -65,7 +64,7 @@ class Ranks {
   };
   const EnginePlan& plan() const { return *plans_.front(); }
 
-  // Arrays that are parts of others lie where ModelState puts them.
+  // Arrays that are parts of others are placed as in ModelState.
   Place place(int rank, const SegmentId& id, const ArrayRef& ref) {
     const StatePolicy& policy = plans_[std::size_t(rank)]->policy;
     const Segment& segment = plan().layout.segment(id);
@@ -119,7 +118,7 @@ class Ranks {
     for (const auto& [key, r] : found) ranks.push_back(r);
     return ranks;
   }
-  // Of one group, or of two hops, in the order of parts.
+  // Returns the ranks of one group, or of two hops, in the order of parts.
   std::vector<int> members(const std::vector<GroupId>& groups, int rank) const {
     if (groups.size() == 1) return members(groups[0], rank);
     std::vector<int> ranks;
@@ -133,7 +132,7 @@ class Ranks {
     return groups;
   }
 
-  // All ranks carry out a route before any of them begins the next one.
+  // All ranks execute a route before any of them begins the next one.
   void run(Op op, int flat_unit, const StepPosition& at) {
     std::vector<std::vector<RouteWork>> works;
     for (const auto& own : plans_) works.push_back(own->routes.of(op, flat_unit, at));
@@ -260,7 +259,7 @@ class Ranks {
     return fault;
   }
 
-  // After an update each rank has new values of what it updates.
+  // After an update each rank must have new values of the elements that it updates.
   std::string check_parameters() {
     for_segments([&](const SegmentId& id, const Segment& segment) {
       for (int rank = 0; rank < case_.ranks; ++rank) {
@@ -303,8 +302,9 @@ class Ranks {
     return fault;
   }
 
-  // Every reference has the dtype of its array, and sums travel in that of the wire; the last hop
-  // between groups has the format of reductions, and hops before it that of reductions inside.
+  // Every reference must have the dtype of its array, and sums are sent in the wire's dtype; the
+  // last hop between groups has the format of reductions, and hops before it that of reductions
+  // inside.
   std::string check_dtypes() const {
     std::string fault;
     for_segments([&](const SegmentId& id, const Segment& segment) {

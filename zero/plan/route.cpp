@@ -67,7 +67,7 @@ Route Routes::gather(const SegmentId& id) const {
   return route;
 }
 
-// If parameters rest whole, only trainable ones are stale: the update wrote those alone.
+// If each rank stores whole parameters, only trainable ones are stale: the update wrote only those.
 RouteWork Routes::gathers(int flat_unit) const {
   const std::vector<Leg> legs = gather_legs(false);
   RouteWork work{legs.front().group, {}, {}};
@@ -104,7 +104,7 @@ RouteWork Routes::regathers(int flat_unit) const {
   return work;
 }
 
-// The slices that replicas own of the shard that all of them hold.
+// Gathers the slices that replicas own of the shard that all of them hold.
 RouteWork Routes::share_slices(int flat_unit, Role role) const {
   RouteWork work{GroupId::replicas, {}, {}};
   for (const SegmentId id : layout_.trainable_of(flat_unit)) {
@@ -122,7 +122,7 @@ RouteWork Routes::share_slices(int flat_unit, Role role) const {
   return work;
 }
 
-// Adds what backward wrote to this rank's own sum over micro steps.
+// Adds backward's output to this rank's own sum over micro steps.
 void Routes::add_up(int flat_unit, bool first, RouteWork& work) const {
   for (const SegmentId id : layout_.trainable_of(flat_unit)) {
     const Segment& segment = layout_.segment(id);
@@ -156,7 +156,7 @@ std::vector<RouteWork> Routes::reductions(int flat_unit, const StepPosition& at,
       continue;
     }
     Route route = sum_in_group(id, replaces, at.last);
-    // Without peers the gradient stays where it is, unless sums are kept elsewhere.
+    // Without peers the gradient stays in place, unless sums are kept elsewhere.
     const bool rests = plan_.inputs.offload.gradients || policy.keeps_sum_in_place();
     if (plan_.grid.ranks > 1 || !rests) inside.routes.push_back(std::move(route));
   }
@@ -167,7 +167,8 @@ std::vector<RouteWork> Routes::reductions(int flat_unit, const StepPosition& at,
   return works;
 }
 
-// Each micro step has reduced its gradients, or added them to this rank's sum.
+// Finishes the gradient if no micro step was declared last: each has reduced its gradients already,
+// or added them to this rank's sum.
 std::vector<RouteWork> Routes::late_reductions(int flat_unit, const StepPosition& at) const {
   const StatePolicy& policy = plan_.policy;
   if (!plan_.sync_each()) return reductions(flat_unit, at, false);
@@ -179,7 +180,7 @@ std::vector<RouteWork> Routes::late_reductions(int flat_unit, const StepPosition
   } else if (policy.sums_groups_last) {
     works.push_back(over_groups(flat_unit, true, true));
   } else if (plan_.grid.replicas() > 1) {
-    // A gradient that rests in a file went there whole.
+    // Offloaded gradients were already written in full; replicas have nothing left to exchange.
     if (policy.updates == Portion::shard && !plan_.inputs.offload.gradients)
       works.push_back(share_slices(flat_unit, Role::gradient_shard));
   } else {
@@ -225,7 +226,7 @@ std::vector<Leg> Routes::reduce_legs() const {
           {GroupId::reduce_between, grid.shard_ranks / inside, wire.reduce}};
 }
 
-// The groups sum the slices of ranks of equal number, which are neighbors in the segment.
+// The groups sum the slices of ranks of equal number; these are adjacent in the segment.
 void Routes::add_inside_sums(const SegmentId& id, bool first, RouteWork& work) const {
   const Segment& segment = layout_.segment(id);
   const SegmentTypes types = plan_.policy.types(segment);
@@ -269,9 +270,9 @@ bool Routes::waits_for_groups(const SegmentId& id, bool replaces) const {
          (!replaces || !plan_.policy.types(layout_.segment(id)).sum_holds_wire());
 }
 
-// The sum over the shard group replaces the shard at rest, or is added to it. A gradient that
-// leaves this memory does so from where it lands; one that the groups sum in each micro step too
-// waits for theirs first.
+// The sum over the shard group overwrites the gradient shard, or is added to it. If gradients are
+// offloaded, it goes to Role::landing; if the groups add up their sums in each micro step, it may
+// have to wait in Role::group_sum first.
 Route Routes::sum_in_group(const SegmentId& id, bool replaces, bool last) const {
   const Segment& segment = layout_.segment(id);
   const SegmentTypes types = plan_.policy.types(segment);
@@ -295,8 +296,8 @@ Route Routes::sum_in_group(const SegmentId& id, bool replaces, bool last) const 
   return route;
 }
 
-// From the place of the group's sum to this rank's slice of it; to all of it if that is updated or
-// leaves this memory.
+// Sums the group's result over the groups into this rank's slice, and into the whole shard if that
+// is updated or offloaded.
 Route Routes::sum_over_groups(const SegmentId& id, bool replaces, bool last) const {
   const StatePolicy& policy = plan_.policy;
   const Segment& segment = layout_.segment(id);

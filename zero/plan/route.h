@@ -1,8 +1,8 @@
-// How the arrays of a segment travel in an instruction: over which groups of ranks, in which
-// formats, from which memory to which. Execution, staging memory, residues of error feedback and
-// the groups of ranks that a run needs are all read from here, so that none of them decides a
-// second time what a strategy means. Routes follow from the plan alone, and are the same on all
-// ranks but for offsets.
+// Routes describe how an instruction moves the arrays of a segment: over groups of ranks, in wire
+// formats, from one memory to another. Execution, staging memory, residues of error feedback and
+// the groups of ranks of a training run are all derived from routes, so that a strategy is
+// interpreted only once. Routes follow from the plan alone, and are the same on all ranks except
+// for offsets.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ enum class Role : std::uint8_t {
   parameter,        // gathered
   parameter_shard,  // this rank's shard
   second_copy,      // this rank's part of the second copy
-  gradient,         // whole, as backward writes it
+  gradient,         // whole, as written by backward
   accumulated,      // the whole sum over micro steps
-  gradient_shard,   // this rank's part of the reduced gradient, at rest
-  landing,          // the same, on its way out of this memory
-  group_sum,        // a shard group's sum while it waits for the other groups
-  group_sums,       // one slice for each group, summed inside the groups alone
+  gradient_shard,   // this rank's part of the reduced gradient
+  landing,          // the same, before it is offloaded
+  group_sum,        // a shard group's sum, before the sum over the groups
+  group_sums,       // one slice for each group, summed inside the groups only
 };
 
 struct ArrayRef {
@@ -46,22 +46,22 @@ struct Leg {
 struct Route {
   enum class Kind : std::uint8_t {
     copy,    // from -> to on this rank, cast
-    sum,     // a reduce-scatter of `from`, whose parts are in rank order; this rank's part -> to
+    sum,     // a reduce-scatter of `from`, with parts in rank order; this rank's part -> to
     gather,  // an all-gather of every rank's `from` -> to
   };
   Kind kind{};
   SegmentId id;
   ArrayRef from, to;
-  std::int64_t count = 0;              // elements: of a copy, all; else one rank's part
-  std::vector<Leg> legs = {};          // one, or two hops; none of a copy
-  bool replaces = true;                // the contents of `to`; else they are added to
-  DType wire = DType::fp32;            // of a sum
-  float divisor = 1;                   // of each summand, in the dtype of the wire
+  std::int64_t count = 0;              // elements: all of a copy, otherwise one rank's part
+  std::vector<Leg> legs = {};          // one, or two hops; none for a copy
+  bool replaces = true;                // overwrites `to`; otherwise adds to it
+  DType wire = DType::fp32;            // dtype between ranks, for a sum
+  float divisor = 1;                   // applied to each summand in the wire dtype
   std::optional<ArrayRef> whole = {};  // receives all parts of `to`, on every rank of the work
 
-  // Residues of error feedback: the exchange that the first leg is (see residue exchanges below),
-  // the element of its residues at which the first part begins, and whether this is its first use
-  // in the step.
+  // Residues of error feedback: the exchange that the first leg belongs to (see residue exchanges
+  // below), the element of its residues for the start of the first part, and whether this is its
+  // first use in the step.
   int exchange = 0;
   std::int64_t residue_begin = 0;
   bool first_use = true;
@@ -78,44 +78,46 @@ struct Route {
 inline constexpr int exchange_inside = 0, exchange_between = 1, exchange_over_groups = 2,
                      exchange_count = 3;
 
-// Routes that are queued as one piece of work on the communicators of one group, or of two.
+// Routes that are queued as one item of work on the communicators of one group, or of two.
 struct RouteWork {
   GroupId first{};
   std::optional<GroupId> second;
   std::vector<Route> routes;
-  bool ends_gradient = false;  // nothing reads afterwards what backward wrote
+  bool ends_gradient = false;  // backward's output is not read afterwards
 };
 
-// The current micro step in its step.
+// The position of the current micro step in its step.
 struct StepPosition {
   bool first = true, last = true;
 };
 
 class Routes {
  public:
-  // Both outlive it. The layout is the plan's own, or that of a checkpoint over the same ranks.
+  // Plan and layout must outlive it. The layout is the plan's own, or that of a checkpoint over the
+  // same ranks.
   Routes(const EnginePlan& plan, const Layout& layout) : plan_(plan), layout_(layout) {}
   Routes(const Routes&) = delete;
   Routes& operator=(const Routes&) = delete;
 
   const Layout& layout() const { return layout_; }
-  // In the order in which they are queued; empty for instructions that move nothing between arrays
+  // Returns the routes in queueing order; empty for instructions that move nothing between arrays
   // of this memory.
   std::vector<RouteWork> of(Op op, int flat_unit, const StepPosition& at) const;
-  // A segment's shards of parameters to the whole.
+  // Gathers a segment's parameter shards into the whole.
   Route gather(const SegmentId& id) const;
-  // The reduced gradient, after it was changed on its owners, to the ranks that hold all of it;
-  // none if no rank does.
+  // Sends the reduced gradient, after its owners have changed it, to the ranks that hold all of it;
+  // empty if no rank does.
   std::vector<RouteWork> spread_gradient(const SegmentId& id) const;
-  // All sums that a segment's gradient may be in, in any micro step.
+  // All possible sums of a segment's gradient, over all micro steps.
   std::vector<Route> sums(const SegmentId& id) const;
-  // The memory that the reductions of a segment add up.
+  // The array that the reductions of a segment read.
   ArrayRef summands(const SegmentId& id) const;
-  // The sums that residues are of, for checkpoints: its value differs if they lie otherwise.
+  // Describes the sums that have residues, for checkpoints: the text differs if their layout
+  // differs.
   std::string describe_residues() const;
-  // Elements of Role::group_sum that the segment needs.
+  // Elements of Role::group_sum for the segment.
   std::int64_t waiting_elements(const SegmentId& id) const;
-  // Elements of Role::group_sums.
+  // Elements of Role::group_sums for the segment.
   std::int64_t group_sums_elements(const SegmentId& id) const;
 
  private:

@@ -6,15 +6,15 @@ namespace zero::detail {
 
 namespace {
 
-// Bytes of one micro step and its update, of one rank.
+// Bytes of one micro step and its update, for one rank.
 struct Cost {
   double between_nodes;
   std::int64_t memory;
 };
 
-// What a rank sends of its slices to one other node in gathers and reductions over all ranks. A
-// collective moves whole units to every other node once, however many ranks that has. Second copies
-// are gathered inside a node.
+// Bytes of its slices that a rank sends to one other node in gathers and reductions over all ranks.
+// A collective sends whole units to every other node once, for any number of ranks per node. Second
+// copies are gathered inside a node.
 std::int64_t sent_to_a_node(const EnginePlan& plan) {
   std::int64_t bytes = 0;
   for (const Instruction& instruction : plan.steps.only.instructions) {
@@ -30,8 +30,8 @@ std::int64_t sent_to_a_node(const EnginePlan& plan) {
   return bytes;
 }
 
-// Inside groups of a node nothing leaves it; over the groups sums are scattered and new parameters
-// gathered.
+// Exchanges inside groups do not leave the node; over the groups, sums are scattered and new
+// parameters gathered.
 Cost cost_of(const Model& model, const Config& config, const PlanRank& on) {
   const EnginePlan plan(model, config, on);
   const double nodes = static_cast<double>(on.ranks) / on.node_ranks;

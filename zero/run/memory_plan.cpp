@@ -1,4 +1,5 @@
-// The memory that an engine would need, by the same code that enters it into the ledger of a run.
+// The memory that an engine would need, computed by the same code that enters it into the ledger of
+// a training run.
 #include <memory>
 
 #include "zero/plan/engine_plan.h"
@@ -23,7 +24,7 @@ std::vector<MemoryUse> planned(const Ledger& ledger, Tier tier) {
   return uses;
 }
 
-// A runtime of one rank. Nothing asks for its device before memory is taken.
+// A runtime of one rank. Its device is not used before memory is taken.
 RuntimeCore stand_in() {
   RuntimeOptions options;
   options.threads = 1;

@@ -16,7 +16,7 @@ constexpr std::int64_t width = size_of(DType::int64);
 std::vector<ResidueMove> moves_from(const TrainState& train, const std::string& path,
                                     const Manifest& saved) {
   std::vector<SavedPlace> places;
-  std::int64_t bytes = std::numeric_limits<std::int64_t>::max();  // of the shortest
+  std::int64_t bytes = std::numeric_limits<std::int64_t>::max();  // the smallest array of residues
   for (const ManifestParameter& parameter : saved.parameters) {
     if (parameter.of_rank) bytes = std::min(bytes, parameter.elements() * width);
     if (const auto& at = parameter.residues_at; parameter.trainable)

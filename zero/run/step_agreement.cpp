@@ -119,8 +119,8 @@ void StepAgreement::begin_final(const StepRequest& request, bool gradients_chang
   if (gradients_changed) queue_zeros(runtime_, own_vote_, sizeof(StepVote));
 }
 
-// Brings together the votes of all ranks. An exchange that is cut off leaves votes of older steps,
-// which makes the decision "skip".
+// Gathers the votes of all ranks. An interrupted exchange leaves votes of older steps, and then the
+// decision is "skip".
 void StepAgreement::queue_exchange() {
   if (rank_count_ == 1) {
     queue([this](Stream stream) {
@@ -143,7 +143,7 @@ void StepAgreement::queue_agreement() {
     runtime_.device().copy(&own_vote_->failed, pinned_failure_, sizeof own_vote_->failed, stream);
   });
   queue_exchange();
-  // Model-parallel groups need CPU ranks, whose votes have been exchanged here.
+  // Model-parallel groups need CPU ranks, so their votes have been exchanged here.
   const bool over_model = ranks_.model_parallel() != nullptr;
   if (over_model)
     decide_over_model(ranks_, {votes_, static_cast<std::size_t>(rank_count_)}, *uploaded(),
@@ -171,15 +171,15 @@ void StepAgreement::note_failure(int exit_code) noexcept {
 void StepAgreement::read(PendingStep& step) {
   const std::int64_t slot = step.number % ring_slots;
   decided_[slot]->synchronize();
-  // A communicator that was ended lets its streams run on to a decision of skip, and a thread that
-  // failed lets them run on to a decision on what it should have read; these report either.
+  // If a communicator was ended, its streams continue to a decision of "skip"; if a thread failed,
+  // they continue to a decision based on incomplete data. These calls throw in both cases.
   runtime_.check_communicator();
   check_();
   step.decision = *pinned_decisions_[slot];
   read_errors(step);
 }
 
-// What encodings have lost is the difference to the step before.
+// The error of a step's encodings is the difference to the previous step.
 void StepAgreement::read_errors(PendingStep& step) {
   const auto relative = [](const comm::wire::ErrorSums& sums) {
     return sums.values > 0 ? std::sqrt(sums.difference / sums.values) : 0.0;

@@ -91,7 +91,7 @@ void Transfers::issue(const Instruction& instruction) {
   queue(instruction.op, instruction.target);
 }
 
-// The micro step may have gone on when the work runs, so that its routes are chosen now.
+// Choose the routes now, because the micro step may have continued when the work runs.
 void Transfers::queue(Op op, int flat_unit) {
   const StepPosition at{train_.micro_step == 0, train_.last_micro_step};
   queue(train_.plan.routes.of(op, flat_unit, at), flat_unit, fills_slot(op));
@@ -162,13 +162,13 @@ std::optional<comm::wire::SliceFeedback> Transfers::feedback_of(const Route& rou
   return feedback;
 }
 
-// `all` are the communicators of the route's work, over which its whole result is gathered.
+// `all` are the communicators of the route's work, for the gather of its whole result.
 void Transfers::sum(const Route& route, const Hops& hops, const Hops& all, const Residues::Use& use,
                     Stream stream) {
   const DType wire = route.wire;
   const Typed to = at(route, route.to);
   std::byte* const whole = route.whole ? at(route, *route.whole).data : nullptr;
-  // A sum that is replaced has the values of the wire, and travels on as such.
+  // A sum that is replaced has wire values, and is sent on in the wire dtype.
   const bool spreads_wire =
       whole != nullptr && route.replaces && to.dtype != wire && all.ranks() == hops.ranks();
   const comm::wire::Workspace workspace{train_.runtime.codec(), train_.arrays.wire_staging(),
@@ -207,7 +207,7 @@ void Transfers::sum(const Route& route, const Hops& hops, const Hops& all, const
     all_gather(train_, all, stream, {to.data, part, to.dtype}, whole);
 }
 
-// Every rank's part of a piece in the dtype of the wire: where it lies, or cast to the staging.
+// Returns every rank's part of a piece in the wire dtype: in place, or cast to the staging.
 Transfers::Outgoing Transfers::cast_for_wire(const Route& route, std::int64_t begin,
                                              std::int64_t count, Stream stream) {
   const auto& [data, dtype] = at(route, route.from);

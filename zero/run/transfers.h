@@ -1,6 +1,6 @@
-// What the communication stream does for an engine: gathers parameters, adds up and reduces
-// gradients, in pieces of the bucket sizes, and counts the bytes. One rank alone copies and casts
-// and sends nothing. Calls queue; the program's thread.
+// The work of the communication stream for an engine: gathers parameters, adds up and reduces
+// gradients, in pieces of the bucket sizes, and counts the bytes. A single rank copies and casts,
+// and sends nothing. Calls queue work; for the program's thread.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,22 @@ class Transfers {
             Checkpoints& checkpoints)
       : train_(train), hidden_(hidden), agreement_(agreement), checkpoints_(checkpoints) {}
 
-  // Once the communicator knows the engine's memory: the staging that it needs beside the buffers
-  // of the longest reduction.
+  // Call it once the communicator has the engine's memory: reserves the staging that the longest
+  // reduction needs in addition to the buffers.
   void reserve_staging();
 
-  // A gather, a reduction or an accumulation of the plan.
+  // Queues a gather, a reduction or an accumulation of the plan.
   void issue(const Instruction& instruction);
-  // A flat unit's shards to the whole.
+  // Gathers a flat unit's shards into the whole.
   void gather(int flat_unit) { queue(Op::gather, flat_unit); }
-  // An operation of the optimizer step on a flat unit, which all ranks queue in one order; its
-  // bytes are traffic of the step. There is more than one rank.
+  // Queues an operation of the optimizer step on a flat unit. All ranks queue these in one order;
+  // the bytes are traffic of the step. Requires more than one rank.
   void queue_for_update(int flat_unit, Ranks::Transfer operation);
-  // After a change of reduced gradients on their owners: to the ranks that hold all of them.
+  // After owners have changed reduced gradients: sends them to the ranks that hold all of them.
   void spread_gradients(const SegmentId& id);
-  // Gradients that had been reduced count no more; all ranks do this between the same transfers.
+  // Records that reduced gradients were discarded; all ranks do this between the same transfers.
   void note_dropped() { count_as_issued(Op::agree, -1, 0); }
-  // A rolling hash of all that was issued, which ranks compare before each step.
+  // A rolling hash of all issued work, compared over ranks before each step.
   std::uint64_t issued_hash() const { return issued_hash_; }
 
   // Written by the communication stream.
@@ -49,20 +49,20 @@ class Transfers {
     std::byte* data;
     DType dtype;
   };
-  // Rank r's part of a piece lies r * stride elements from `data`.
+  // Rank r's part of a piece is r * stride elements from `data`.
   struct Outgoing {
     std::byte* data = nullptr;
     std::int64_t stride = 0;
   };
   // Runs the work on the communication stream, with the staging of its communicators and the counts
-  // of their bytes; without hops if this rank is alone.
+  // of their bytes; without hops on a single rank.
   using Work = std::function<void(const Hops*, Stream)>;
   void transfer(GroupId first, std::optional<GroupId> second, int flat_unit, Work work);
   void exchange(const Hops& hops, int flat_unit, const Work& work, Stream stream);
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
 
   void queue(Op op, int flat_unit);
-  // shows_parameters: strict mode has hidden what the works write.
+  // shows_parameters: strict mode has hidden the destination of the works.
   void queue(std::vector<RouteWork> works, int flat_unit, bool shows_parameters);
   void run(const Route& route, const RouteWork& work, const Hops* hops, const Residues::Use& use,
            Stream stream);
@@ -73,16 +73,16 @@ class Transfers {
   Typed at(const Route& route, const ArrayRef& ref) const {
     return {train_.arrays.array(route.id, ref), ref.dtype};
   }
-  // Of what is queued now. `first`: the route's first use of its residues in the step.
+  // For work queued now. `first`: the route's first use of its residues in the step.
   Residues::Use use_of_residues(bool first) const;
-  // Of one leg, from element `begin` of its part on; empty without error feedback.
+  // For one leg, from element `begin` of its part on; empty without error feedback.
   std::optional<comm::wire::SliceFeedback> feedback_of(const Route& route, int leg,
                                                        const Residues::Use& use,
                                                        std::int64_t begin) const;
   comm::wire::ErrorTarget errors_of(int flat_unit) const { return agreement_.errors_of(flat_unit); }
   // Of gradients where they lie, in the order of the stream.
   void cast(const Typed& from, const Typed& to, std::int64_t count, Stream stream) const;
-  // Replaces the sum where the addend is its first.
+  // Replaces the sum if the addend is its first.
   void assign_or_add(const Typed& sum, const Typed& addend, std::int64_t count, bool first,
                      Stream stream) const;
   Outgoing cast_for_wire(const Route& route, std::int64_t begin, std::int64_t count, Stream stream);

@@ -10,7 +10,7 @@ void require_device(const RuntimeOptions& options) {
   if (options.device != "cuda")
     throw ConfigError("RuntimeOptions::device is \"" + options.device +
                       "\"; expected auto, cpu or cuda");
-  if (gpu_count() == 0) create_gpu(0);  // it says why
+  if (gpu_count() == 0) create_gpu(0);  // throws with the reason
 }
 
 Accelerator create_accelerator(comm::World& world, const RuntimeOptions& options) {

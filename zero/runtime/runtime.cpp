@@ -36,13 +36,13 @@ void on_stop_signal(int number) {
     return;
   }
   stop_signals = stop_signals + 1;
-  // A launcher may pass SIGUSR2 on more than once.
+  // A launcher may forward SIGUSR2 more than once.
   std::signal(number, number == SIGUSR2 ? on_stop_signal : SIG_DFL);
 }
 
-// Signals of the system that would end the process without a word: a file that grows beyond its
-// limit (SIGXFSZ), and output that nobody reads any more (SIGPIPE). Ignored, they become an error
-// of the call that met them. A handler of the program stays.
+// Ignores signals that would end the process without a message: a file that grows beyond its limit
+// (SIGXFSZ), and output without a reader (SIGPIPE). The failing call then returns an error instead.
+// A handler of the program is kept.
 void ignore_system_signals() {
   for (const int number : {SIGXFSZ, SIGPIPE}) {
     struct sigaction current {};
@@ -53,7 +53,7 @@ void ignore_system_signals() {
 }
 
 std::unique_ptr<comm::World> open_world(int& argc, char**& argv, const RuntimeOptions& options) {
-  // Shared memory, which the start takes, may meet the limit too.
+  // The shared memory taken at start may exceed the limit too.
   if (options.catch_signals) ignore_system_signals();
   return comm::create_world(argc, argv, detail::world_options(options));
 }
@@ -123,7 +123,7 @@ void queue_zeros(RuntimeCore& runtime, void* data, std::int64_t bytes) {
     });
 }
 
-// Beside a device it serves what rests in host memory there.
+// On GPU ranks the pool serves state offloaded to host memory.
 void RuntimeCore::start_pool() {
   const int fair_share = default_compute_threads(topology().local_size);
   pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : fair_share);
@@ -170,7 +170,7 @@ void RuntimeCore::catch_signals(std::span<const int> numbers) {
 }
 
 RuntimeCore::~RuntimeCore() {
-  // zero::run() tells the peers what went wrong; in a program of another shape only this is left.
+  // zero::run() reports the cause to the peers; in other programs only this message is left.
   if (std::uncaught_exceptions() > exceptions_at_start_)
     publish_failure("an exception ended its Runtime; its own program has the reason", Error::code);
   communication_.reset();
@@ -246,7 +246,7 @@ double Runtime::sum(double value) {
   return value;
 }
 
-// Block by block: every rank's values are there at once.
+// In blocks, because every rank's values are in memory at once.
 void Runtime::sum(std::span<double> values) {
   constexpr std::size_t most = 1 << 16;
   for (; !values.empty(); values = values.subspan(std::min(most, values.size()))) {
@@ -317,9 +317,9 @@ void Runtime::abort(int exit_code) noexcept {
 
 namespace {
 
-// What fails before there is a Runtime often fails on all ranks alike, and rank 0 says it. The
-// others wait for that, since a launcher ends the whole job with the first rank that leaves. One
-// that finds itself still alive a while later is alone with its failure, and says it.
+// Errors before a Runtime exists often occur on all ranks, and rank 0 prints them. The others wait
+// first, because a launcher ends the whole job when the first rank exits. A rank that is still
+// alive after the wait is the only one with its failure, and prints it.
 void report_early_failure(const std::string& reason, int exit_code, bool of_peer) {
   const int rank = comm::launched_rank();
   if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -352,7 +352,7 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
     report_early_failure(reason, code, of_peer);
     return code;
   }
-  // Only the first cause is printed; who learned of it from another rank stays quiet.
+  // Only the first cause is printed; ranks that received it from another rank print nothing.
   if (runtime->core().publish_failure(reason, code))
     print_last_words(runtime->rank(), runtime->core().world().failed_rank(), code, reason);
   std::fflush(nullptr);

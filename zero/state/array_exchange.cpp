@@ -13,7 +13,7 @@ namespace zero::detail {
 
 namespace {
 
-// This rank's elements of an array to their place in `range` of its segment.
+// Copies this rank's elements of an array to their place in `range` of its segment.
 void read_slice(TrainState& train, const ArrayId& array, const Range& range, std::byte* to) {
   StateStore& store = *train.store;
   const std::int64_t width = size_of(store.dtype_of(array));
@@ -27,7 +27,8 @@ void read_slice(TrainState& train, const ArrayId& array, const Range& range, std
       store.read(array, piece.segment_begin, piece.range().end, place_of(piece.segment_begin));
 }
 
-// Every replica's slice of what they all hold: `held` has it, and this rank's slice in it.
+// Gathers every replica's slice of an array that they all hold: `held` is that array, including
+// this rank's slice.
 void gather_over_replicas(TrainState& train, const ArrayId& array, std::byte* held) {
   if (!train.has_replicas()) return;
   const DType dtype = train.store->dtype_of(array);

@@ -12,14 +12,14 @@ namespace zero::detail {
 
 namespace {
 
-// Neighboring elements of a parameter whose residues one rank keeps side by side.
+// Adjacent elements of a parameter with adjacent residues on one rank.
 struct Piece {
   std::int64_t begin = 0, count = 0;  // elements of the parameter, filled up to blocks
   int rank = 0;
   Residues::Place place;
 };
 
-// By exchange and parameter.
+// Key: exchange and parameter.
 using Pieces = std::map<std::pair<int, int>, std::vector<Piece>>;
 
 void add_pieces(const Model& model, const Layout& layout, const Residues& residues, int rank,
@@ -36,8 +36,8 @@ void add_pieces(const Model& model, const Layout& layout, const Residues& residu
       }
 }
 
-// The ranks that may hold residues of the same sums as this rank: of its own gradients, those of
-// the groups that have summed them.
+// Returns the ranks that may hold residues of the same sums as this rank: those of the groups that
+// have summed its gradients.
 std::vector<int> holders(const StatePolicy& policy) {
   const int group = std::max(
       {1, policy.first_sum_ranks(), policy.grid.replicas() > 1 ? policy.grid.shard_ranks : 1});

@@ -65,8 +65,7 @@ std::vector<Residues::Slice> Residues::slices(const SegmentId& id, int exchange,
   const auto add = [&, width = stride](std::int64_t at, std::int64_t part) {
     slices.push_back({{part * width, (part + 1) * width}, at * width});
   };
-  // The first of two hops that are one reduction sends in the order of
-  // comm::wire::reduce_scatter().
+  // The first of two hops in one reduction sends in the order of comm::wire::reduce_scatter().
   if (exchange == exchange_inside)
     for (int to = 0; to < grid.shard_ranks; ++to) add(to % first * groups + to / first, to);
   if (exchange == exchange_between)

@@ -9,7 +9,7 @@ namespace zero::detail {
 
 namespace {
 
-// The encoded slices of one piece of a gather, or of a sum.
+// Bytes of the encoded slices of one piece of a gather, or of a sum.
 std::int64_t encoded_bytes(const Route& route, std::int64_t piece) {
   const Leg& first = route.legs.front();
   const bool gathers = route.kind == Route::Kind::gather;
@@ -77,15 +77,15 @@ void ModelState::request_slots(MemoryCategory category, const SlotAssignment& sl
 }
 
 // Buffers of offloaded shards come first in the arena, so that they start and end on pages, as
-// O_DIRECT demands.
+// O_DIRECT requires.
 void ModelState::request_parameters(const SlotAssignment& slots) {
   request_slots(MemoryCategory::offload_buffers, {offload_.shard_slot_of, offload_.shard_slots},
                 [&](const SegmentId& id, const auto& place) {
                   SegmentBuffers& own = buffers_[id];
                   place(own.shard, offload::aligned(own.held.count() * size_of(own.dtype)));
                 });
-  // What is gathered in a wire format differs from the shard that it was encoded from, which the
-  // next update may have to read and checkpoints hold.
+  // Parameters gathered in a wire format differ from their shards, so these have memory of their
+  // own: the next update may have to read them, and checkpoints contain them.
   for (const SegmentId& id : layout_.segments())
     if ((policy_.parameters_sharded || layout_.segment(id).encoded) &&
         offload_.shard_slot(id.flat_unit) < 0)
@@ -184,7 +184,7 @@ void ModelState::request_exchange_staging(const Routes& routes) {
   add(encoded, wire_staging_);
 }
 
-// All segments of a unit are reduced inside the group before any of them is over the groups.
+// All segments of a unit are reduced inside the group before any of them is summed over the groups.
 std::int64_t ModelState::place_group_sums(const Routes& routes) {
   std::int64_t most = 0;
   for (int flat_unit = 0; flat_unit < std::ssize(layout_.flat_units); ++flat_unit) {
@@ -238,7 +238,8 @@ void ModelState::allocate(Arena& arena, Ledger& ledger) {
   derive_pointers();
 }
 
-// Shards that are a part of a whole array, and masters that are the parameter itself.
+// Sets pointers of shards that are a part of a whole array, and of masters that are the parameter
+// itself.
 void ModelState::derive_pointers() {
   for (const SegmentId& id : layout_.segments()) {
     const Segment& segment = layout_.segment(id);
@@ -267,7 +268,7 @@ void ModelState::add_run(SegmentBuffers& buffers, GroupRange run) const {
   buffers.runs.push_back(std::move(run));
 }
 
-// Padding goes with the parameter before it: zeros stay zeros under every rule.
+// Padding belongs to the parameter before it: zeros stay zeros under every rule.
 void ModelState::make_runs(const SegmentId& id) {
   const Segment& segment = layout_.segment(id);
   SegmentBuffers& own = buffers_[id];

@@ -20,7 +20,7 @@ PlanRank plan_rank(RuntimeCore& runtime, Ranks& ranks) {
   return on;
 }
 
-// Of unequal nodes, the smallest group is one that every rank can follow.
+// If nodes are unequal, the smallest size is used, because every rank can form such a group.
 int ranks_of_node(Ranks& ranks) {
   return static_cast<int>(std::ranges::min(
       ranks.gather_words("start-up agreement on the reduce group", {ranks.topology().local_size})));

@@ -25,7 +25,7 @@ BatchUpload::BatchUpload(std::int64_t rows, cudaStream_t stream)
   }
 }
 
-// Copies may be under way.
+// Waits, since copies may still be running.
 BatchUpload::~BatchUpload() {
   waits().finish(stream_, "copies of batches");
 }
@@ -34,7 +34,7 @@ void BatchUpload::upload(const MicroBatch& batch) {
   const std::size_t stage = next_++ % stages;
   const cudaEvent_t copied = copied_[stage].get();
   std::int32_t* values = host_.get() + static_cast<std::int64_t>(stage) * 2 * rows_;
-  waits().await(copied, "the copy of a batch before");  // at once if never recorded
+  waits().await(copied, "the copy of a batch before");  // returns at once if never recorded
   std::copy(batch.tokens.begin(), batch.tokens.end(), values);
   std::copy(batch.targets.begin(), batch.targets.end(), values + rows_);
   check(cudaMemcpyAsync(device_.data(), values, device_.bytes(), cudaMemcpyDefault, stream_),

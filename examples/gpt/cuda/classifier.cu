@@ -11,7 +11,7 @@ namespace gpt::cuda {
 namespace {
 
 constexpr int threads = 512;
-// Of one processor: one block loads while the other computes.
+// Blocks per processor, so that one loads while the other computes.
 constexpr int blocks_at_once = 2;
 
 // The sum of exponentials so far, relative to the largest logit so far.
@@ -42,8 +42,8 @@ __device__ void fold_block(Value* values, const Add& add) {
   __syncthreads();
 }
 
-// A row of logits, whose first `kept` elements a block has copied into its shared memory. A thread
-// always has the same packs, so it needs to wait for its own copies alone.
+// A row of logits; a block has copied its first `kept` elements into shared memory. A thread always
+// has the same packs, so it only needs to wait for its own copies.
 template <class T>
 class Row {
  public:
@@ -62,8 +62,8 @@ class Row {
     __pipeline_wait_prior(0);
   }
 
-  // body(at, pack) for every pack of the calling thread; beyond the vocabulary there are the
-  // smallest of all logits.
+  // Calls body(at, pack) for every pack of the calling thread; entries after the vocabulary are the
+  // lowest possible logits.
   template <class Body>
   __device__ void for_logits(const Body& body) const {
     std::int64_t at = std::int64_t{threadIdx.x} * pack_elements;
@@ -92,7 +92,7 @@ class Row {
   std::int64_t vocabulary_, distance_, kept_;
 };
 
-// A block per row.
+// One block per row.
 template <class T>
 __global__ void __launch_bounds__(threads, blocks_at_once)
     classifier_kernel(Classifier<T> a, std::int64_t kept) {

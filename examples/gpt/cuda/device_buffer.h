@@ -1,4 +1,4 @@
-// Memory of the current GPU, taken at start or when it is needed first, aligned to 256 bytes, not
+// Memory of the current GPU, allocated at start or at the first use, aligned to 256 bytes, not
 // zeroed.
 #pragma once
 
@@ -24,9 +24,9 @@ class DeviceBuffer {
     data_.reset(static_cast<T*>(data));
   }
 
-  // From the host; returns when it has happened. At start alone. A copy of memory that is not
-  // page-locked blocks inside CUDA until the stream has come to it, hence the wait before it, which
-  // has a limit.
+  // Copies from the host, and returns when the copy is done. Only used at start. A copy of memory
+  // that is not page-locked blocks inside CUDA until the stream reaches it, so the stream is
+  // awaited before, with a limit.
   void fill(const T* values, cudaStream_t stream) {
     waits().await(stream, "the work before a copy to it");
     check(cudaMemcpyAsync(data(), values, bytes(), cudaMemcpyDefault, stream), "cudaMemcpyAsync");

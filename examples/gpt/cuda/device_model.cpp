@@ -38,7 +38,7 @@ DeviceModel<T>::DeviceModel(const ModelConfig& config, std::int64_t batch, std::
     inputs_.emplace_back(dims_.rows() * dims_.channels);
 }
 
-// What is queued still uses the memory.
+// Waits, since queued work still uses the memory.
 template <class T>
 DeviceModel<T>::~DeviceModel() {
   waits().finish(stream_, "the work of the last step");

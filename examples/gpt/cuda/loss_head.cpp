@@ -7,7 +7,7 @@
 namespace gpt::cuda {
 namespace {
 
-constexpr std::int64_t chunk_grain = 128;       // rows: every chunk begins at an aligned address
+constexpr std::int64_t chunk_grain = 128;       // rows, so every chunk starts aligned
 constexpr std::int64_t vocabulary_grain = 128;  // so does every row of logits
 
 std::int64_t rows_of_chunk(const Dims& dims, std::int64_t row_bytes, std::int64_t logit_bytes) {

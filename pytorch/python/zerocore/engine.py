@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import weakref
 
 import torch
 from torch import nn
@@ -11,6 +10,7 @@ from . import _native, checkpoints, construction, signals, weights
 from .buffers import Buffers
 from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
+from .optimizers import clear_by
 from .passes import Link, PlainState, Tree, make_passes
 from .progress import NoTimer, Progress
 from .ranks import register
@@ -67,7 +67,7 @@ class Engine(nn.Module):
         make_passes(module, native.unit_names(), self)
         self._reduces_each = native.reduces_each_micro_step()
         if optimizer is not None:
-            _clear_by(optimizer, self)
+            clear_by(optimizer, self)
         register(self)
         if ranks.rank == 0:
             for notice in settings.notices:
@@ -597,15 +597,3 @@ class Engine(nn.Module):
     def __reduce_ex__(self, protocol):
         raise _native.UsageError("an engine cannot be pickled: save engine.module or its state_dict(), at stage 3 inside "
                                  "of zero.GatheredParameters(engine.parameters()), or call save_checkpoint()")
-
-
-def _clear_by(optimizer, engine):
-    """zero_grad() of an optimizer that leaves torch's gradients alone is the engine's."""
-    if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad:
-        reference = weakref.ref(engine)
-
-        def zero_grad(set_to_none=True):
-            if reference() is not None:
-                reference().zero_grad()
-
-        optimizer.zero_grad = zero_grad

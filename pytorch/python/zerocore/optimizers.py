@@ -8,6 +8,7 @@ import math
 import sys
 import types
 import warnings
+import weakref
 
 import torch
 
@@ -380,3 +381,15 @@ def names_of(groups):
     """The name of each group in the engine, None of one that trains nothing."""
     return [f"group{index}" if any(p.requires_grad for p in group["params"]) else None
             for index, group in enumerate(groups)]
+
+
+def clear_by(optimizer, engine):
+    """zero_grad() of an optimizer that leaves torch's gradients alone is the engine's."""
+    if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad:
+        reference = weakref.ref(engine)
+
+        def zero_grad(set_to_none=True):
+            if reference() is not None:
+                reference().zero_grad()
+
+        optimizer.zero_grad = zero_grad

@@ -96,6 +96,7 @@ def _tell_others_of_errors():
             return
         error = _cause_of(error)
         code = getattr(error, "exit_code", 1)
+        sys.stdout.flush()
         _end_all(f"{kind.__name__}: {error}", code)
         os._exit(code)
 
@@ -115,7 +116,6 @@ def _end_all(reason, code):
     try:
         _ranks.fail(reason, code)
         if not launch.by_mpi():  # whose launcher ends the others
-            sys.stdout.flush()
             _ranks.abort(code)
     except _native.Error:
         pass

@@ -1,6 +1,7 @@
 """A loop of accelerate's that `accelerate launch` starts; nothing in it knows ZeroCore."""
 
 import os
+import sys
 
 local_rank = int(os.environ["LOCAL_RANK"])
 
@@ -24,5 +25,5 @@ for (batch,) in loader:
         accelerator.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
-print(f"rank {accelerator.process_index} of {accelerator.num_processes}: {loss.item()}", flush=True)
+sys.stdout.write(f"rank {accelerator.process_index} of {accelerator.num_processes}: {loss.item():.12f}\n")
 accelerator.wait_for_everyone()

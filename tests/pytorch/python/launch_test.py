@@ -279,7 +279,7 @@ def launch_accelerate():
             out, _ = run([PYTHON, "-W", "ignore", "-m", "accelerate.commands.launch", "--config_file",
                           str(HERE / f"accelerate_zero{stage}.yaml"), "--main_process_port", str(free_port()),
                           str(HERE / "accelerate_launched.py")], environment=asked)
-            losses = re.findall(r"rank \d of 2: .*", out)
+            losses = re.findall(r"rank \d of 2: [\d.]+", out)
             first = first or sorted(losses)
             if len(losses) != 2 or sorted(losses) != first:
                 raise SystemExit(f"stage {stage}: {out}, not {first}")

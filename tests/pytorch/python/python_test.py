@@ -306,7 +306,6 @@ def deepspeed_scripts():
          "deepspeed.PipelineModule"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
     contains(missing.stderr, "deepspeed.PipelineModule: zerocore.as_deepspeed refuses this name",
              "there is no pipeline parallelism")
-    contains(as_deepspeed(1, str(HERE / "names_deepspeed.py")), "every name")
 
 
 def equal_at_stages(script, pattern, arguments_of):
@@ -395,6 +394,46 @@ def accelerate():
         return
     for stage in ("1", "3"):
         contains(as_deepspeed(1, str(HERE / "accelerate_deepspeed.py"), stage), "Finished Training")
+
+
+def lightning():
+    """Lightning's DeepSpeedStrategy, on CPU ranks too."""
+    if not has("lightning"):
+        print("SKIPPED: lightning is not installed")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        out = as_deepspeed(2, str(HERE / "lightning_deepspeed.py"), "3", folder)
+        if out.count("Finished Training") != 2:
+            raise SystemExit(out)
+
+
+def names():
+    """docs/deepspeed-names.md is what the package has."""
+    contains(as_deepspeed(1, str(HERE / "deepspeed_names.py"), "--check"), "the page is that of the package")
+    contains(as_deepspeed(1, str(HERE / "names_deepspeed.py")), "every name")
+
+
+def config_file():
+    """What `accelerate launch --config_file` does: FSDP's keys too, and errors in the words of the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "fsdp.yaml")
+        path.write_text("distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 2\n"
+                        "  fsdp_reshard_after_forward: true\n")
+        script = pathlib.Path(folder, "script.py")
+        script.write_text("import os\nprint(sorted((k, v) for k, v in os.environ.items() if k.startswith('ACCELERATE')))\n")
+        contains(as_deepspeed(1, "--config_file", str(path), str(script)), "('ACCELERATE_USE_DEEPSPEED', 'true')",
+                 '"stage": 3', "('ACCELERATE_MIXED_PRECISION', 'bf16')", "zero_optimization.stage 3")
+        path.write_text("distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n  gradient_clipping: 0.5\n")
+        contains(as_deepspeed(1, f"--config_file={path}", str(script)), "('ACCELERATE_DEEPSPEED_ZERO_STAGE', '2')",
+                 "('ACCELERATE_GRADIENT_CLIPPING', '0.5')")
+        path.write_text("distributed_type: FSDP\nfsdp_config:\n  fsdp_versoin: 2\n")
+        for arguments, part in ((("--config_file", str(path)), "fsdp_versoin"),
+                                (("--config_file", str(path) + "x"), "there is no such file")):
+            done = subprocess.run([PYTHON, "-W", "ignore", "-m", "zerocore.as_deepspeed", *arguments, str(script)],
+                                  capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
+            if done.returncode != 10:
+                raise SystemExit(f"{arguments} ended with {done.returncode}: {done.stderr}")
+            contains(done.stderr, part)
 
 
 def installed():

@@ -16,7 +16,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
   bool timed;
-  std::int64_t bytes_before = -1;  // copied, when it was recorded
+  std::int64_t bytes_before = -1;  // bytes copied when it was recorded
   bool held = false;
 };
 
@@ -27,7 +27,7 @@ constexpr std::size_t memory_of_device = std::size_t{4} << 30;
 constexpr std::size_t most_pinned = std::size_t{256} << 20;
 constexpr unsigned char unset = 0xa5;
 
-// By name: how often each call has been made, and what is to happen to some.
+// The number of calls by name, and the fault of one of them.
 struct Faults {
   std::mutex mutex;
   std::map<std::string, int> calls;
@@ -66,7 +66,7 @@ Ranges& known_memory() {
   return all;
 }
 
-// As the driver's CU_STREAM_WAIT_VALUE_GEQ.
+// Like the driver's CU_STREAM_WAIT_VALUE_GEQ.
 int wait_for_value(cudaStream_t, unsigned long long address, std::uint32_t value, unsigned) {
   if (const cudaError_t fault = cuda_on_host::met("cuStreamWaitValue32")) return fault;
   const std::atomic_ref word(*reinterpret_cast<std::uint32_t*>(address));
@@ -78,7 +78,7 @@ int wait_for_value(cudaStream_t, unsigned long long address, std::uint32_t value
 std::atomic<bool> holding{false}, refusing_records{false}, refusing_registration{false},
     old_driver{false};
 
-// A device that is held does not come to the write.
+// A held device does not reach the write.
 int write_value(cudaStream_t, unsigned long long address, std::uint32_t value, unsigned) {
   if (const cudaError_t fault = cuda_on_host::met("cuStreamWriteValue32")) return fault;
   if (!holding)

@@ -1,4 +1,4 @@
-// The CUDA device behind Device. Its memory is one cudaMalloc per arena, zeroed at start.
+// The CUDA implementation of Device. Its memory is one cudaMalloc per arena, zeroed at start.
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ struct FreeDevice {
   }
 };
 
-// On a thread of CUDA.
+// Called on a CUDA thread.
 void CUDART_CB run_owned(void* owned) {
   const std::unique_ptr<std::function<void()>> work(static_cast<std::function<void()>*>(owned));
   (*work)();
@@ -178,7 +178,7 @@ bool driver_is_too_old() noexcept {
   int count = 0;
   const cudaError_t state = cudaGetDeviceCount(&count);
   if (state != cudaSuccess) static_cast<void>(cudaGetLastError());
-  int driver = 0;  // stays 0 without a driver, which CUDA reports as an old one
+  int driver = 0;  // stays 0 without a driver, although CUDA reports an old one then
   static_cast<void>(cudaDriverGetVersion(&driver));
   return state == cudaErrorInsufficientDriver && driver > 0;
 }

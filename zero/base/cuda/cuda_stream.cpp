@@ -25,7 +25,7 @@ class CudaEvent final : public Event {
   cudaEvent_t get() const { return event_; }
 
  private:
-  DeviceWaits* waits_;  // null where nobody waits
+  DeviceWaits* waits_;  // null if no thread waits
   cudaEvent_t event_ = nullptr;
 };
 
@@ -94,7 +94,7 @@ class CudaStream final : public ExecutionStream {
   cudaStream_t stream_;
   bool owned_;
   DeviceWaits& waits_;
-  CudaEvent end_;  // of what had been queued at synchronize()
+  CudaEvent end_;  // after the work queued before synchronize()
   std::exception_ptr failure_;
 };
 

@@ -1,4 +1,4 @@
-// CUDA events without a clock, for reuse, so that a step creates none. Any thread.
+// CUDA events without timestamps, for reuse, so that a step creates none. Any thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -15,9 +15,10 @@ namespace zero::cuda {
 
 namespace {
 
-// cuStreamWaitValue32 and cuStreamWriteValue32 of the driver, which is not linked. Arguments: CUstream, CUdeviceptr,
-// the value, flags; result: CUresult. Flags of 0 mean "greater or equal, cyclic" (CU_STREAM_WAIT_VALUE_GEQ) and a write
-// after all earlier writes of the stream (CU_STREAM_WRITE_VALUE_DEFAULT).
+// cuStreamWaitValue32 and cuStreamWriteValue32 of the driver, which is not linked. Arguments:
+// CUstream, CUdeviceptr, the value, flags; result: CUresult. Flags of 0 mean "greater or equal,
+// cyclic" (CU_STREAM_WAIT_VALUE_GEQ) and a write after all earlier writes of the stream
+// (CU_STREAM_WRITE_VALUE_DEFAULT).
 using ValueCall = int (*)(cudaStream_t, unsigned long long, std::uint32_t, unsigned);
 
 ValueCall find_value_call(const char* name) {
@@ -46,14 +47,14 @@ void write_value(cudaStream_t stream, unsigned long long address, std::uint32_t 
   call_driver(write, "cuStreamWriteValue32", stream, address, value);
 }
 
-// In page-locked memory that the GPU reads; zero at first.
+// Counters in page-locked memory that the GPU reads; initially zero.
 class Counters {
  public:
   explicit Counters(DeviceWaits& waits) : waits_(waits) {}
 
   struct Counter {
     std::uint32_t* word = nullptr;
-    unsigned long long address = 0;  // of the GPU
+    unsigned long long address = 0;  // for the GPU
   };
 
   Counter take() {
@@ -92,7 +93,7 @@ class Counters {
   std::size_t used_ = page_words;
 };
 
-// For which the GPU waits by its counter.
+// An event that the GPU waits for by its counter.
 class CountedEvent final : public WorkerEvent, public Gate {
  public:
   CountedEvent(WorkerStream& stream, Counters::Counter counter)
@@ -138,10 +139,11 @@ class GpuWorker final : public ExecutionStream {
   }
   void enqueue(Work work) override { worker_.enqueue(std::move(work)); }
   void record(Event& event) override { static_cast<CountedEvent&>(event).record(); }
-  // An event of the GPU may be recorded again before the thread comes to it: the shadow stream, which does nothing else,
-  // waits for the point that is recorded now, and then writes the number of this wait to memory. The thread polls that
-  // word and not the event, since a call of CUDA may block on the driver's locks while another thread of the program
-  // waits inside the driver for work that waits for this thread.
+  // A GPU event may be recorded again before the thread reaches this wait. Therefore the shadow
+  // stream, which does nothing else, waits for the current record, and then writes the number of
+  // this wait to memory. The thread polls that word instead of the event, because a CUDA call may
+  // block on the driver's locks while another thread of the program waits inside the driver for
+  // work that waits for this thread.
   void wait(Event& event) override {
     if (dynamic_cast<WorkerEvent*>(&event) != nullptr) return worker_.wait(event);
     if (event.complete()) return event.synchronize();
@@ -161,9 +163,9 @@ class GpuWorker final : public ExecutionStream {
   DeviceWaits& waits_;
   std::unique_ptr<ExecutionStream> shadow_;
   Counters counters_;
-  Counters::Counter reached_;   // the last of the thread's waits whose event the GPU has reached
-  std::uint32_t awaited_ = 0;   // the waits so far
-  WorkerStream worker_;  // ends first
+  Counters::Counter reached_;   // the newest wait for an event that the GPU has reached
+  std::uint32_t awaited_ = 0;   // number of waits so far
+  WorkerStream worker_;  // destroyed first
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Launches of kernels as calls of the runtime's interface, without nvcc's syntax.
+// Launches kernels by calls of the runtime API, without nvcc's syntax.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,11 +12,11 @@ namespace zero::cuda {
 struct Launch {
   const char* name;  // for messages
   dim3 blocks;
-  unsigned threads;  // of a block
+  unsigned threads;  // per block
   cudaStream_t stream;
 };
 
-// Throws as check().
+// Throws like check().
 template <class... Parameters>
 void launch(const Launch& how, void (*kernel)(Parameters...),
             const std::type_identity_t<Parameters>&... arguments) {

@@ -16,7 +16,7 @@ namespace zero::cuda {
 
 namespace {
 
-// Drivers on some hosts count what they pin.
+// Drivers on some hosts count pinned memory against this limit.
 std::string limit_of_locked_memory() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -33,8 +33,8 @@ struct Unmap {
   }
 };
 
-// Of pages that are placed on the node before they are locked. Null where CUDA refuses to lock
-// them, with the reason in `refusal`.
+// Maps pages and places them on the node before they are locked. Returns null if CUDA refuses to
+// lock them, with the reason in `refusal`.
 std::shared_ptr<void> register_mapping(std::int64_t bytes, int numa_node, const std::string& what,
                                        std::string& refusal, const DeviceWaits& waits) {
   const auto size = static_cast<std::size_t>(bytes);
@@ -51,7 +51,7 @@ std::shared_ptr<void> register_mapping(std::int64_t bytes, int numa_node, const 
     refusal = std::string("cudaHostRegister: ") + cudaGetErrorString(error);
     return nullptr;
   }
-  // Unregistered before the mapping goes.
+  // Unregister before the mapping is removed.
   return {data, [mapped, &waits](void* pinned) {
             if (!waits.stalled())
               call_cuda_quietly("cudaHostUnregister", cudaHostUnregister, pinned);
@@ -67,7 +67,7 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
   if (bytes > available_memory()) throw MemoryError(what + memory_left_text());
   std::string refusal;
   if (auto registered = register_mapping(bytes, numa_node, what, refusal, waits)) return registered;
-  // Some drivers and containers refuse to pin what the program has mapped, and pin memory of their
+  // Some drivers and containers refuse to pin memory mapped by the program, but pin memory of their
   // own.
   void* data = nullptr;
   if (const cudaError_t error =

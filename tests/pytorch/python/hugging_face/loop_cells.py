@@ -7,7 +7,7 @@ from accelerate import Accelerator
 from accelerate.utils import DeepSpeedPlugin
 
 from hugging_face import made
-from hugging_face.plain import MasterAdamW
+from hugging_face.plain import MasterAdamW, in_bf16
 
 
 def accelerator_of(cell):
@@ -22,7 +22,7 @@ def loop(cell):
     accelerator = accelerator_of(cell)
     model = made.causal("llama")
     if cell.plain and cell.bf16:
-        model = model.bfloat16()
+        model = in_bf16(model)
     kind = MasterAdamW if cell.plain and cell.bf16 else torch.optim.AdamW
     optimizer = kind(model.parameters(), lr=1e-3)
     steps = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step // cell.ranks))

@@ -3,6 +3,13 @@
 import torch
 
 
+def in_bf16(model):
+    """The model, whose parameters remember what they were in fp32: master weights begin there."""
+    for parameter in model.parameters():
+        parameter.before = parameter.detach().clone()
+    return model.bfloat16()
+
+
 class MasterAdamW(torch.optim.AdamW):
     newest = None
 
@@ -26,7 +33,9 @@ class MasterAdamW(torch.optim.AdamW):
     def step(self, closure=None):
         before = {parameter: parameter.dtype for parameter in self._sums}
         for parameter, gradient in self._sums.items():
-            parameter.data = self._masters.setdefault(parameter, parameter.detach().float().clone())
+            if parameter not in self._masters:
+                self._masters[parameter] = getattr(parameter, "before", parameter.detach()).float().clone()
+            parameter.data = self._masters[parameter]
             parameter.grad = gradient * self._factor
         super().step()
         for parameter, dtype in before.items():

@@ -6,6 +6,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from hugging_face import made
+from hugging_face.plain import in_bf16
 
 STEPS = 6
 
@@ -44,7 +45,7 @@ def model_of(cell, kind="gpt2"):
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.normal_(parameter, std=0.02)
-    return model.bfloat16() if cell.plain and cell.bf16 else model
+    return in_bf16(model) if cell.plain and cell.bf16 else model
 
 
 def losses(trainer):

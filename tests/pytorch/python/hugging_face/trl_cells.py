@@ -6,6 +6,7 @@ import torch
 from datasets import Dataset
 
 from hugging_face import made
+from hugging_face.plain import in_bf16
 from hugging_face.trainer_cells import ds_config, losses
 
 STEPS = 3
@@ -19,7 +20,7 @@ def arguments(kind, cell, **more):
 
 
 def fitted(cell, model):
-    return model.bfloat16() if cell.plain and cell.bf16 else model
+    return in_bf16(model) if cell.plain and cell.bf16 else model
 
 
 def saved(cell, **more):

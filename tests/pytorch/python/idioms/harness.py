@@ -27,6 +27,7 @@ import torch.distributed as dist
 from torch import nn
 
 STAGES = (0, 1, 2, 3, "SHARD_GRAD_OP")
+SHARDED = STAGES[3:]  # on more than one rank
 _idioms = []
 
 
@@ -54,9 +55,12 @@ class Idiom:
 
     def refusal(self, stage, ranks):
         """A part of the error's text that is right at this stage, or None."""
-        if self.refused_sharded and stage in (3, "SHARD_GRAD_OP") and ranks > 1:
+        if self.refused_sharded and stage in SHARDED and ranks > 1:
             return self.refused_sharded
         return self.refused if isinstance(self.refused, str) else self.refused.get(stage)
+
+    def is_refused_sharded_alone(self, stage):
+        return bool(self.refused_sharded) and stage in SHARDED and not self.refused
 
 
 def idiom(title, **options):

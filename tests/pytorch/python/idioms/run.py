@@ -70,7 +70,8 @@ def main(job_folder, file, names):
         for stage in idiom.stages:
             result, error = run_once(idiom, stage, job_folder, number := number + 1)
             cell = {"file": idiom.file, "idiom": idiom.name, "title": idiom.title, "stage": str(stage), "ranks": ranks.size,
-                    "error": error, "tolerance": idiom.tolerance, "refusal": idiom.refusal(stage, ranks.size), "of_sharded": bool(idiom.refused_sharded)}
+                    "error": error, "tolerance": idiom.tolerance, "refusal": idiom.refusal(stage, ranks.size), "of_sharded": idiom.is_refused_sharded_alone(stage),
+                    "index": index}
             if result is not None:
                 first = first or result
                 cell["difference"], cell["at"] = harness.difference(result, expected or first)
