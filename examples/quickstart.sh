@@ -6,7 +6,7 @@
 # ZERO_CUDA=AUTO, ON or OFF decides whether the CUDA back end is built too; by default it is if there is a GPU.
 set -euo pipefail
 if [[ ${1:-} == --help || ${1:-} == -h ]]; then
-  sed -n '2,5s/^# //p' "$0"
+  sed -n '2,/^[^#]/s/^# //p' "$0"
   exit
 fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
