@@ -31,7 +31,7 @@ def output_of(*command):
 
 def pages():
     docs = sorted(os.listdir(os.path.join(ARGS.repository, "docs")))
-    return ["README.md", *["docs/" + name for name in docs if name.endswith(".md")]]
+    return ["README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md", *["docs/" + name for name in docs if name.endswith(".md")]]
 
 
 def anchors_of(page):
