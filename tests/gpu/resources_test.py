@@ -1,7 +1,7 @@
 """What ptxas makes of every kernel on every architecture: it compiles, with no more spills and local memory than the
 kernels named here have, and with as many registers as leave room for the blocks that they are launched in.
 
-  resources_test.py NVCC ROOT [--arch 80 90 100] [--flags ...]
+  resources_test.py NVCC ROOT [--arch 80 90 100]
 """
 
 import argparse
