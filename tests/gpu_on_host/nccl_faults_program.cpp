@@ -1,13 +1,14 @@
 // Two ranks as threads on the stand-in's GPUs join NCCL's communicator, run every operation, and
 // leave. The libnccl.so.2 on the library path is a stand-in (nccl_on_host.cpp), of which a call may
 // fail or not come back. Prints "done", or "error: " and the message, with the error's exit code.
-// With "busy": the device takes everything and ends nothing, as under a collective that hangs.
+// With "busy": the device takes everything and ends nothing, as under a collective that hangs. With "shared": opens NCCL, and sets the environment of a shared GPU then.
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
-#include <vector>
+#include <string>
+#include <thread>
 
 #include "comm/nccl/connect.h"
 #include "tests/comm/thread_ranks.h"
@@ -73,9 +74,14 @@ void run_rank(World& world, bool busy) {
 
 }  // namespace
 
-int main(int argc, char**) {
+int main(int argc, char** argv) {
   int code = 0;
   try {
+    if (argc > 1 && std::string(argv[1]) == "shared") {
+      static_cast<void>(nccl::load_nccl());
+      nccl::set_shared_gpu_environment(0);
+      return 0;
+    }
     testing::on_thread_ranks(2, [&](World& world) { run_rank(world, argc > 1); });
     std::puts("done");
   } catch (const Error& error) {
