@@ -157,9 +157,6 @@ void check(const Options& options) {
     throw zero::ConfigError(
         "--any-order-attention and --attention-workspace are for attention on GPUs: add --device "
         "cuda, or leave them out");
-  if (options.attention_workspace < 0)
-    throw zero::ConfigError("--attention-workspace " + std::to_string(options.attention_workspace) +
-                            ": expected a number of MiB, 1 or more");
   const bool asks = options.resume != "auto" || options.save_every > 0 ||
                     options.save_minutes > 0 || options.keep > 0 || options.overwrite_later;
   if (asks && options.checkpoint_directory.empty())

@@ -43,8 +43,10 @@ class FakeNccl : public nccl::Api {
   std::atomic<int> asked_beside_split{0};
   bool refuses_registration = false;
   bool refuses_sends = false;
-  std::atomic<bool> split_blocks{false};  // until reset
-  std::atomic<bool> splitting{false};     // a thread has called begin_split()
+  std::atomic<bool> split_blocks{false};     // until it is reset
+  std::atomic<bool> progress_blocks{false};  // until it is reset
+  std::atomic<int> asked{0};                 // the number of calls of progress()
+  std::atomic<bool> splitting{false};        // a thread has called begin_split()
   int open_groups = 0;
 
   // The calls in order: "register deregister destroy ".
@@ -77,6 +79,8 @@ class FakeNccl : public nccl::Api {
     return split_;
   }
   nccl::Progress progress(nccl::Handle) override {
+    ++asked;
+    while (progress_blocks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (const std::thread::id splitter = splitter_;
         splitter != std::thread::id() && splitter != std::this_thread::get_id())
       ++asked_beside_split;

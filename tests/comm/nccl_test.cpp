@@ -207,6 +207,25 @@ TEST_CASE("nccl: a split ends when a peer has failed") {
   });
 }
 
+TEST_CASE("nccl: a guard that NCCL keeps does not keep the program's thread") {
+  on_thread_ranks(1, [](World& world) {
+    Guarded guarded(world.communicator());
+    guarded.api->progress_blocks = true;
+    nccl::Guard guard(guarded.options());
+    wait_for([&] { return guarded.api->asked > 0; });
+    std::atomic<bool> done{false};
+    std::thread program([&] {
+      guard.announce("all_gather of unit h.3 (call 1)", milliseconds(60'000));
+      guard.launched(guarded.api->mark({}));
+      guard.check();
+      done = true;
+    });
+    wait_for([&] { return done.load(); });
+    guarded.api->progress_blocks = false;
+    program.join();
+  });
+}
+
 TEST_CASE("nccl: a call that does not return ends the process at the limit, with its name") {
   on_thread_ranks(1, [](World& world) {
     Guarded guarded(world.communicator());

@@ -1,7 +1,7 @@
-"""What ptxas makes of every kernel on every architecture: it compiles, without spills, with no more local memory than the
+"""What ptxas makes of every kernel on every architecture: it compiles, with no more spills and local memory than the
 kernels named here have, and with as many registers as leave room for the blocks that they are launched in.
 
-  resources_test.py NVCC ROOT [--arch 80 90 100] [--flags ...]
+  resources_test.py NVCC ROOT [--arch 80 90 100]
 """
 
 import argparse
@@ -13,9 +13,16 @@ import subprocess
 import sys
 import tempfile
 
-# Bytes of local memory by kernel, at most. The first two: limbs of an exact sum, which one thread of a block folds. A
-# decision: one thread's copy of factors. Attention: rows of a head that do not fit into registers at its widest.
-STACK = {"norm_kernel": 256, "measure_kernel": 512, "count_norm_kernel": 256}
+# Bytes of local memory by kernel, at most. Exact sums have limbs that one thread of a block folds; a decision is one
+# thread's; the others are what ptxas spills.
+STACK = {"norm_kernel": 168, "measure_kernel": 328, "decide_kernel": 288, "normalise_kernel": 88, "steps_kernel": 88,
+         "update_kernel": 8, "ordered_sum_kernel": 40, "sum_kernel": 40, "feedback_kernel": 16, "key_gradient_kernel": 16,
+         "forward_kernel": 8}
+# Bytes that are spilled, at most: ptxas keeps to 64 registers, or to 32, so that more blocks run at once, and takes the
+# sums of outer groups of ranks, or constants of a loop, from memory. Adagrad's alone of the updates, on sm_80.
+SPILLED = {"update_kernel": 8, "ordered_sum_kernel": 80, "sum_kernel": 160, "feedback_kernel": 16, "key_gradient_kernel": 24,
+           "forward_kernel": 16}
+NO_OWN_KERNELS = ("token_order.cu",)  # CUB's
 # Compiled without contraction, as in the build.
 ENGINE = ("-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true")
 THREADS = {"classifier_kernel": 2 * 512}  # of the blocks that share a processor by design
@@ -52,13 +59,13 @@ def findings_of(path, arch, run):
         stack, stores, loads = map(int, SPILLS.search(text).groups())
         registers = int(USED.search(text)[1])
         where = f"{name} ({entry}) for sm_{arch}"
-        if stores or loads:
-            findings.append(f"{where}: spills {stores} and reads back {loads} bytes")
+        if stores > SPILLED.get(name, 0):
+            findings.append(f"{where}: spills {stores} and reads back {loads} bytes, and at most {SPILLED.get(name, 0)} may be spilled")
         if stack > STACK.get(name, 0):
             findings.append(f"{where}: {stack} bytes of local memory, and at most {STACK.get(name, 0)} may be there")
         if registers * THREADS.get(name, DEFAULT_THREADS) > REGISTERS:
             findings.append(f"{where}: {registers} registers are too many for {THREADS.get(name, DEFAULT_THREADS)} threads")
-    if count == 0:
+    if count == 0 and path.name not in NO_OWN_KERNELS:
         findings.append(f"{path.name} for sm_{arch}: no kernels in what ptxas says")
     return findings, count
 
@@ -78,7 +85,7 @@ def main():
             found, count = findings_of(path, arch, run)
             findings += found
             kernels += count
-    print("\n".join(findings) if findings else f"{kernels} kernels on {len(args.arch)} architectures: nothing spills")
+    print("\n".join(findings) if findings else f"{kernels} kernels on {len(args.arch)} architectures within their limits")
     return 1 if findings else 0
 
 

@@ -2,13 +2,14 @@
 // leave. The libnccl.so.2 on the library path is a replacement (nccl_on_host.cpp); one call of it
 // may fail or not return. Prints "done", or "error: " and the message, with the error's exit code.
 // With "busy": the device accepts everything and completes nothing, like under a collective that
-// hangs.
+// hangs. With "shared": opens NCCL, and sets the environment of a shared GPU afterwards.
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
-#include <vector>
+#include <string>
+#include <thread>
 
 #include "comm/nccl/connect.h"
 #include "tests/comm/thread_ranks.h"
@@ -74,9 +75,14 @@ void run_rank(World& world, bool busy) {
 
 }  // namespace
 
-int main(int argc, char**) {
+int main(int argc, char** argv) {
   int code = 0;
   try {
+    if (argc > 1 && std::string(argv[1]) == "shared") {
+      static_cast<void>(nccl::load_nccl());
+      nccl::set_shared_gpu_environment(0);
+      return 0;
+    }
     testing::on_thread_ranks(2, [&](World& world) { run_rank(world, argc > 1); });
     std::puts("done");
   } catch (const Error& error) {

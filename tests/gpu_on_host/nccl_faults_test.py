@@ -52,6 +52,9 @@ def main():
     code, output = run("busy")
     if code != STALLED or "on the GPU for all_gather" not in output:
         findings.append(f"a device that ends nothing: ended with {code}: {output!r}")
+    code, output = run("shared")
+    if code != 0 or "this process had opened NCCL before" not in output:
+        findings.append(f"an environment that comes too late: ended with {code}: {output!r}")
     print("\n".join(findings) if findings else f"{len(cases)} faults of {len(calls)} calls")
     return 1 if findings else 0
 

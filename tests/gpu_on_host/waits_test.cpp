@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "comm/staged_communicator.h"
 #include "tests/support/refusal.h"
 #include "tests/support/toy_model.h"
 #include "zero/base/cuda/call_watch.h"
+#include "zero/base/gpu.h"
 #include "zero/runtime/runtime_core.h"
 #include "zero/zero.h"
 
@@ -88,6 +90,17 @@ TEST_CASE(
   core.device().waits().set_limit(std::chrono::milliseconds(100));
   const Held held;
   CHECK_THROWS_AS(detail::copy_and_wait(core, host.data(), arena.data(), 4096), StalledError);
+}
+
+TEST_CASE("ranks as threads exchange the memory of a GPU that hangs within the limit too") {
+  const auto device = create_gpu(0);
+  const auto world = comm::create_single_world({});
+  comm::StagedCommunicator communicator(world->communicator().split(0, 0), *device);
+  const Arena arena = device->reserve(4096, Arena::Sharing::private_memory, "a test");
+  communicator.all_reduce(arena.data(), 128, DType::fp32);
+  device->waits().set_limit(std::chrono::milliseconds(100));
+  const Held held;
+  CHECK_THROWS_AS(communicator.all_reduce(arena.data(), 128, DType::fp32), StalledError);
 }
 
 TEST_CASE("a call of CUDA that does not come back is named at twice the limit") {

@@ -379,7 +379,7 @@ inline const zero::comm::wire::DeviceCodec codec = {
       Trace& trace = *of_this_rank;
       trace.line("encode", zero::comm::wire::name_of(codec.format), codec.block,
                  trace.place_of(from.data), from.dtype, from.count, trace.place_of(encoded),
-                 from.errors != nullptr);
+                 from.errors.sums != nullptr);
       if (from.feedback == nullptr) return;
       trace.line("feedback", trace.place_of(from.feedback->before.codes),
                  trace.place_of(from.feedback->before.scales),

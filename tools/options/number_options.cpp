@@ -30,7 +30,7 @@ constexpr std::uint64_t most_ranks = 1 << 20, most_threads = 1024, most_steps = 
                         most_minutes = 10'000'000, most_bytes = std::uint64_t{1} << 50,
                         most_tokens = 1 << 30, largest = std::numeric_limits<std::uint64_t>::max();
 
-constexpr std::array<Row, 19> rows = {
+constexpr std::array<Row, 20> rows = {
     {{"--ranks", Kind::whole, 1, most_ranks},
      {"--world-size", Kind::whole, 1, most_ranks},
      {"--plan", Kind::whole, 1, most_ranks, " ranks"},
@@ -47,6 +47,7 @@ constexpr std::array<Row, 19> rows = {
      {"--save-every", Kind::whole, 0, most_steps, " (0: after the last step alone)"},
      {"--save-minutes", Kind::real, 0, most_minutes, " (0: never for that)"},
      {"--keep", Kind::whole, 0, most_steps, " (0: all)"},
+     {"--attention-workspace", Kind::whole, 1, 1 << 20, " of MiB"},
      {"--start-limit", Kind::real, 0.001, most_seconds, " of seconds"},
      {"--lr", Kind::real, 0, 1'000'000},
      {"--max-shard-size", Kind::bytes, 1, most_bytes}}};
