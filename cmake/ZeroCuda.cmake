@@ -43,10 +43,20 @@ set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(zero_has_cuda ON)
 
-find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+option(ZERO_NCCL "Several ranks on GPUs, by NCCL" ON)
+set(ZERO_PYTHON_PACKAGES "$ENV{HOME}/.cache/zerocore/python" CACHE PATH
+    "Where scripts/install_dependencies.sh has pip put the headers of NCCL and cuDNN")
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${ZERO_PYTHON_PACKAGES}
+          PATH_SUFFIXES nvidia/nccl/include)
 mark_as_advanced(NCCL_INCLUDE_DIR)
-if(NCCL_INCLUDE_DIR)
+if(ZERO_NCCL AND NCCL_INCLUDE_DIR)
   set(zero_has_nccl ON)
+elseif(ZERO_NCCL AND ZERO_MPI AND NOT ZERO_CUDA STREQUAL AUTO)
+  message(FATAL_ERROR "ZERO_CUDA=ON, but there is no nccl.h, without which GPUs are for one rank alone: run "
+                      "scripts/install_dependencies.sh, set NCCL_INCLUDE_DIR, or give -DZERO_NCCL=OFF")
+elseif(ZERO_NCCL AND ZERO_MPI)
+  message(WARNING "CUDA: there is no nccl.h, and GPUs will be for one rank alone: run scripts/install_dependencies.sh, set "
+                  "NCCL_INCLUDE_DIR, or give -DZERO_NCCL=OFF to be asked no more")
 endif()
 
 # What equal bits need of nvcc: no contraction, IEEE division and square root, denormals kept.

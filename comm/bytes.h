@@ -1,4 +1,5 @@
-// Byte positions in typed buffers; 64-bit, since counts may exceed 2^31. And copies between them.
+// Byte positions in typed buffers, in 64 bits since counts may exceed 2^31, and copies between
+// buffers.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ inline std::byte* at(void* base, std::int64_t bytes) {
 inline constexpr std::int64_t streaming_bytes = 4 * 1024 * 1024;
 void copy_streaming(void* to, const void* from, std::int64_t bytes);
 
-// Nothing to do in place, and null is fine where there is nothing to copy.
+// Copies nothing if the buffers are the same; null is allowed if there are no bytes.
 inline void copy_bytes(void* to, const void* from, std::int64_t bytes) {
   if (bytes <= 0 || to == from) return;
   if (bytes >= streaming_bytes) return copy_streaming(to, from, bytes);

@@ -1,4 +1,4 @@
-// What one rank says about a collective call it makes; ranks compare these before they trust each
+// Description of a collective call by one rank. Ranks compare their calls before they use each
 // other's data.
 #pragma once
 
@@ -15,7 +15,7 @@ struct Call {
   DType dtype = DType::fp32;
   std::int64_t count = 0;
   int root = 0;
-  ReduceGroups groups = {};  // of sums, for what has no root
+  ReduceGroups groups = {};  // of sums; unset for calls with a root
 
   bool operator==(const Call&) const = default;
 };
@@ -23,15 +23,15 @@ struct Call {
 // "reduce_scatter of unit h.3 (call 412)".
 std::string describe_call(Operation operation, std::string_view subject, std::int64_t sequence);
 
-// Its bytes travel through shared memory and messages.
+// Copied bytewise through shared memory and messages.
 struct PostedCall {
   int world_rank = 0;
   Call call;
   std::int64_t sequence = 0;
-  char subject[65] = {};  // cut
+  char subject[65] = {};  // truncated
 };
 
-// Throws DisagreementError naming what both ranks called.
+// Throws DisagreementError naming both calls.
 [[noreturn]] void throw_disagreement(const PostedCall& one, const PostedCall& other);
 
 // "2 s", "250 ms".

@@ -23,7 +23,7 @@ std::int64_t checked_stride(Operation operation, std::int64_t stride, std::int64
   return stride;
 }
 
-// `part` may overlap no slice of `whole`, unless it is slice `own` exactly.
+// Returns true if `part` overlaps no slice of `whole`, or is exactly slice `own`.
 bool apart_or_in_place(const void* part, const void* whole, std::int64_t bytes,
                        std::int64_t stride_bytes, int slices, int own) {
   const auto begin = reinterpret_cast<std::uintptr_t>(part);

@@ -2,8 +2,8 @@
 //
 // Calls block the calling thread until this rank's part is complete and its buffers may be reused;
 // the engine issues them on its communication stream. All ranks of a group make the same calls in
-// the same order, one thread at a time. On a device back end calls launch on the given stream
-// instead.
+// the same order, one thread at a time. On a device back end, calls are launched on the given
+// stream instead.
 //
 // Sums are taken in fp32 from the wire values, in rank order inside the innermost of
 // reduce_groups(), each partial sum rounded to the wire dtype, then over these groups in order,
@@ -12,7 +12,7 @@
 //
 // Counts are elements and may exceed 2^31. Errors: PeerFailed when another rank failed or died,
 // StalledError when the time limit passes (naming rank, operation and subject), UsageError for
-// arguments that cannot be right.
+// invalid arguments.
 #pragma once
 
 #include <array>
@@ -51,8 +51,8 @@ struct Traffic {
   // Payload sent by this rank to others (not to itself), equal on every transport: all_reduce
   // counts as reduce-scatter plus all-gather, broadcast as sent by the root alone.
   Counters bytes_sent{};
-  // Payload on the path that was really taken: what this rank sent to ranks of other nodes, and
-  // what it exchanged with ranks of its own. Summed over the ranks, nothing is counted twice.
+  // Payload on the actual path: bytes that this rank sent to ranks of other nodes, and bytes that
+  // it exchanged with ranks of its own node. Sums over the ranks count nothing twice.
   Counters bytes_between_nodes{}, bytes_inside_node{};
 
   Traffic& operator+=(const Traffic& other) { return add(other, 1); }
@@ -62,15 +62,15 @@ struct Traffic {
   Traffic& add(const Traffic& other, int sign);
 };
 
-// Settings of the calls that follow; equal on all ranks.
+// Settings of the following calls; equal on all ranks.
 struct CallTerms {
-  ReduceGroups reduce_groups = {};  // of the order of sums; by default all ranks are one group
+  ReduceGroups reduce_groups = {};  // order of sums; by default all ranks are one group
   std::chrono::milliseconds time_limit{600'000};
-  // Take sums in the order above even where that is slower. Host transports always do.
+  // Take sums in the order above even if that is slower. Host transports always do.
   bool deterministic = false;
-  // Compare a digest of what each rank receives with the sender's (zero_core.verify_comm); a
-  // difference is a NumericError on the rank that received. For buffers in host memory. Sums are
-  // then taken where all summands have arrived, with the same bits.
+  // Compare a digest of the received data with the sender's (zero_core.verify_comm); a difference
+  // is a NumericError on the receiving rank. Only for buffers in host memory. Sums are then taken
+  // after all summands have arrived, with bitwise identical results.
   bool verify = false;
 };
 
@@ -83,33 +83,34 @@ class Communicator {
   // "self", "threads", "shm", "mpi", "gloo", "hierarchical", "nccl", "staged".
   virtual std::string_view transport() const = 0;
 
-  // What the next operations are about ("unit h.3"), for messages.
+  // Sets the subject of the following operations ("unit h.3"), for messages.
   void set_subject(std::string_view subject) { subject_ = subject; }
 
-  // These settings hold for all operations that follow.
+  // Sets the terms of all following operations.
   void set_terms(const CallTerms& terms);
   const CallTerms& terms() const { return terms_; }
-  // Throws UsageError for groups that are not nested. Groups that hold all ranks are left out.
+  // Throws UsageError for groups that are not nested. Drops groups that contain all ranks.
   void set_reduce_groups(const ReduceGroups& groups);
   void set_time_limit(std::chrono::milliseconds limit) { terms_.time_limit = limit; }
   const ReduceGroups& reduce_groups() const { return terms_.reduce_groups; }
   std::chrono::milliseconds time_limit() const { return terms_.time_limit; }
 
-  // recv + r * stride receives rank r's `count` elements; stride >= count, default count.
-  // In place when send == recv + rank * stride.
+  // recv + r * stride receives rank r's `count` elements; stride >= count, default count. In place
+  // if send == recv + rank * stride.
   void all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                   std::int64_t stride = 0, Stream stream = {});
-  // send + r * stride holds what goes to rank r; recv gets the sum of this rank's `count` elements.
-  // In place when recv == send + rank * stride; the other parts of send are left as they were.
+  // send + r * stride contains the summand for rank r; recv receives the sum of this rank's `count`
+  // elements. In place if recv == send + rank * stride; the other parts of send stay unchanged.
   void reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
                       std::int64_t stride = 0, Stream stream = {});
   // In place.
   void all_reduce(void* data, std::int64_t count, DType dtype, Stream stream = {});
   void broadcast(void* data, std::int64_t count, DType dtype, int root, Stream stream = {});
-  // send + r * count goes to rank r's recv + rank * count. Not in place.
+  // Sends send + r * count to recv + rank * count of rank r. Not in place.
   void all_to_all(const void* send, void* recv, std::int64_t count, DType dtype,
                   Stream stream = {});
-  // Of any number between each two. send and recv are packed and hold what the counts say.
+  // Sends any number of elements between each two ranks. send and recv are packed, as the counts
+  // define.
   void all_to_all(const void* send, void* recv, const PairCounts& counts, DType dtype,
                   Stream stream = {});
   void barrier(Stream stream = {});
@@ -117,16 +118,16 @@ class Communicator {
   // Collective: ranks of equal color form a group, ordered by key, then by rank.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
   // Collective: makes a node-shared arena readable by peers, so that buffers inside it are read in
-  // place. Optional for correctness. The arena outlives its use; withdraw() before it goes, on
-  // every rank at the same point in its calls (it does not communicate).
+  // place. Optional for correctness. The arena must outlive its use: call withdraw() before freeing
+  // it, on every rank at the same point in its calls (withdraw() does not communicate).
   virtual void share(const Arena&) {}
   virtual void withdraw(const Arena&) {}
 
-  // For transports whose calls only launch: throws the error that has ended this communicator
-  // since.
+  // For transports that only launch their calls: throws the error that has ended this communicator
+  // since the launch.
   virtual void check() {}
-  // Bytes of device memory that reduce_scatter of `count` elements per rank needs beside its
-  // buffers, under the current terms.
+  // Returns the bytes of device memory that reduce_scatter of `count` elements per rank needs in
+  // addition to its buffers, under the current terms.
   virtual std::int64_t staging_bytes(std::int64_t, DType) const { return 0; }
   virtual void use_staging(void*, std::int64_t) {}
 
@@ -135,25 +136,25 @@ class Communicator {
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
 
-  // The call being made, for messages: "reduce_scatter of unit h.3 (call 412)".
+  // The current call, for messages: "reduce_scatter of unit h.3 (call 412)".
   std::string describe() const;
   std::int64_t sequence() const { return sequence_; }
   Operation operation() const { return operation_; }
   // The stream that was passed to the call.
   Stream stream() const { return stream_; }
   std::string_view subject() const { return subject_; }
-  // For a group that carries out part of another communicator's call: messages name that call.
+  // For a group that performs part of another communicator's call: messages name that call.
   void act_for(const Communicator& other);
   // Counts in bytes_between_nodes or bytes_inside_node; for transports that are not within a node.
   void count_moved(bool between_nodes, std::int64_t bytes);
   virtual bool within_node() const { return true; }
   // For messages.
   virtual int world_rank_of(int peer) const { return peer; }
-  // Called around every operation; left() only when it succeeded.
+  // Called around every operation; left() only if it succeeded.
   virtual void entered() {}
   virtual void left() {}
 
-  // While split() or share() communicate: messages name this subject, and nothing is counted.
+  // While split() or share() communicate, messages name this subject, and nothing is counted.
   class InternalCall {
    public:
     InternalCall(Communicator& communicator, Operation operation, std::string_view subject);
@@ -189,19 +190,19 @@ class Communicator {
   };
 
   void begin(Operation operation, std::int64_t bytes_sent, Stream stream);
-  // Checks the arguments and begins the call; returns the stride that holds.
+  // Checks the arguments and begins the call; returns the effective stride.
   std::int64_t begin_slices(Operation operation, const Slices& slices);
 
   bool verifies() const { return terms_.verify && size_ > 1; }
-  // Each throws where what was received is not what was sent.
+  // Each throws if the received data differ from the sent data.
   void verify_all_gather(const void* send, const void* recv, std::int64_t bytes,
                          std::int64_t stride_bytes);
   void verify_broadcast(const void* data, std::int64_t bytes, int root);
   void verify_all_to_all(const void* send, const void* recv, const PairCounts& counts,
                          std::int64_t width);
   void compare_payload(int sender, std::int64_t digest, const void* data, std::int64_t bytes) const;
-  // Instead of do_reduce_scatter(); with stride 0, where all ranks get the sum of whole vectors,
-  // instead of do_all_reduce().
+  // Replaces do_reduce_scatter(); with stride 0, if all ranks receive the sum of whole vectors, it
+  // replaces do_all_reduce().
   void verified_sum(const void* send, std::int64_t stride, void* recv, std::int64_t count,
                     DType dtype);
 

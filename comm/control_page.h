@@ -1,6 +1,6 @@
-// Memory that all ranks of a node (or all thread ranks) see: the first cause of failure, and what
-// each rank is doing. It stays readable after a rank has died, and holds no locks that a death
-// could keep.
+// Memory shared by all ranks of a node (or all thread ranks): the first cause of failure, and the
+// current call of each rank. It stays readable after a rank has died, and has no locks, because a
+// rank could die while holding one.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace zero::comm {
 
-// Its bytes travel through shared memory and messages.
+// Copied bytewise through shared memory and messages.
 struct Cause {
   Cause() = default;
   Cause(int failed_rank, int code, bool has_died, std::string_view text)
@@ -51,9 +51,9 @@ class ControlPage {
   // Returns true for the first cause only; later ones are dropped.
   bool publish(const Cause& cause);
   bool failed() const { return phase_.load(std::memory_order_acquire) != empty; }
-  // Waits a moment for a publisher that is still writing.
+  // Waits a moment if a publisher is still writing.
   std::optional<Cause> cause() const;
-  // True for one caller: the one that prints the cause.
+  // Returns true for one caller only: it must print the cause.
   bool claim_print() { return printed_.exchange(1, std::memory_order_acq_rel) == 0; }
 
  private:
@@ -64,7 +64,7 @@ class ControlPage {
   int ranks_;
   alignas(128) std::atomic<std::uint32_t> phase_{empty};
   std::atomic<std::uint32_t> printed_{0};
-  Cause cause_;  // written before the phase is complete, and not changed then
+  Cause cause_;  // written before the phase is complete, and not changed afterwards
 };
 
 }  // namespace zero::comm

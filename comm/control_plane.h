@@ -1,6 +1,6 @@
-// One rank's view of the job's health: publishes its own failure, sees that of others, and knows
-// what the ranks of its node are doing. Any thread may use it. Communicators share it with their
-// World.
+// Health of the job as one rank sees it: publishes the rank's own failure, reports failures of
+// others, and reads the last calls of the node's ranks. Thread-safe. Communicators share it with
+// their World.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ class ControlPlane {
   ControlPlane(std::shared_ptr<void> memory, ControlPage* page, int local_rank,
                std::vector<int> local_ranks);
 
-  // Polls other nodes for notices; set once, before the first wait.
+  // Polls other nodes for notices; set it once, before the first wait.
   void set_remote_poll(std::function<void()> poll) { remote_poll_ = std::move(poll); }
 
   int world_rank() const { return local_ranks_[local_rank_]; }
@@ -32,12 +32,12 @@ class ControlPlane {
   bool failed() const { return page_->failed(); }
   // Throws PeerFailed with the first cause, if there is one.
   void check();
-  // For waits: check() and, where there are other nodes, their notices.
+  // For waits: calls check() and, if there are other nodes, polls their notices.
   void check_all();
 
   void enter(Operation operation, std::int64_t sequence, std::string_view subject);
   void leave() { slot().in_call.store(0, std::memory_order_relaxed); }
-  // "its last call was all_gather of unit h.4 (call 411)"; for ranks of this node.
+  // "its last call was all_gather of unit h.4 (call 411)"; only for ranks of this node.
   std::string last_call(int world_rank) const;
 
  private:
@@ -48,7 +48,7 @@ class ControlPlane {
   std::function<void()> remote_poll_;
 };
 
-// What PeerFailed and the last line of a job say about a cause.
+// Returns the text of a cause for PeerFailed and for the last line of a job.
 std::string cause_text(const Cause& cause);
 
 }  // namespace zero::comm

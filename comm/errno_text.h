@@ -8,13 +8,13 @@
 
 namespace zero::comm {
 
-// strerror() for any thread.
+// Thread-safe strerror().
 inline std::string errno_text(int number) {
   return std::generic_category().message(number);
 }
 
-// "memfd_create failed": throws TopologyError where this process may open no more files, else
-// Error.
+// Throws an error such as "memfd_create failed: ...": TopologyError if this process may open no
+// more files, otherwise Error.
 [[noreturn]] inline void throw_system(const std::string& what, int number) {
   const std::string text = what + ": " + errno_text(number);
   if (number == EMFILE || number == ENFILE)

@@ -1,4 +1,4 @@
-// Who belongs to a group, by rank in the world, and how a group is split into smaller ones.
+// Members of a group, by rank in the world, and the split of a group into smaller ones.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ struct Group {
   int world_rank() const { return world_ranks[rank]; }
 };
 
-// What split() makes of a group, for one of its ranks.
+// Result of split() for one rank of a group.
 struct Subgroup {
   std::vector<int> parent_ranks;  // by rank in the new group
   Group group;
   int leader() const { return parent_ranks.front(); }
 };
 
-// colors_and_keys holds {color, key} of every rank of `parent`.
+// colors_and_keys contains {color, key} of every rank of `parent`.
 Subgroup subgroup_of(const Group& parent, std::span<const std::int64_t> colors_and_keys);
 
 }  // namespace zero::comm

@@ -1,4 +1,4 @@
-// The walk of a sum over reduce groups, for a tile of elements that stays in the first-level cache.
+// Sum over reduce groups, for a tile of elements that stays in the first-level cache.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@ namespace zero::comm {
 template <std::int64_t size>
 class GroupedTile {
  public:
-  // The sum of n elements, which lies here. At ending(source) levels a group ends with the source;
-  // what ends with the last one need not be said. add_up(first, last, to) sums single sources, and
-  // round(sum) rounds what a group adds to the sum of others.
+  // Returns the sum of n elements, stored in this object. Groups at ending(source) levels end with
+  // the source; the end of the last source is implied. add_up(first, last, to) sums single sources,
+  // and round(sum) rounds a group's sum before it is added to the others.
   template <class Ending, class AddUp, class Round>
   float* sum(int sources, std::int64_t n, const Ending& ending, const AddUp& add_up,
              const Round& round) {

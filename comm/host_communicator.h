@@ -1,5 +1,5 @@
-// What the communicators of the host have in common: the group that they serve, and the control
-// plane in which its ranks see each other's failures.
+// Common base of the host communicators: the group that they serve, and the control plane that
+// reports failures of its ranks.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,8 @@ class HostCommunicator : public Communicator {
  protected:
   HostCommunicator(Group group, std::shared_ptr<ControlPlane> plane);
 
-  // Collective over this group: makes the communicator of a part of it (of one rank: null).
+  // Collective over this group: creates the communicator of a part of it, or null if the part is
+  // one rank.
   virtual std::unique_ptr<Communicator> form(const Subgroup& part) = 0;
 
   void entered() override { plane_->enter(operation(), sequence(), subject()); }
@@ -32,11 +33,11 @@ class HostCommunicator : public Communicator {
   int world_rank_of(int peer) const override { return group_.world_ranks[peer]; }
 
   Call call_of(DType dtype, std::int64_t count, int root = 0) const;
-  // What other ranks are told of this rank's call.
+  // Returns the description of this rank's call for other ranks.
   PostedCall posted(const Call& call) const;
-  // Collective, within split() or share(): the mailboxes of all ranks.
+  // Collective, within split() or share(): returns the mailboxes of all ranks.
   std::vector<FdMailbox::Name> exchange_names(const FdMailbox& own);
-  // late: the ranks that are waited for, and what they do instead.
+  // late: the ranks that are missing, with their last calls.
   [[noreturn]] void throw_stalled(const std::string& late) const;
 
  private:

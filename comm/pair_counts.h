@@ -1,5 +1,5 @@
-// How many elements each rank of a group sends to each other one: what an all-to-all moves. The
-// same table on all ranks. Buffers are packed: a sender's by receiver, a receiver's by sender.
+// Number of elements that each rank of a group sends to each other rank in an all-to-all. The table
+// is equal on all ranks. Buffers are packed: a sender's by receiver, a receiver's by sender.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@ namespace zero::comm {
 
 class PairCounts {
  public:
-  // All zero.
+  // All counts are zero.
   explicit PairCounts(int ranks)
       : ranks_(ranks), counts_(ranks * static_cast<std::size_t>(ranks)) {}
-  // The same number between all.
+  // All counts are the same.
   static PairCounts equal(int ranks, std::int64_t count) {
     PairCounts result(0);
     result.ranks_ = ranks;
@@ -25,7 +25,7 @@ class PairCounts {
     return counts_.empty() ? each_ : counts_[index(from, to)];
   }
   void add(int from, int to, std::int64_t count) { counts_[index(from, to)] += count; }
-  // The counts of the exchange that returns everything to its sender.
+  // Returns the counts of the exchange that returns everything to its sender.
   PairCounts reversed() const {
     PairCounts result = *this;
     for (int from = 0; from < ranks_ && !counts_.empty(); ++from)
@@ -33,7 +33,8 @@ class PairCounts {
     return result;
   }
 
-  // Where the elements for `to` begin in the buffer of `from`, and those of `from` in that of `to`.
+  // first_sent() is the start, in `from`'s buffer, of the elements for `to`; first_received() the
+  // start, in `to`'s buffer, of the elements of `from`.
   std::int64_t first_sent(int from, int to) const {
     std::int64_t first = 0;
     for (int r = 0; r < to; ++r) first += (*this)(from, r);
@@ -53,7 +54,8 @@ class PairCounts {
   std::int64_t least() const {
     return counts_.empty() ? each_ : *std::min_element(counts_.begin(), counts_.end());
   }
-  // What ranks compare before they trust each other's tables: the count, or all elements together.
+  // Summary that ranks compare before they rely on each other's tables: the count, or the sum of
+  // all counts.
   std::int64_t summary() const {
     if (counts_.empty()) return each_;
     std::int64_t total = 0;

@@ -1,5 +1,5 @@
-// Nested groups of neighbouring ranks, within which sums are formed first: of the ranks of a node,
-// say, then of a rack. For hosts and GPUs.
+// Nested groups of consecutive ranks that are summed first: the ranks of a node, for example, then
+// those of a rack. For hosts and GPUs.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace zero::comm {
 
 struct ReduceGroups {
   static constexpr int most_levels = 3;
-  // Ranks of a group, each a multiple of the one before; 0 ends the list.
+  // Ranks per group, each size a multiple of the previous one; 0 ends the list.
   int sizes[most_levels] = {};
 
   constexpr ReduceGroups() = default;
@@ -23,14 +23,14 @@ struct ReduceGroups {
     }
     return true;
   }
-  // Without those that hold all ranks.
+  // Returns the groups without those that contain all ranks.
   constexpr ReduceGroups within(int ranks) const {
     ReduceGroups result;
     for (int level = 0; level < most_levels && sizes[level] < ranks; ++level)
       result.sizes[level] = sizes[level];
     return result;
   }
-  // Of such groups of `ranks` ranks: those that hold more than one.
+  // Returns the groups counted in blocks of `ranks` ranks, without groups of a single block.
   constexpr ReduceGroups over(int ranks) const {
     ReduceGroups result;
     int level = 0;
@@ -38,8 +38,8 @@ struct ReduceGroups {
       if (size > ranks) result.sizes[level++] = size / ranks;
     return result;
   }
-  // Of how many ranks a group of `ranks` ranks is made at that level, from 1 for the innermost
-  // groups; at level 0, of single ranks.
+  // Returns the number of ranks of a group at a level, from 1 for the innermost groups up to all
+  // `ranks`; at level 0 groups are single ranks.
   constexpr int ranks_at(int level, int ranks) const {
     if (level == 0) return 1;
     return sizes[level - 1] > 0 ? sizes[level - 1] : ranks;
@@ -47,7 +47,7 @@ struct ReduceGroups {
   constexpr bool has(int size) const {
     return size == sizes[0] || size == sizes[1] || size == sizes[2];
   }
-  // At how many levels a group ends with the rank.
+  // Returns the number of levels with a group that ends with the rank.
   constexpr int ending_with(int rank) const {
     int level = 0;
     while (level < most_levels && sizes[level] > 0 && (rank + 1) % sizes[level] == 0) ++level;
@@ -63,8 +63,8 @@ inline std::string text_of(const ReduceGroups& groups) {
   return text;
 }
 
-// The sum of value(rank), one element or several of a type with operator+, over the ranks [begin, end): of groups by
-// groups, each rounded by round().
+// Returns the sum of value(rank), one element or several of a type with operator+, over the ranks
+// [begin, end): groups by groups, each rounded by round().
 template <int level = ReduceGroups::most_levels, class Value, class Round>
 constexpr auto grouped_sum(const ReduceGroups& groups, int begin, int end, const Value& value,
                            const Round& round) {

@@ -1,5 +1,5 @@
-// A short text that one rank writes and others may read at any time, in memory shared by threads or
-// processes. A reader may see a mixture of two texts; nothing but messages depends on it.
+// Short text that one rank writes and others may read at any time, in memory shared by threads or
+// processes. A reader may see a mixture of two texts, so only messages may depend on it.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How a vector is cut among the ranks of a group in all_reduce.
+// Slices of a vector for the ranks of a group in all_reduce.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ struct Slice {
   std::int64_t first = 0, count = 0;
 };
 
-// Even parts that start on multiples of 64 elements; the last ones may be short or empty.
+// Equal parts that start at multiples of 64 elements; the last ones may be short or empty.
 constexpr Slice slice_of(std::int64_t count, int parts, int index) {
   const std::int64_t even = (count + parts - 1) / parts;
   const std::int64_t step = (even + 63) / 64 * 64;

@@ -22,6 +22,9 @@ std::byte* StagedCommunicator::fetch(const void* data, std::int64_t bytes) {
 void StagedCommunicator::store(void* data, const std::byte* from, std::int64_t bytes) {
   if (bytes == 0) return;
   const auto on_stream = device_.borrow_stream(stream());
+  // The memory here is not page-locked: without this wait, which has a limit, the copy itself would
+  // wait.
+  on_stream->synchronize();
   on_stream->enqueue([&](Stream native) { device_.copy(data, from, bytes, native); });
   on_stream->synchronize();
 }
@@ -32,7 +35,7 @@ std::unique_ptr<Communicator> StagedCommunicator::split(int color, int key) {
   return part;
 }
 
-// Between slices lie elements that are not ours to write.
+// Elements between the slices do not belong to this call and must not be overwritten.
 void StagedCommunicator::do_all_gather(const void* send, void* recv, std::int64_t count,
                                        DType dtype, std::int64_t stride) {
   const std::int64_t bytes = count * size_of(dtype);

@@ -1,6 +1,6 @@
 // Device buffers over a host transport: every call waits for its stream, copies to the host, makes
-// the host's call and copies back. Slow; for ranks as threads, where NCCL has nothing to offer, and
-// for proofs that need no NCCL. Sums are the host's, in rank order.
+// the host's call and copies back. Slow; for ranks as threads, since they gain nothing from NCCL,
+// and for tests without NCCL. Sums are the host's, in rank order.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace zero::comm {
 
 class StagedCommunicator final : public Communicator {
  public:
-  // The device outlives it.
+  // The device must outlive it.
   StagedCommunicator(std::unique_ptr<Communicator> host, Device& device);
 
   std::string_view transport() const override { return "staged"; }
@@ -30,7 +30,7 @@ class StagedCommunicator final : public Communicator {
   void do_barrier() override { host().barrier(); }
 
  private:
-  // Ready for the call being made.
+  // Returns the host communicator, prepared for the current call.
   Communicator& host();
   std::byte* fetch(const void* data, std::int64_t bytes);
   void store(void* data, const std::byte* from, std::int64_t bytes);

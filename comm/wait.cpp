@@ -21,7 +21,7 @@ bool Wait::pause_long() {
   if (waited < (progress_ == Progress::memory ? 1ms : 20ms)) {
     sched_yield();
   } else {
-    // At most a twentieth is added to a wait, and a waiting rank takes little from the core.
+    // Sleeping adds at most a twentieth to a wait, and a waiting rank uses little of the core.
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(waited / 20, 500us));
   }
   return true;

@@ -17,7 +17,7 @@ class Wait {
   Wait(ControlPlane& plane, std::chrono::milliseconds limit, Progress progress = Progress::memory)
       : plane_(plane), limit_(limit), progress_(progress) {}
 
-  // False when the limit has passed. Throws PeerFailed when another rank has failed.
+  // Returns false when the limit has passed. Throws PeerFailed when another rank has failed.
   bool pause() {
     if (++rounds_ > spins) return pause_long();
     relax();

@@ -20,9 +20,9 @@ namespace zero::comm {
 namespace {
 
 constexpr int tick_ms = 100;
-// Waits notice a failure within milliseconds; a rank that computes is ended after this long.
+// Waits notice a failure within milliseconds; a rank that is computing is ended after this time.
 constexpr std::int64_t reaction_ms = 1000;
-// The limit for unwinding, flushing and MPI_Abort together.
+// Time limit for unwinding, flushing and MPI_Abort together.
 constexpr std::int64_t farewell_ms = 10'000;
 
 std::int64_t now_ms() {
@@ -65,8 +65,8 @@ void Watch::open_peers() {
     if (r == plane_->local_rank() || slot.pid_namespace.load() != pid_namespace()) continue;
     const auto pidfd = static_cast<int>(syscall(SYS_pidfd_open, slot.pid.load(), 0));
     if (pidfd >= 0) peers_.push_back({r, pidfd});
-    // ESRCH: it is gone before we could watch it. Older kernels (ENOSYS) are left to the time
-    // limit.
+    // ESRCH: the process ended before it could be watched. On older kernels (ENOSYS) only the time
+    // limit detects a death.
     if (pidfd < 0 && errno == ESRCH) report_dead({r, -1});
   }
 }

@@ -1,5 +1,5 @@
-// A thread that notices when a rank of this node dies, and that ends this process when it does not
-// react to a failure by itself. It makes no MPI call.
+// Thread that notices when a rank of this node dies, and ends this process if it does not react to
+// a failure by itself. It makes no MPI call.
 #pragma once
 
 #include <memory>
@@ -39,7 +39,7 @@ class Watch {
   std::thread thread_;
 };
 
-// This process's pid namespace: a pid from another namespace means a different process here.
+// Returns this process's pid namespace: the same pid in another namespace is a different process.
 std::uint64_t pid_namespace();
 
 }  // namespace zero::comm

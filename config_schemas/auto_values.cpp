@@ -23,7 +23,7 @@ std::string number(const std::optional<std::int64_t>& value) {
   return value ? number(*value) : "";
 }
 
-// A multiple of the model's width; empty where the width is unknown or out of range.
+// Returns a multiple of the model's width; empty if the width is unknown or out of range.
 std::string of_width(const AutoContext& context, double factor, bool squared) {
   if (!context.trainer.hidden_size) return "";
   const auto width = static_cast<double>(*context.trainer.hidden_size);
@@ -51,7 +51,7 @@ const std::map<std::string_view, AutoRule>& auto_rules() {
        }},
       {"scheduler.params.warmup_min_lr", [](Context) { return "0"; }},
       {"scheduler.params.warmup_max_lr", [](Context c) { return number(c.learning_rate); }},
-      // No warmup is 0 steps for the Trainer, which DeepSpeed refuses; 1 is the shortest.
+      // No warmup is 0 steps for the Trainer, but DeepSpeed refuses 0; 1 is the shortest.
       {"scheduler.params.warmup_num_steps",
        [](Context c) { return number(std::max<std::int64_t>(1, c.trainer.warmup_steps)); }},
       {"fp16.enabled", [](Context c) { return c.trainer.fp16 ? "true" : "false"; }},

@@ -1,5 +1,5 @@
-// The values that replace "auto". Hugging Face's Trainer and Accelerate replace it by what the
-// training program knows, before DeepSpeed reads the file.
+// Values that replace "auto". Hugging Face's Trainer and Accelerate replace it by values of the
+// training program, before DeepSpeed reads the file.
 #pragma once
 
 #include <optional>
@@ -14,10 +14,12 @@ struct AutoContext {
   double learning_rate;  // the optimizer's, if the file gives one
 };
 
-// The value as JSON; empty: as if the key were absent; nothing: the value is needed and not known.
+// Returns the value as JSON; an empty text if the key counts as absent; nothing if a value is
+// needed, but unknown.
 std::optional<std::string> auto_value(const Key& key, const AutoContext& context);
 
-// Whether only the training program can know the value, so that a check of the file leaves it open.
+// Returns true if only the training program has the value, so that a check of the file leaves it
+// open.
 bool is_left_to_program(const Key& key);
 
 }  // namespace zero::config_schemas

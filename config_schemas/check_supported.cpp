@@ -15,8 +15,8 @@ bool says_true(const Node& node) {
   return (node.kind == Node::Kind::boolean || node.kind == Node::Kind::string) && text == "true";
 }
 
-// The value of "enabled" in the block or in a block inside it. Documents are at most 32 levels
-// deep.
+// Returns the value of "enabled" in the block or in a block inside it. The recursion is bounded,
+// since documents are at most 32 levels deep.
 Switch switch_in(const Node& block) {
   Switch result = Switch::none;
   for (const Member& member : block.members) {
@@ -29,9 +29,9 @@ Switch switch_in(const Node& block) {
   return result;
 }
 
-// What a key that is not honoured, or not at every stage, asks for.
+// Effect that a file requests by a key that is not `honoured`, or not at every stage.
 enum class Demand : std::uint8_t {
-  nothing,    // only what the engine does anyway
+  nothing,    // only the engine's existing behavior
   elsewhere,  // something that has no effect with this placement
   off,        // a block that is switched off
   effect,
@@ -100,7 +100,7 @@ class SupportCheck {
     return state == Switch::on || present ? Demand::effect : Demand::off;
   }
 
-  // Whether the switch is on and was not refused.
+  // Returns true if the switch is on and was not refused.
   bool acts(std::string_view path) const {
     const ParsedValue* given = find(resolution_.given, path);
     return given != nullptr && given->shown == "true" && (given->key->status != Status::refused);
@@ -124,7 +124,7 @@ class SupportCheck {
     return given.node->kind == Node::Kind::string ? "\"" + given.shown + "\"" : given.shown;
   }
 
-  // Keys with the same reason share one line, which stands where the first of them does.
+  // Keys with the same reason share one line, at the position of the first of them.
   void add_notice(const ParsedValue& given, const std::string& reason) {
     std::string text = given.path;
     const Node::Kind kind = given.node->kind;

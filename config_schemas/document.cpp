@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
-// Why a document cannot be read.
+// Reason why a document cannot be read.
 struct Fault {
   Position position;
   std::string text;
@@ -26,13 +26,13 @@ constexpr bool continues(char c) {
   return (static_cast<unsigned char>(c) & 0xc0u) == 0x80u;
 }
 
-// The characters of a document with their line and column.
+// Reads the characters of a document with their line and column.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}
 
   bool more() const { return offset_ < text_.size(); }
-  // NUL behind the end; the text holds none.
+  // Returns NUL after the end; the text contains none.
   char peek(std::size_t ahead = 0) const {
     return offset_ + ahead < text_.size() ? text_[offset_ + ahead] : '\0';
   }
@@ -50,12 +50,12 @@ class Scanner {
     if (newline)
       position_ = {position_.line + 1, 1};
     else if (!more() || !continues(text_[offset_]))
-      ++position_.column;  // behind the last byte of a UTF-8 sequence
+      ++position_.column;  // after the last byte of a UTF-8 sequence
   }
   void advance(std::size_t count) {
     while (count-- > 0) advance();
   }
-  // White space and comments. Throws Fault at a comment that never ends.
+  // Skips white space and comments. Throws Fault if a comment never ends.
   void skip_blanks() {
     while (more()) {
       if (is_blank(peek())) {
@@ -79,7 +79,7 @@ class Scanner {
   Position position_{1, 1};
 };
 
-// Bytes of the UTF-8 sequence that `text` starts with; 0 if it starts with none.
+// Returns the bytes of the UTF-8 sequence that `text` starts with, or 0 if it is invalid.
 std::size_t sequence_length(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -97,7 +97,7 @@ std::size_t sequence_length(std::string_view text) {
   return wrong ? 0 : length;
 }
 
-// What makes a text unreadable as a whole; without text if nothing does.
+// Returns the reason that makes a text unreadable as a whole; its text is empty if there is none.
 Fault unsuitable(std::string_view text) {
   if (text.size() > max_document_bytes) return {{1, 1}, too_large};
   if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
@@ -163,7 +163,7 @@ void append_utf8(std::string& result, std::uint32_t code) {
   }
 }
 
-// A recursive descent, as deep as max_document_depth; throws Fault.
+// A recursive descent, at most max_document_depth deep; throws Fault.
 class Reader {
  public:
   Reader(std::string_view text, std::vector<Problem>& problems)
@@ -208,8 +208,8 @@ class Reader {
     return node;
   }
 
-  // Up to and with the closing bracket; NUL: up to the end, where the outermost braces are left
-  // out. Commas may be missing, and one may stand behind the last member.
+  // Reads up to and including the closing bracket, or up to the end if `closes` is NUL, because the
+  // outermost braces may be omitted. Commas may be missing, and the last member may have one.
   void members_of(Node& node, char closes) {
     std::map<std::string, std::int64_t> lines;
     while (scanner_.peek() != closes) {
@@ -239,7 +239,7 @@ class Reader {
     if (!is_new) problems_.push_back(duplicate_key(member.key, member.position, earlier->second));
   }
 
-  // With the colon behind it.
+  // Reads the key and the colon after it.
   std::string key() {
     const Position at = scanner_.position();
     const char first = scanner_.peek();
@@ -303,7 +303,7 @@ class Reader {
     scanner_.advance(2);
   }
 
-  // \uXXXX, or two of them for what lies beyond U+FFFF.
+  // Reads \uXXXX, or two of them for a character beyond U+FFFF.
   std::uint32_t code_point(Position at) {
     const std::uint32_t high = code_unit(at);
     if (high < 0xd800 || high > 0xdfff) return high;
@@ -325,8 +325,8 @@ class Reader {
     return unit;
   }
 
-  // A word or number ends at a comma, closing bracket or comment; anything else without quotes is
-  // text to the end of its line, brackets and all.
+  // Reads an unquoted value. A word or number ends at a comma, closing bracket or comment; any
+  // other unquoted text extends to the end of its line, including brackets.
   Node unquoted(Position at) {
     const std::size_t begin = scanner_.offset();
     while (scanner_.more() && !scanner_.at_comment() &&
@@ -361,7 +361,7 @@ class Reader {
   Scanner scanner_;
   std::vector<Problem>& problems_;
   std::size_t depth_ = 0, members_ = 0;
-  Position swallowed_;  // of the last text without quotes that took in a bracket or comma
+  Position swallowed_;  // of the last unquoted text that contains a bracket or comma
 };
 
 Document parse(std::string_view text, Node (Reader::*read)()) {
@@ -419,7 +419,7 @@ bool begins_with_bracket(std::string_view text) {
     scanner.skip_blanks();
     return scanner.peek() == '{' || scanner.peek() == '[';
   } catch (const Fault&) {
-    return true;  // a comment that never ends: whoever reads JSON says so
+    return true;  // a comment that never ends: the JSON reader reports it
   }
 }
 

@@ -1,10 +1,10 @@
 // A document with the line and column of every key and value, so that messages point into the
 // user's file. Nothing is interpreted here: numbers stay as written.
 //
-// The grammar is Hjson's (hjson.github.io), as the Python library reads it that DeepSpeed loads its
-// files with: JSON; comments (#, //, /* */); commas that are missing, or stand before a closing
-// bracket; keys, strings and the outermost braces without quotes or braces. Only its strings of
-// several lines are not read, and half surrogate pairs are refused.
+// The grammar is Hjson's (hjson.github.io), as read by the Python library that DeepSpeed uses:
+// JSON; comments (#, //, /* */); commas may be missing or precede a closing bracket; keys, strings
+// and the outermost object need no quotes or braces. Only multi-line strings are not read, and half
+// surrogate pairs are refused.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace zero::config_schemas {
 
-// Limits of a document, and what is said of one that exceeds them.
+// Limits of a document, and the message if one is exceeded.
 constexpr std::size_t max_document_bytes = std::size_t{1} << 20;
 constexpr std::size_t max_document_keys = 10'000;  // keys and array elements
 constexpr std::size_t max_document_depth = 32;
@@ -26,8 +26,8 @@ constexpr const char* too_deep = "nested deeper than 32 levels";
 constexpr const char* too_long_string = "a string is longer than 64 KiB";
 constexpr const char* has_nul = "contains a NUL byte: not a text file";
 
-// Counted from 1, columns in characters. Line 0: not from a file. `file`: 0, or what
-// ProblemList::add_file() returned.
+// Line and column count from 1, columns in characters. Line 0: not from a file. `file`: 0, or the
+// result of ProblemList::add_file().
 struct Position {
   std::int64_t line = 0, column = 0;
   int file = 0;
@@ -54,31 +54,31 @@ struct Member {
   Node value;
 };
 
-// Null where the node is no object or has no such key.
+// Returns null if the node is no object or has no such key.
 Member* find_member(Node& object, std::string_view key);
 const Member* find_member(const Node& object, std::string_view key);
 
-// Whether the value is the string "auto".
+// Returns true if the value is the string "auto".
 bool is_auto(const Node& node);
 
 struct Document {
-  bool readable = false;  // false: `problems` says why, `root` is empty
+  bool readable = false;  // false: `problems` has the reason, `root` is empty
   Node root;
   std::vector<Problem> problems;  // of a readable document: its duplicate keys
 };
 
-// The problem of a key that is given twice.
+// Returns the problem of a key that is given twice.
 Problem duplicate_key(const std::string& key, Position position, std::int64_t first_line);
 
-// UTF-8, a byte order mark allowed, within the limits above. Takes time and memory in proportion to
-// the text, whatever it is; throws nothing of its own.
+// Parses UTF-8, optionally with a byte order mark, within the limits above. Time and memory are
+// proportional to the text, even if it is malformed; throws nothing of its own.
 Document parse_document(std::string_view text);
-// One value, as it may stand in a document.
+// Parses one value, in the syntax of a document.
 Document parse_value(std::string_view text);
-// One YAML document within the same limits; no aliases. Scalars mean what they mean in YAML 1.1.
-// Without yaml-cpp (no_yaml.cpp) a problem that says so.
+// Parses one YAML document within the same limits; no aliases. Scalars are read by YAML 1.1. If
+// built without yaml-cpp (no_yaml.cpp), returns a problem that states this.
 Document parse_yaml(std::string_view text);
-// Whether the text begins with a bracket, as JSON does, behind blanks and comments.
+// Returns true if the text, after blanks and comments, begins with a bracket, as JSON does.
 bool begins_with_bracket(std::string_view text);
 
 }  // namespace zero::config_schemas

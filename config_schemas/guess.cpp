@@ -6,9 +6,10 @@
 namespace zero::config_schemas {
 namespace {
 
-constexpr std::size_t longest = 96;  // characters of a path that are compared
+constexpr std::size_t longest = 96;  // compared characters of a path
 
-// The number of insertions, deletions, replacements and swaps of neighbours between the two names.
+// Returns the number of insertions, deletions, replacements and swaps of neighbors between the two
+// names.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -45,14 +46,15 @@ std::size_t distance_of(std::string_view name, std::string_view known) {
                   edit_distance(sorted_words(name), sorted_words(known)) + 1);
 }
 
-// How far a typing error may be from the known name.
+// Returns the largest edit distance from the known name that counts as a typing error.
 std::size_t allowed_distance(std::string_view name, std::string_view known) {
   const std::size_t length = std::max(name.size(), known.size());
   return length < 4 ? 0 : length < 8 ? 1 : length < 16 ? 2 : 3;
 }
 
-// "overlap" of "overlap_comm", "max_live" of "max_live_parameters": whole words that say most of
-// it. "gradient_clip" of "gradient_clipping": nearly all letters.
+// Returns true for "overlap" of "overlap_comm" and "max_live" of "max_live_parameters", since whole
+// words match most of the name, and for "gradient_clip" of "gradient_clipping", since nearly all
+// letters match.
 bool is_part(std::string_view name, std::string_view known) {
   const bool two_words = name.find('_') != std::string_view::npos;
   if (known.starts_with(name) && 4 * name.size() >= 3 * known.size()) return true;
@@ -70,7 +72,7 @@ bool is_common(std::string_view name) {
   return std::ranges::find(names, name) != std::ranges::end(names);
 }
 
-// The path with the spellings of the table, as far as its sections are known.
+// Returns the path with the spellings of the table, as far as its sections are known.
 std::string table_path(std::string_view path) {
   std::string known;
   while (true) {
@@ -123,7 +125,7 @@ class Guesser {
            edit_distance(section_, section) <= allowed_distance(section_, section);
   }
 
-  // Names that mean something else in other programs match only inside the same section.
+  // Names with another meaning in other programs match only inside the same section.
   bool can_stand_for(std::string_view path, const Key* key) const {
     if (path.find('*') != std::string_view::npos) return false;
     if (!section_.empty() && lies_inside(path)) return true;
@@ -135,7 +137,7 @@ class Guesser {
     return path.starts_with(section_) && path.substr(section_.size()).starts_with('.');
   }
 
-  // Among keys with the same name, prefer one that acts and whose section is near.
+  // Among keys with the same name, prefers one that is `honoured` and in a nearby section.
   std::size_t remoteness(std::string_view path, const Key* key) const {
     return (key->status == Status::honoured ? 0 : 1000) + (lies_inside(path) ? 0 : path.size());
   }

@@ -43,7 +43,7 @@ const Node* find_named(const Node& section, Scope scope, std::string_view full) 
 void read(Importer& import, ProblemList& problems, const Node& section, Scope scope,
           const std::string& path);
 
-// Why a section is not read; empty: it is.
+// Returns the reason why a section is not read, or an empty text if it is read.
 std::string unread(const Importer& import, Scope scope) {
   const std::string& type = import.distributed_type;
   if (scope == Scope::fsdp && import.fsdp.off) return "no effect: fsdp is off";
@@ -52,7 +52,7 @@ std::string unread(const Importer& import, Scope scope) {
   return "no effect: distributed_type is " + printable(type);
 }
 
-// A section inside of the document.
+// Reads a section inside of the document.
 bool read_section(Importer& import, ProblemList& problems, const Member& member) {
   const auto found = std::ranges::find(sections, std::string_view(member.key),
                                        &std::pair<std::string_view, Scope>::first);

@@ -14,33 +14,33 @@
 
 namespace zero::config_schemas {
 
-// Whether the document is an Accelerate or Trainer file.
+// Returns true if the document is an Accelerate or Trainer file.
 bool is_foreign(const Node& root);
 
-// A value that a key of the document stands for, by its DeepSpeed path.
+// Value of a DeepSpeed path, converted from a key of the document.
 struct ImportedValue {
   std::string path;
   Node value;
   std::string key;     // of the document; empty: several together
   std::size_t effect;  // of that key, in Imported::effects
-  // Whether it also acts where a DeepSpeed config beside it leaves it out. Accelerate passes over
-  // the others.
+  // Set if the value also applies when a DeepSpeed config next to it omits the path. Accelerate
+  // ignores the other values.
   bool fills_in = false;
 };
 
 struct Imported {
   std::vector<ImportedValue> values;
   std::string config_file;           // a DeepSpeed config that the document names
-  std::optional<Node> config;        // or holds
-  bool fp16 = false, bf16 = false;   // what "auto" stands for there
+  std::optional<Node> config;        // or contains
+  bool fp16 = false, bf16 = false;   // the meaning of "auto" in that config
   std::vector<ImportedKey> effects;  // of every key of the document
 };
 Imported import_config(const Node& root, ProblemList& problems);
 
-// The values as a DeepSpeed config.
+// Returns the values as a DeepSpeed config.
 Node config_of(const Imported& imported, Position position);
-// Puts the values into the DeepSpeed config that the document names or holds: where that says
-// "auto" or nothing. Reports those that contradict it, as Accelerate and the Trainer do.
+// Adds the values to the DeepSpeed config that the document names or contains, if that has "auto"
+// or no value there. Reports values that contradict it, as Accelerate and the Trainer do.
 void merge(Node& config, const Imported& imported, ProblemList& problems);
 
 // For the documentation.

@@ -1,4 +1,4 @@
-// Keys of an Accelerate or Trainer file next to the DeepSpeed config that it names or holds.
+// Keys of an Accelerate or Trainer file next to the DeepSpeed config that it names or contains.
 #include <algorithm>
 
 #include "config_schemas/import.h"
@@ -7,7 +7,8 @@
 namespace zero::config_schemas {
 namespace {
 
-// The member with this path; null where it is missing, or lies in a section that is null or "auto".
+// Returns the member with this path; null if it is missing, or if a section of the path is null or
+// "auto".
 Member* find_path(Node& root, std::string_view path) {
   Node* node = &root;
   while (true) {
@@ -34,7 +35,7 @@ void put(Node& root, std::string_view path, const Node& value) {
   node->members.push_back({std::string(path), value.position, value});
 }
 
-// The value as it would be understood; empty if it is not allowed.
+// Returns the interpreted value; empty if it is not allowed.
 std::string understood(std::string_view path, const Node& node) {
   Config unused;
   const Key& key = *find_key(path);
@@ -42,7 +43,8 @@ std::string understood(std::string_view path, const Node& node) {
   return outcome.problem.empty() ? outcome.shown : "";
 }
 
-// The default of DeepSpeed, and of Accelerate beside it: one micro step.
+// Returns the default of DeepSpeed, and for gradient accumulation also that of Accelerate: one
+// micro step.
 std::string left_out(std::string_view path) {
   return path == "gradient_accumulation_steps" ? "1" : show_default(*find_key(path));
 }

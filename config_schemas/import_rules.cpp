@@ -61,7 +61,7 @@ std::string mixed_precision(Importer& import, const Node& node) {
   return "fp32";
 }
 
-// Files from before mixed_precision have it.
+// The key of files written before mixed_precision existed.
 std::string old_fp16(Importer& import, const Node& node) {
   if (!as_truth(import, node)) return "fp32";
   import.result.fp16 = true;
@@ -73,7 +73,7 @@ std::string processes(Importer& import, const Node& node) {
   return "start so many ranks: zero run -n " + printable(node.text);
 }
 
-// An axis of parallelism_config; 1 is none.
+// Returns the size of an axis of parallelism_config; 1 means none.
 std::int64_t axis(Importer& import, const Node& node) {
   const std::int64_t size = node.kind == Node::Kind::null ? 1 : count_of(node).value_or(0);
   if (size >= 1 && size <= most_ranks) return size;
@@ -162,7 +162,7 @@ std::string offload_params(Importer& import, const Node& node) {
          ", zero_optimization.offload_param.device cpu";
 }
 
-// "full_shard auto_wrap offload", the same as a list, or a truth value.
+// Reads "full_shard auto_wrap offload", the same words as a list, or a truth value.
 std::string trainer_fsdp(Importer& import, const Node& node) {
   std::string words = node.text;
   for (const Member& member : node.members) words += " " + member.value.text;
@@ -204,7 +204,7 @@ std::string device(Importer& import, const Node& node) {
   return import.set("zero_optimization." + section + ".device", node);
 }
 
-// Accelerate writes "none" for a path that it was not given.
+// Accelerate writes "none" if it was given no path.
 template <int which>
 std::string nvme_path(Importer& import, const Node& node) {
   const std::string section = which == 0 ? "offload_optimizer" : "offload_param";
@@ -366,7 +366,8 @@ std::vector<Rule> trainer_rules() {
       {Scope::trainer, "adam_epsilon", epsilon_path, copy<epsilon_path>},
       {Scope::trainer, "seed", seed_path, copy<seed_path>},
   };
-  // They change no step of the optimizer; those that do are not left to the program in silence.
+  // These keys change no step of the optimizer. Keys that do are reported instead, because they
+  // must not be left to the program silently.
   for (const auto key : {"output_dir",
                          "run_name",
                          "report_to",

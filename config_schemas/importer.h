@@ -1,4 +1,5 @@
-// What an import collects: import_rules.cpp holds a rule for each key, import.cpp applies them.
+// Result of an import while it is collected: import_rules.cpp has a rule for each key, import.cpp
+// applies them.
 #pragma once
 
 #include <optional>
@@ -21,7 +22,7 @@ class Importer {
   void refuse(const Node& at, const std::string& message);
   void refuse(Position at, const std::string& message);
 
-  // Several FSDP keys together decide on the stage.
+  // FSDP keys that together determine the stage.
   struct Fsdp {
     bool seen = false;
     bool off = false;             // the Trainer's switch
@@ -29,7 +30,7 @@ class Importer {
     std::optional<bool> reshard;  // version 2
     bool prefetch = true;
     Position at;
-    std::string key;  // that decided
+    std::string key;  // the deciding key
   };
   Fsdp fsdp;
   // The axes of parallelism_config.
@@ -66,7 +67,7 @@ struct Rule {
 
 const std::vector<Rule>& rules();
 
-// "true", "yes", 1 and so on; nothing where the node is none of these.
+// Returns the truth value of "true", "yes", 1 and so on; nothing if the node is none of these.
 std::optional<bool> truth_of(const Node& node);
 std::string upper_case(std::string_view text);
 

@@ -1,5 +1,5 @@
-// For the files that hold the rows of the key table: short forms that read as a table. The rows of
-// one section stand together and leave out its path.
+// Short forms for the files with the rows of the key table, so that they read as a table. The rows
+// of one section are grouped and omit its path.
 #pragma once
 
 #include <initializer_list>
@@ -14,8 +14,8 @@
 
 namespace zero::config_schemas {
 
-// Every number has a lower and an upper limit: beyond what any run needs, and small enough that
-// sums and products of a few of them do not overflow.
+// Every number has a lower and an upper limit: beyond the needs of any training run, and small
+// enough that sums and products of a few of them do not overflow.
 constexpr double many = 1e15;
 constexpr Range counts{.low = 0, .high = many};
 constexpr Range positive_counts{.low = 1, .high = many};
@@ -42,8 +42,7 @@ inline const Names dtype_names{"fp16",          "float16",        "half",       
 inline constexpr std::string_view python_compiler =
     "DeepSpeed's compiler passes over Python models";
 
-// A row of the table while it is being written. Each function returns a copy with one more
-// property.
+// A row of the table under construction. Each function returns a copy with one more property.
 struct Row : Key {
   template <class T>
   Row with(T Key::*member, std::type_identity_t<T> value) const {
@@ -64,12 +63,12 @@ struct Row : Key {
   Row needed() const { return with(&Key::required, true); }
 };
 
-// An object with rows of its own. Without a name: the section that the other rows stand in.
+// An object with rows of its own. Without a name: the section that contains the other rows.
 inline Row section(std::string_view meaning) {
   return {{.type = Type::section, .meaning = meaning}};
 }
 
-// A key that fills the member of Config with its path; its type is the member's.
+// A key that sets the member of Config with its path; its type is the member's.
 inline Row acts(std::string name, Range range, std::string_view meaning) {
   return {{.path = std::move(name), .range = range, .meaning = meaning}};
 }
@@ -80,7 +79,7 @@ inline Row acts(std::string name, Names choices, std::string_view meaning) {
   return {{.path = std::move(name), .choices = std::move(choices), .meaning = meaning}};
 }
 
-// Keys that fill nothing: name, default, meaning in DeepSpeed, and the reason why they have no
+// Keys that set no member: name, default, meaning in DeepSpeed, and the reason why they have no
 // effect or are refused, unless the rows of one list share it.
 inline Row plain(Type type, std::string name, std::string_view initial, std::string_view meaning,
                  std::string_view reason = "") {
@@ -115,7 +114,7 @@ class RowList {
  public:
   explicit RowList(Status status) : status_(status) {}
 
-  // Rows of a section ("" at top level), each with `reason` where it has none of its own.
+  // Adds rows of a section ("" at top level), each with `reason` if it has none of its own.
   void in(std::string_view section, std::string_view reason, std::initializer_list<Row> rows) {
     for (Key row : rows) {
       row.path = row.path.empty() ? std::string(section) : join(section, row.path);

@@ -1,4 +1,4 @@
-// The rows of keys that act, with the sections that all keys stand in; and how rows are found.
+// Rows of the `honoured` keys and of the sections that contain all keys, and the lookup of rows.
 #include "config_schemas/keys.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace zero::config_schemas {
 namespace {
 
-constexpr double largest_scale = 0x1p127;  // a power of two that fp32 has
+constexpr double largest_scale = 0x1p127;  // a power of two that fp32 can represent
 
 void add_general(RowList& rows) {
   rows.in(
@@ -72,7 +72,11 @@ void add_precision(RowList& rows) {
                 "one that the model computes in")
                .or_null()
                .with(&Key::refused_choices,
-                     {{"int8", "gradients are added up in fp32, bf16 or fp16"}})});
+                     {{"int8", "gradients are added up in fp32, bf16 or fp16"}}),
+           acts("buffer_dtype", dtype_names,
+                "dtype of the floating-point buffers of a PyTorch module; null: their own in Python, "
+                "the one that the model computes in for a C++ module")
+               .or_null()});
   rows.in("torch_autocast", {section("PyTorch's automatic casts")});
 }
 
@@ -416,7 +420,7 @@ struct TypeOfMember {
   }
 };
 
-// Of a value that a file gives for the field.
+// Returns the type of a value that a file gives for the field.
 Type type_of(const Key& key) {
   static Config any;
   return key.choices.empty() ? std::visit(TypeOfMember{}, key.field->of(any, "")) : Type::choice;
@@ -469,7 +473,7 @@ const Key* find_key(std::string_view path) {
 }
 
 const Key* find_key(std::string_view section, std::string_view name) {
-  // A dot in a name would reach into another section, a star would be taken for any name.
+  // A dot in a name would reach into another section, and a star would match any name.
   if (name.find_first_of(".*") == std::string_view::npos)
     if (const Key* key = find_key(join(section, name))) return key;
   return find_key(join(section, "*"));

@@ -1,8 +1,8 @@
-// The key table: one row per key of the JSON file, and the only place that knows their names.
-// Parser, checks, messages, the JSON Schema and docs/config.md follow from it; what describe() says
-// follows from zero/plan/config_fields.h.
+// The key table: one row per key of the JSON file, and the only place with their names. Parser,
+// checks, messages, the JSON Schema and docs/config.md are derived from it; the text of describe()
+// is derived from zero/plan/config_fields.h.
 //
-// A key that the engine does not support is refused; it becomes honoured when it gets a field
+// A key that the engine does not support is refused; it becomes `honoured` when it gets a field
 // there.
 #pragma once
 
@@ -31,18 +31,18 @@ enum class Type : std::uint8_t {
   group_sizes,  // the same, or an array of integers
   text,         // any string
   list,         // any array
-  block,        // an object whose keys the table does not list
+  block,        // an object with keys that the table does not list
   any,
 };
 
-// What becomes of a key in a file: it acts, it is accepted without effect, it is refused where it
-// asks for something, or it is an old name and converted.
+// Treatment of a key in a file: it is applied, it is accepted without effect, it is refused if its
+// value requests an effect, or it is an old name and converted.
 enum class Status : std::uint8_t { honoured, no_effect, refused, replaced };
 
-// As a double, which cannot tell 2^63 from the integer below it; messages show the integer.
+// As a double, which cannot distinguish 2^63 from the integer below it; messages show the integer.
 inline constexpr double largest_integer = 0x1p63, largest_unsigned = 0x1p64;
 
-// No file or command line may name more.
+// Limit of ranks in any file or command line.
 inline constexpr int most_ranks = 1 << 20;
 inline constexpr int most_reduce_groups = comm::ReduceGroups::most_levels;
 
@@ -58,7 +58,7 @@ struct RefusedChoice {
 };
 
 struct Key {
-  std::string path = "";        // "*" stands for a name that the user chooses
+  std::string path = "";        // "*" matches a name that the user chooses
   std::string_view alias = "";  // another spelling of the last name
   Type type = Type::any;
   Range range = {};
@@ -73,53 +73,53 @@ struct Key {
   std::span<const std::string_view> belongs_to = {};  // the optimizers or schedules that have it
   bool required = false;                              // by the types that have it
   Status status = Status::honoured;
-  std::string_view reason = "";  // of a status other than honoured; of `replaced`: the new path
-  // Of a key that is not honoured: values, as shown, that ask only for what the engine does anyway.
-  // The default is always one of them.
+  std::string_view reason = "";  // of a status other than `honoured`; of `replaced`: the new path
+  // Values of an unsupported key, as shown, that are accepted because they request the existing
+  // behavior. The default is always accepted.
   std::vector<std::string_view> harmless = {};
-  // The same, where it depends on the rest of the config.
+  // Returns true for such values if they depend on the rest of the config.
   bool (*already_so)(const Config&, std::string_view shown) = nullptr;
-  std::string_view switched_by = "";     // acts only while this boolean key is true
-  bool sharded_parameters_only = false;  // has no effect otherwise, in DeepSpeed too
+  std::string_view switched_by = "";     // no effect unless this boolean key is true
+  bool sharded_parameters_only = false;  // acts only on sharded parameters, in DeepSpeed too
   bool on_by_presence = false;           // a block without "enabled" is switched on by its presence
-  bool removed = false;                  // DeepSpeed 0.19 refuses the key whatever its value
+  bool removed = false;                  // DeepSpeed 0.19 refuses the key with any value
   std::string_view initial = "";         // default of a row without a field, as shown
-  const detail::ConfigField* field = nullptr;  // of an honoured row: what it fills
+  const detail::ConfigField* field = nullptr;  // of an `honoured` row: its field
   std::string_view meaning = "";
 };
 
-// The meaning of keys that DeepSpeed does not read either. They are not suggested for misspelt
+// The meaning of keys that DeepSpeed does not read either. They are not suggested for misspelled
 // keys.
 inline constexpr std::string_view never_read = "nothing";
 
 const std::vector<Key>& keys();
 
-// The row of a path of the table, written with any of its spellings; null if there is none.
+// Returns the row of a path of the table, written with any of its spellings; null if there is none.
 const Key* find_key(std::string_view path);
-// The row of key `name` in the section with the path `section` ("" at top level).
+// Returns the row of key `name` in the section with the path `section` ("" at top level).
 const Key* find_key(std::string_view section, std::string_view name);
 
 // Every spelling of every path.
 using Spellings = std::map<std::string, const Key*, std::less<>>;
 const Spellings& spellings();
 
-// What an unknown path was probably meant to be.
+// The known key that an unknown path was probably meant to be.
 struct Guess {
   // In the order of preference.
   enum class Kind : std::uint8_t {
     none,       // no known key is similar
-    slip,       // a misspelt key of the same section
+    slip,       // a misspelled key of the same section
     elsewhere,  // a key of another section
     part,       // some words of the name of a key of the same section
-    similar,    // a misspelt key of another section
+    similar,    // a misspelled key of another section
   };
   Kind kind = Kind::none;
   const Key* key = nullptr;
-  std::string path = "";  // in the spelling nearest to what was written
+  std::string path = "";  // in the spelling nearest to the given one
 };
 // Compares with every key of the table.
 Guess guess_key(std::string_view path);
-// For a last name alone, in any section.
+// Guesses by a last name alone, in any section.
 Guess guess_name(std::string_view name);
 
 // "zero_optimization" of "zero_optimization.stage".
@@ -127,19 +127,19 @@ std::string_view section_of(std::string_view path);
 std::string_view last_name(std::string_view path);
 std::string join(std::string_view section, std::string_view name);
 
-// Whether an optimizer or schedule of this type has the parameter.
+// Returns true if an optimizer or schedule of this type has the parameter.
 bool belongs_to(const Key& key, std::string_view type);
-// "Adam, AdamW": the types that have the parameter.
+// Returns the types that have the parameter: "Adam, AdamW".
 std::string owners_of(const Key& key);
 
-// Whether DeepSpeed validates the section of this path and converts its values; elsewhere it takes
-// values as they are.
+// Returns true if DeepSpeed validates the section of this path and converts its values; in other
+// sections it takes values unchanged.
 bool converts_values(std::string_view path);
 
-// Whether DeepSpeed refuses unknown keys of this section; elsewhere it ignores them.
+// Returns true if DeepSpeed refuses unknown keys of this section; otherwise it ignores them.
 bool is_closed(std::string_view section);
 
-// A name that starts with _ is a comment, as in "_comment": JSON has no other.
+// Returns true if the name starts with _, as in "_comment": a comment, since JSON has no other.
 bool is_comment(std::string_view name);
 
 }  // namespace zero::config_schemas

@@ -75,13 +75,9 @@ void add_precision_without_effect(RowList& rows) {
           {any("bf16.auto_cast", never_read), any("fp16.opt_level", never_read),
            any("fp16.fp16_scale_tolerance", never_read)});
   rows.in("data_types",
-          "buffers of PyTorch modules keep their dtype anyway, unless buffer_dtype says another; "
-          "C++ programs have none",
-          {choice("buffer_dtype", dtype_names, "null",
-                  "dtype of the floating-point buffers of PyTorch modules",
-                  "Python casts the buffers of a module by it; a C++ program has none")
-               .or_null(),
-           any("keep_in_fp32_modules", "buffers that stay in fp32; excludes buffer_dtype")
+          "buffers of PyTorch modules keep their dtype in Python anyway, unless buffer_dtype says "
+          "another; for a C++ module it can say fp32",
+          {any("keep_in_fp32_modules", "buffers that stay in fp32; excludes buffer_dtype")
                .with(&Key::initial, "auto")});
   rows.in("torch_autocast", "acts with torch_autocast.enabled only",
           {boolean("enabled", "false", "cast per operation",

@@ -10,7 +10,7 @@
 
 namespace zero::config_schemas {
 
-// What was converted: from the present path to the path in the file.
+// Converted keys: from the present path to the path in the file.
 using Conversions = std::map<std::string, std::string, std::less<>>;
 
 // Like DeepSpeed, refuses a file that gives the old and the new key, even if the old one is false.

@@ -36,7 +36,7 @@ class Collector {
     const Node* node = nullptr;
   };
 
-  // Recurses as deep as the table, however deep the document is.
+  // Recurses as deep as the table, even if the document is deeper.
   void collect(const Section& section) {
     std::map<const Key*, const Member*> seen;
     for (const Member& member : section.node->members) {
@@ -85,8 +85,8 @@ class Collector {
   ProblemList& problems_;
 };
 
-// The values of a document with their rows. Reports keys that are given in two spellings, and
-// values that should be sections. The result points into `root`.
+// Returns the values of a document with their rows. Reports keys that are given in two spellings,
+// and values that should be sections. The result points into `root`.
 Collected collect_values(const Node& root, ProblemList& problems) {
   Collected result;
   if (root.kind == Node::Kind::object)
@@ -104,10 +104,10 @@ Source source_of(const ParsedValue& given, const Conversions& conversions) {
   return converted ? Source::alias : Source::file;
 }
 
-// The values of the file, and the defaults of honoured keys that it leaves out.
+// Returns the values of the file, and the defaults of `honoured` keys that it omits.
 std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& conversions,
                               const ProblemList& places) {
-  Config config = resolution.config;  // rows reach members through a Config that they may change
+  Config config = resolution.config;  // a copy, because rows reach members through a mutable Config
   std::vector<Entry> entries;
   for (const ParsedValue& given : resolution.given) {
     if (!given.usable) continue;
@@ -123,11 +123,12 @@ std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& c
     if (find(resolution.given, key.path) == nullptr)
       entries.push_back({&key, key.path, show_value(key, "", config)});
   }
-  std::ranges::stable_sort(entries, {}, &Entry::key);  // rows lie in one array
+  std::ranges::stable_sort(entries, {}, &Entry::key);  // rows are stored in one array
   return entries;
 }
 
-// Decides by the name of the file or, if that does not tell, by the text: JSON begins with a bracket.
+// Decides by the name of the file or, if that is inconclusive, by the text: JSON begins with a
+// bracket.
 bool is_yaml(const std::string& file, std::string_view text) {
   const auto named = [&](std::initializer_list<const char*> endings) {
     return std::ranges::any_of(endings, [&](auto ending) { return file.ends_with(ending); });
@@ -172,7 +173,7 @@ Loaded load_native(const Input& input, Node& root, ProblemList& problems,
   return {resolution.config, entries_of(resolution, conversions, problems), {}};
 }
 
-// The text as it is written; reports what stands in the way, and throws if it cannot be read.
+// Reads the text as written; reports its problems, and throws if it is unreadable.
 Node read_document(std::string_view text, const std::string& file, ProblemList& problems) {
   Document document = is_yaml(file, text) ? parse_yaml(text) : parse_document(text);
   for (const Problem& problem : document.problems) problems.add(problem.position, problem.text);
@@ -188,7 +189,7 @@ void set_file(Node& node, int file) {
   }
 }
 
-// The DeepSpeed config that an Accelerate or Trainer file names.
+// Reads the DeepSpeed config that an Accelerate or Trainer file names.
 Node read_named(const std::string& name, const std::string& by, ProblemList& problems) {
   const std::string file = find_named(name, by);
   ProblemList own(file);
@@ -200,7 +201,7 @@ Node read_named(const std::string& name, const std::string& by, ProblemList& pro
   return root;
 }
 
-// Values that act otherwise than their keys say alone, because of the config beside them or of
+// Corrects the effects of values that are changed by the DeepSpeed config next to them or by
 // overrides.
 void correct_effects(Imported& imported, const Loaded& loaded) {
   for (const ImportedValue& value : imported.values) {
@@ -217,7 +218,8 @@ void correct_effects(Imported& imported, const Loaded& loaded) {
     if (key.effect == "fp32") key.effect = acts + " true, by " + entry->place;
 }
 
-// The DeepSpeed config that an Accelerate or Trainer file stands for, alone or together with the one that it names.
+// Returns the DeepSpeed config that an Accelerate or Trainer file means, alone or merged with the
+// one that it names.
 Node config_of_foreign(Imported& imported, const Node& root, const std::string& file,
                        Conversions& conversions, ProblemList& problems) {
   if (!imported.config_file.empty()) {
@@ -249,7 +251,7 @@ Loaded load_foreign(const Input& input, const Node& root, ProblemList& problems)
   return loaded;
 }
 
-// As JSON has it; numbers as they are written.
+// Appends the node as JSON; numbers stay as written.
 void append_json(const Node& node, std::string& json) {
   using Kind = Node::Kind;
   if (node.kind == Kind::string) json += nlohmann::json(node.text).dump();

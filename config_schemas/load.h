@@ -17,13 +17,13 @@ const char* name_of(Source source);  // "file", ..., "default"
 // One value of the resolved config.
 struct Entry {
   const Key* key = nullptr;
-  std::string path;   // as the table writes it
-  std::string value;  // as it is understood
+  std::string path;   // in the table's spelling
+  std::string value;  // as interpreted
   Source source = Source::fallback;
-  std::string place = "";  // of a value that is given: "ds_config.json:3:14", or "override"
+  std::string place = "";  // of a given value: "ds_config.json:3:14", or "override"
 };
 
-// What became of a key of an Accelerate or Trainer file.
+// Effect of a key of an Accelerate or Trainer file.
 struct ImportedKey {
   std::string key, effect;
 };
@@ -34,13 +34,13 @@ struct Loaded {
   std::vector<ImportedKey> imported;  // empty for a DeepSpeed file
 };
 
-// A run must know all that "auto" stands for. A check leaves open, with a notice, what only the
-// training program knows: its number of steps.
+// A training run needs every value that replaces "auto". A check leaves open, with a notice, the
+// values that only the training program has: its number of steps.
 enum class Purpose : std::uint8_t { run, check };
 
-// `file` stands in messages. A name that ends in .yaml or .yml says that the text is YAML, one in
-// .json that it is JSON; else a text without an opening bracket may be YAML. Files that the text
-// names are looked for beside it. Throws ConfigError with all problems at once.
+// `file` is the name in messages. If it ends in .yaml or .yml, the text is YAML; if it ends in
+// .json, JSON; otherwise a text without an opening bracket may be YAML. Files that the text names
+// are also searched in its folder. Throws ConfigError with all problems at once.
 Loaded load_text(std::string_view text, const std::string& file, const Text& overrides,
                  const TrainerValues& values, Purpose purpose = Purpose::run);
 Loaded load_file(const std::string& file, const Text& overrides, const TrainerValues& values,
@@ -49,11 +49,11 @@ Loaded load_file(const std::string& file, const Text& overrides, const TrainerVa
 Config parse_config(std::string_view text, const std::string& file, const Text& overrides = {},
                     const TrainerValues& values = {});
 
-// The document alone as JSON, without comments; of an Accelerate or Trainer file the DeepSpeed
-// config that it means or names. Throws as above where the document cannot be read.
+// Returns the document alone as JSON, without comments; for an Accelerate or Trainer file, the
+// DeepSpeed config that it means or names. Throws as above if the document cannot be read.
 std::string as_json(std::string_view text, const std::string& file);
 
-// The whole of a regular file of at most the size that parse_config takes; never blocks on a FIFO
+// Reads a whole regular file of at most the size that parse_config accepts; never blocks on a FIFO
 // or device. Throws ConfigError.
 std::string read_config_file(const std::string& file);
 

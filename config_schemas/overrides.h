@@ -1,5 +1,5 @@
-// Command-line overrides, put into the document before it is checked, so that they pass the same
-// table.
+// Command-line overrides. They are put into the document before it is checked, so that the same
+// table validates them.
 #pragma once
 
 #include "config_schemas/document.h"
@@ -8,8 +8,8 @@
 
 namespace zero::config_schemas {
 
-// A text that is no JSON value is taken as a string. An override replaces the value of the file in
-// all spellings of its key.
+// A text that is no JSON value is taken as a string. An override replaces the file's value in all
+// spellings of its key.
 void apply_overrides(Node& root, const Text& overrides, ProblemList& problems);
 
 }  // namespace zero::config_schemas

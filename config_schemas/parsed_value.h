@@ -1,4 +1,4 @@
-// The values that a document gives, each with its row of the key table.
+// Values of a document, each with its row of the key table.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ namespace zero::config_schemas {
 struct ParsedValue {
   const Key* key;
   std::string path;  // as the user spelled it
-  std::string name;  // what "*" of the row's path stands for
+  std::string name;  // the name matched by "*" of the row's path
   const Node* node;
   Source source = Source::file;
-  std::string shown = "";  // the value as it is understood, once it is
+  std::string shown = "";  // the interpreted value; empty before
   bool usable = false;     // false: reported, or absent
 };
 
-// A key that the table does not know.
+// A key that is not in the table.
 struct UnknownKey {
   std::string_view section;  // the path of the section's row
   std::string path;          // as the user spelled it
@@ -35,7 +35,7 @@ struct Collected {
 // "zero_core.param_groups.norms.lr_scale": the row's path with the name in place of "*".
 std::string path_of(const ParsedValue& given);
 
-// The value of `given` with this path; null if the file does not give it.
+// Returns the value of `given` with this path; null if the file does not give it.
 const ParsedValue* find(const std::vector<ParsedValue>& given, std::string_view path);
 
 }  // namespace zero::config_schemas

@@ -34,7 +34,8 @@ void ProblemList::add(Position position, std::string text) {
 }
 
 void ProblemList::unknown_key(Position position, const std::string& path) {
-  // Looking for the nearest key takes time; a hostile file must not be able to ask for it often.
+  // A search for the nearest key takes time, so a hostile file must not be able to trigger it
+  // often.
   const bool kept = problems_.size() < most_kept;
   unknown_key(position, path, kept ? guess_key(path) : Guess{});
 }

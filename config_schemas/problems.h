@@ -13,16 +13,16 @@ class ProblemList {
  public:
   explicit ProblemList(std::string file) : files_{std::move(file)} {}
 
-  // Another file that positions may lie in; returns its number for Position::file.
+  // Adds another file that positions may refer to; returns its number for Position::file.
   int add_file(std::string file);
 
   void add(Position position, std::string text);
   void unknown_key(Position position, const std::string& path);
-  // The same, with a guess that is already made.
+  // As above, with a guess made before.
   void unknown_key(Position position, const std::string& path, const Guess& guess);
   // "ds_config.json:3:14"
   std::string place(Position position) const;
-  // A ConfigError with one line per problem, in the order of the files.
+  // Throws a ConfigError with one line per problem, in the order of the files.
   void throw_if_any() const;
 
  private:

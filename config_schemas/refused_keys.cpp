@@ -1,4 +1,4 @@
-// Keys that are refused where they ask for something, and old names that are read as new ones.
+// Keys that are refused if their value requests an effect, and old names that are read as new ones.
 #include <charconv>
 
 #include "config_schemas/key_rows.h"
@@ -10,7 +10,7 @@ constexpr std::string_view every_rank =
     "ranks that share work would count as one in the batch, but every rank is a data-parallel rank "
     "here; write 1, and fit the batch to it";
 
-// Without accumulation each step() ends one.
+// Without accumulation each step() ends an accumulation.
 bool accumulates_nothing(const Config& config, std::string_view) {
   const BatchOptions& batch = config.batch;
   return batch.gradient_accumulation_steps == 1 ||
@@ -26,14 +26,14 @@ bool is_model_dtype(const Config& config, std::string_view shown) {
                              : name == "fp32" || name == "float32" || name == "float";
 }
 
-// max_grad_norm may repeat what gradient_clipping says.
+// max_grad_norm may repeat the value of gradient_clipping.
 bool is_clipping(const Config& config, std::string_view shown) {
   double value = 0;
   std::from_chars(shown.data(), shown.data() + shown.size(), value);
   return value == config.gradient_clipping;
 }
 
-// DeepSpeed 0.19 refuses these keys whatever their value, so a harmless value gets a notice.
+// DeepSpeed 0.19 refuses these keys with any value, so a harmless value gets a notice.
 void add_removed(RowList& rows) {
   constexpr std::string_view in_0_19_7 = "DeepSpeed removed it in 0.19.7; remove it";
   constexpr std::string_view in_0_19_8 = "DeepSpeed removed it in 0.19.8; remove it";
@@ -91,7 +91,7 @@ void add_unsupported(RowList& rows) {
            .of(muon)});
 }
 
-// Parameters of optimizers whose type is refused. They are known so that the user gets one message,
+// Parameters of optimizers with a refused type. They are listed so that the user gets one message,
 // about the type.
 void add_foreign_optimizers(RowList& rows) {
   static constexpr std::string_view one_bit[] = {"OneBitAdam", "ZeroOneAdam", "OneBitLamb"};

@@ -22,7 +22,7 @@ bool is_placeholder(const ParsedValue& given) {
   return is_auto(*given.node) && !takes_auto(*given.key);
 }
 
-// Types decide which parameters are allowed, and with deepspeed_defaults also the defaults.
+// Types determine the allowed parameters, and with deepspeed_defaults also the defaults.
 bool comes_first(const ParsedValue& given) {
   return last_name(given.key->path) == "type" || given.key->path == defaults_key;
 }
@@ -96,7 +96,7 @@ class Resolver {
   }
 
   // WarmupLR without a maximum takes the optimizer's rate (0.001 before DeepSpeed 0.17.2),
-  // WarmupDecayLR 0.001, unless the file says null.
+  // WarmupDecayLR 0.001, unless the file gives null.
   void set_defaults() {
     const bool old = config_.zero_core.deepspeed_defaults == "0.14";
     const std::string& type = config_.scheduler.type;
@@ -106,7 +106,8 @@ class Resolver {
       config_.scheduler.warmup_max_lr = 1e-3;
   }
 
-  // In the order of the table: the schedule's rates depend on the optimizer's.
+  // Sets the values in the order of the table, because the schedule's rates depend on the
+  // optimizer's.
   void set_auto_values() {
     std::vector<ParsedValue*> open;
     for (ParsedValue& given : given_)
@@ -208,7 +209,7 @@ class Resolver {
                                                 "; allowed: " + allowed_values(key));
   }
 
-  // Refuses a batch that fits no number of ranks; resolve_batch() checks the rest.
+  // Refuses a batch that fits no number of ranks; resolve_batch() checks the remaining rules.
   void check_batch() {
     const BatchOptions& batch = config_.batch;
     const ParsedValue* total = find(given_, "train_batch_size");
@@ -242,7 +243,7 @@ class Resolver {
            !optim::has_auxiliary_rule(config_.optimizer) && optim::has_betas(config_.optimizer);
   }
 
-  // Refuses a run that is known to be so long that the momentum reaches 1 in it.
+  // Refuses a training run if it is known to be so long that the momentum reaches 1 in it.
   void check_momentum() {
     const ParsedValue* rate = find(given_, "scheduler.params.decay_mom_rate");
     if (rate == nullptr || !rate->usable || !cycles_betas()) return;
@@ -302,7 +303,7 @@ class Resolver {
     size = mics;
   }
 
-  // Notes optimizer settings that act differently from what the file or DeepSpeed suggests.
+  // Notes optimizer settings with an effect that differs from the file's wording or from DeepSpeed.
   void note_optimizer() {
     const optim::OptimizerOptions& optimizer = config_.optimizer;
     const bool muon = optim::has_auxiliary_rule(optimizer);
@@ -326,7 +327,7 @@ class Resolver {
           "so only at stage 0, at stages 1 to 3 it limits the orthogonal updates");
   }
 
-  // Remembers where the file gives the batch, for later messages.
+  // Records the positions of the batch keys in the file, for later messages.
   void place_batch() {
     for (const auto& [path, value] :
          {std::pair{"train_batch_size", config_.batch.train_batch_size},

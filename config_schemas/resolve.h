@@ -1,5 +1,5 @@
-// From the values that a document gives to a Config: defaults, "auto", rules over several values,
-// and what becomes of keys without effect.
+// Resolution of a document's values to a Config: defaults, "auto", rules over several values, and
+// notices on keys without effect.
 #pragma once
 
 #include <vector>
@@ -22,17 +22,17 @@ struct Circumstances {
 Resolution resolve(std::vector<ParsedValue> given, const TrainerValues& values,
                    const Circumstances& circumstances, ProblemList& problems);
 
-// Refuses keys that ask for what the engine cannot do, and returns notices about those that have no
+// Refuses keys that request unsupported behavior, and returns notices about keys that have no
 // effect.
 std::vector<std::string> check_supported(const Resolution& resolution,
                                          const Conversions& conversions, ProblemList& problems);
 
-// Whether the value of a key that is not honoured asks only for what the engine does anyway.
+// Returns true if the value of a key that is not `honoured` requests only the existing behavior.
 bool asks_for_nothing(const Key& key, std::string_view shown, const Config& config);
 
-// Refuses keys that the table does not know: where DeepSpeed refuses them, where they look like a
-// typing error, and where they would act in another section. Returns notices about all others,
-// which DeepSpeed ignores.
+// Refuses unknown keys if DeepSpeed refuses them, if they look like a typing error, or if they
+// would have an effect in another section. Returns notices about all others, since DeepSpeed
+// ignores them.
 std::vector<std::string> check_unknown_keys(const std::vector<UnknownKey>& keys,
                                             const Resolution& resolution, ProblemList& problems);
 

@@ -1,5 +1,5 @@
-// Keys that the table does not know. DeepSpeed refuses them in some sections and ignores them in
-// the others, where a typing error would change a run silently.
+// Keys that are not in the table. DeepSpeed refuses them in some sections and ignores them in the
+// others, although a typing error silently changes a training run there.
 #include <algorithm>
 
 #include "config_schemas/resolve.h"
@@ -9,7 +9,7 @@
 namespace zero::config_schemas {
 namespace {
 
-// Looking for the nearest key takes time; a hostile file must not be able to ask for it often.
+// A search for the nearest key takes time, so a hostile file must not be able to trigger it often.
 constexpr std::size_t most_guesses = 100;
 constexpr std::size_t most_named = 20;  // in one notice
 
@@ -79,9 +79,9 @@ class UnknownKeyCheck {
     return "its place is " + (key.status == Status::replaced ? std::string(key.reason) : path);
   }
 
-  // What the value would change if it stood where the known key belongs.
+  // Effect that the value would have at the place of the known key.
   enum class Demand : std::uint8_t {
-    nothing,  // it asks for what the engine does anyway
+    nothing,  // it requests the existing behavior
     effect,
     other,  // the known key takes no such value, so the name must mean something else
   };

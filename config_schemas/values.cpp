@@ -11,7 +11,7 @@
 namespace zero::config_schemas {
 namespace {
 
-// The bound as an integer would be written.
+// Returns the bound, written as an integer if possible.
 std::string bound(double value) {
   if (value == largest_integer) return std::to_string(std::numeric_limits<std::int64_t>::max());
   if (value == largest_unsigned) return std::to_string(std::numeric_limits<std::uint64_t>::max());
@@ -37,7 +37,7 @@ std::string wrong(const Key& key, const Node& node, std::string_view what) {
   return shown(node) + " " + std::string(what) + "; allowed: " + allowed_values(key);
 }
 
-// Takes the values of keys that fill no member of Config.
+// Takes the values of keys that set no member of Config.
 struct Scratch {
   bool truth = false;
   std::int64_t integer = 0;
@@ -63,7 +63,7 @@ struct Scratch {
   }
 };
 
-// What Python's float() and int() ignore around a number.
+// Characters that Python's float() and int() ignore around a number.
 constexpr std::string_view python_blanks = " \t\r\n\f\v";
 
 bool has_form(const Key& key, const Node& node) {
@@ -88,8 +88,7 @@ std::optional<T> read_all(std::string_view text) {
   return value;
 }
 
-// The text of a number: of a number or numeric string, and of true and false where DeepSpeed
-// converts.
+// Returns the text of a number or numeric string, and of true and false if DeepSpeed converts them.
 std::optional<std::string_view> numeric_text(const Key& key, const Node& node) {
   if (node.kind == Node::Kind::number) return node.text;
   if (key.strict) return std::nullopt;
@@ -137,7 +136,7 @@ std::optional<bool> to_boolean(const Key& key, const Node& node) {
 }
 
 std::optional<std::string_view> to_choice(const Key& key, const Node& node) {
-  // A version such as 0.19 is a number when it stands without quotes.
+  // A version such as 0.19 is a number if it is written without quotes.
   if (node.kind != Node::Kind::string && node.kind != Node::Kind::number) return std::nullopt;
   for (const auto choice : key.choices)
     if (choice == node.text || (key.any_case && lower_case(choice) == lower_case(node.text)))
@@ -152,7 +151,7 @@ std::string unknown_choice(const Key& key, const Node& node) {
   return wrong(key, node, "is not known");
 }
 
-// From PyTorch's or DeepSpeed's name of a floating-point type.
+// Converts PyTorch's or DeepSpeed's name of a floating-point type.
 DType dtype_named(std::string_view name) {
   if (name.starts_with("torch.")) name.remove_prefix(6);
   if (name == "bf16" || name == "bfloat16") return DType::bf16;
@@ -169,7 +168,7 @@ bool is_whole_number(const Node& node) {
   return value && *value == std::floor(*value);
 }
 
-// Stores a value; returns what is wrong with it, or an empty text.
+// Stores a value; returns its problem, or an empty text.
 struct Setter {
   const Key& key;
   const Node& node;

@@ -1,4 +1,4 @@
-// Converts between values of a document and the members of Config that they fill.
+// Converts between values of a document and the members of Config that they set.
 #pragma once
 
 #include <string>
@@ -11,30 +11,30 @@ namespace zero::config_schemas {
 // "an integer from 0 to 3", "one of each, last"
 std::string allowed_values(const Key& key);
 
-// The value as a file would give it, exact; "(not set)" where a file would not give one. Of a row
-// without a field: its default.
+// Returns the value as a file would give it, exact; "(not set)" if a file would not give one. For a
+// row without a field: its default.
 using detail::not_set;
 std::string show_value(const Key& key, const std::string& name, Config& config);
-// The default of any row.
+// Returns the default of any row.
 std::string show_default(const Key& key);
-// A value of the file in short, for messages and tables.
+// Returns a value of the file in short form, for messages and tables.
 std::string shown(const Node& node);
 
-// Either what is wrong with the value (without its path), or how it was understood. A row
-// with a field stores it there.
+// Either the problem of the value (without its path), or its interpretation. A row with a field
+// stores it there.
 struct Outcome {
   std::string problem;
   std::string shown;
 };
 Outcome set_value(const Key& key, const std::string& name, const Node& node, Config& config);
 
-// Whether "auto" is an ordinary value of this key.
+// Returns true if "auto" is an ordinary value of this key.
 bool takes_auto(const Key& key);
 
-// Whether DeepSpeed does not check the value, and it has no effect here either.
+// Returns true if DeepSpeed does not check the value, and it has no effect here either.
 bool passes_unread(const Key& key);
 
-// Whether the value is a string although the key takes a number or a truth value.
+// Returns true if the value is a string although the key takes a number or a truth value.
 bool is_quoted(const Key& key, const Node& node);
 
 }  // namespace zero::config_schemas

@@ -42,7 +42,7 @@ std::string without_underscores(std::string_view text) {
   return result;
 }
 
-// "1f" of base 16 in decimal; empty if the text is no such number.
+// Returns "1f" of base 16 in decimal; empty if the text is no such number.
 std::string in_decimal(std::string_view text, int base) {
   const std::string digits = without_underscores(text);
   std::uint64_t value = 0;
@@ -51,7 +51,7 @@ std::string in_decimal(std::string_view text, int base) {
   return error == std::errc() && end == end_of_text ? std::to_string(value) : "";
 }
 
-// "1:30:00" as seconds, which is what YAML 1.1 makes of it; empty if the text is no such number.
+// Returns "1:30:00" in seconds, as in YAML 1.1; empty if the text is no such number.
 std::string in_seconds(std::string_view text) {
   std::uint64_t value = 0;
   for (bool first = true; !text.empty(); first = false) {
@@ -65,8 +65,8 @@ std::string in_seconds(std::string_view text) {
   return std::to_string(value);
 }
 
-// An unsigned number of YAML 1.1 as JSON writes it, also 1e-5, which YAML 1.2 has. Empty if the
-// text is none.
+// Returns an unsigned number of YAML 1.1 in JSON syntax, including 1e-5 of YAML 1.2. Empty if the
+// text is no number.
 std::string unsigned_number(std::string_view text) {
   if (text.empty() || !has_only(text.substr(0, 1), "0123456789.")) return "";
   if (text.starts_with("0x")) return in_decimal(text.substr(2), 16);
@@ -87,7 +87,7 @@ std::string number_of(std::string_view text) {
   return number.empty() || !negative ? number : "-" + number;
 }
 
-// What a plain scalar means in YAML 1.1, which Python writes.
+// Returns the value of a plain scalar in YAML 1.1, the version that Python writes.
 Node scalar_node(const std::string& text, Position at) {
   if (is_one_of(text, {"", "~", "null", "Null", "NULL"})) return {Node::Kind::null, at, "null", {}};
   if (is_one_of(text, {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"}))
@@ -168,7 +168,7 @@ class TreeBuilder final : public YAML::EventHandler {
     open_.push_back({place(std::move(node)), {}, false, {}, {}});
   }
 
-  // Pointers in open_ stay valid: a vector grows only while its last element is closed.
+  // Pointers in open_ stay valid, because a vector grows only while its last element is closed.
   Node* place(Node node) {
     if (open_.empty()) {
       document_.root = std::move(node);
@@ -186,7 +186,7 @@ class TreeBuilder final : public YAML::EventHandler {
   std::size_t members_ = 0;
 };
 
-// The parser recurses by the depth of the text: a line of brackets must not reach it.
+// The parser recurses by the depth of the text, so a line of brackets must not reach it.
 bool has_many_brackets(std::string_view text) {
   std::size_t brackets = 0;
   for (const char c : text) brackets += c == '[' || c == '{' || c == '-' || c == '?' ? 1 : 0;

@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds the trainer, trains a small GPT with 4 ranks at ZeRO stages 0 to 3 on
-# the built-in text, prints one table and writes a report. Usage: examples/quickstart.sh
-# RANKS, STEPS and MODEL (a preset or a config.json) in the environment change the run. The ranks are on the
-# CPU; ZERO_CUDA=AUTO, ON or OFF says whether the CUDA back end is built too, by default where there is a GPU.
+# Installs missing packages, builds the trainer, trains a small GPT with 4 ranks at ZeRO stages 0 to 3 on the built-in
+# text, prints one table and writes a report.
+# Usage: examples/quickstart.sh
+# RANKS, STEPS and MODEL (a preset or a config.json) in the environment change the run. The ranks are on the CPU.
+# ZERO_CUDA=AUTO, ON or OFF decides whether the CUDA back end is built too; by default it is if there is a GPU.
 set -euo pipefail
+if [[ ${1:-} == --help || ${1:-} == -h ]]; then
+  sed -n '2,/^[^#]/s/^# //p' "$0"
+  exit
+fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ranks=${RANKS:-4} steps=${STEPS:-30} model=${MODEL:-examples/configs/quickstart_model.json}
 cuda=${ZERO_CUDA:-$(nvidia-smi -L >/dev/null 2>&1 && echo AUTO || echo OFF)}
@@ -11,7 +16,7 @@ cuda=${ZERO_CUDA:-$(nvidia-smi -L >/dev/null 2>&1 && echo AUTO || echo OFF)}
 scripts/install_dependencies.sh
 out=build/quickstart
 mkdir -p "$out"
-# A folder that is built in already keeps how: what is compiled there need not be again.
+# An existing build folder keeps its setting, since a change would compile everything again.
 at_once=()
 [[ -e build/release/CMakeCache.txt ]] || at_once=(-DZERO_UNITY=ON)
 cmake --preset release -DZERO_CUDA="$cuda" "${at_once[@]}" >"$out/configure.log" 2>&1 || {

@@ -1,5 +1,5 @@
-// One preallocated file without a name: it vanishes with the process, however that ends, and two
-// jobs that use one folder cannot collide. O_DIRECT where the file system has it.
+// One preallocated file without a name: it is deleted when the process ends, even by a crash, and
+// two jobs that use one folder cannot collide. Opened with O_DIRECT if the file system supports it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace zero::offload {
 
-// Of offsets, sizes and memory: what O_DIRECT asks for on every disk.
+// Alignment of offsets, sizes and memory that O_DIRECT requires on every disk.
 inline constexpr std::int64_t alignment_bytes = 4096;
 
 constexpr std::int64_t aligned(std::int64_t bytes) {
@@ -17,8 +17,8 @@ constexpr std::int64_t aligned(std::int64_t bytes) {
 
 class BlockFile {
  public:
-  // Throws ConfigError where the directory is unusable or lies in memory (tmpfs), MemoryError where
-  // the file system has too little space, TopologyError where no more files may be open.
+  // Throws ConfigError if the directory is unusable or in memory (tmpfs), MemoryError if the file
+  // system has too little space, TopologyError if no more files may be open.
   BlockFile(const std::string& directory, std::int64_t bytes);
   BlockFile(const BlockFile&) = delete;
   ~BlockFile();

@@ -1,11 +1,12 @@
-// What rests in a file instead of memory: extents, cut into blocks. Memory keeps for every block
-// its checksum and its generation (how often it was written), so that a flipped bit, a write that
-// never reached the disk and the content of another block are found when it is read.
+// Offloaded state in a file: extents, cut into blocks. Memory keeps the checksum and generation
+// (number of writes) of every block, so that a flipped bit, a write that never reached the disk or
+// the content of another block is detected when it is read.
 //
-// Extents are added first; open() makes the file. Then several channels move extents at a time, one
-// thread each; who orders accesses to the same extent is the caller. Every completion is checked:
-// a short transfer goes on, EAGAIN is tried again, all else throws OffloadError (StalledError when
-// nothing ends in time), after which a channel must not be used again.
+// Extents are added first; open() creates the file. Then several channels move extents
+// concurrently, one thread each; the caller must order accesses to the same extent. Every
+// completion is checked: a short transfer goes on, EAGAIN is tried again, any other error throws
+// OffloadError (StalledError when no request ends in time), and after that the channel must not be
+// used again.
 #pragma once
 
 #include <atomic>
@@ -27,19 +28,19 @@ namespace zero::offload {
 struct StoreOptions {
   std::string directory;
   std::int64_t block_bytes = 1 << 20;             // of one request; rounded up to alignment_bytes
-  int depth = 8;                                  // requests under way in one channel
+  int depth = 8;                                  // requests in flight in one channel
   std::chrono::milliseconds time_limit{600'000};  // without any request ending
 };
 
 struct Transfer {
   Direction direction{};
   int extent = 0;
-  std::byte* data = nullptr;  // aligned, of aligned(the bytes to move)
+  std::byte* data = nullptr;  // aligned, with aligned(the bytes to move) bytes
   // Part of the extent: from a multiple of the block size on, to another or to the end.
   std::int64_t begin = 0, bytes = -1;  // -1: to the end
 };
 
-// Since the start, what is under way included. Busy: while there were requests.
+// Totals since the start, including requests in flight. Busy: while there were requests.
 struct ChannelUse {
   std::int64_t bytes_read = 0, bytes_written = 0, busy_nanoseconds = 0;
 };
@@ -54,13 +55,13 @@ class BlockStore {
 
   // Returns the extent's number. The name is for messages.
   int add(std::string name, std::int64_t bytes);
-  // Of the file, known before open().
+  // Returns the size of the file, known before open().
   std::int64_t bytes() const { return file_bytes_; }
   void open();
 
-  // Buffers that most transfers of this channel use.
+  // `buffers`: those that most transfers of this channel use.
   std::unique_ptr<Channel> create_channel(std::vector<std::span<std::byte>> buffers = {});
-  // Of the file and of all channels so far, without repetition.
+  // Notices of the file and of all channels so far, without repetition.
   const std::vector<std::string>& notices() const { return notices_; }
   const std::string& directory() const { return options_.directory; }
   std::int64_t block_bytes() const { return options_.block_bytes; }
@@ -78,13 +79,14 @@ class BlockStore {
 
   void add_notices(const std::vector<std::string>& more);
   std::string describe(int extent, std::size_t block) const;
-  // Why the content of a block is not what was last written: among others, whose it is instead.
+  // Explains why a block's content is not its last written one, and names the block it belongs to
+  // if it is another's.
   std::string diagnose(std::size_t block, std::uint64_t found) const;
 
   StoreOptions options_;
   std::vector<Extent> extents_;
   std::vector<Block> blocks_;
-  mutable std::mutex recording_;  // diagnose() looks at blocks that another channel may be writing
+  mutable std::mutex recording_;  // diagnose() reads blocks that another channel may be writing
   std::int64_t file_bytes_ = 0;
   std::unique_ptr<BlockFile> file_;
   std::vector<std::string> notices_;
@@ -92,16 +94,16 @@ class BlockStore {
 
 class BlockStore::Channel {
  public:
-  // Returns when all have ended; a block is checked when it has been read, and known by its new
-  // checksum when it has been written.
+  // Returns when all have ended. A block is verified after it has been read; its new checksum is
+  // recorded after it has been written.
   void transfer(std::span<const Transfer> transfers);
   std::string kind() const { return queue_->kind(); }
-  // Any thread may ask.
+  // Thread-safe.
   ChannelUse use() const;
 
  private:
   friend class BlockStore;
-  // One block on its way.
+  // One block in flight.
   struct Move {
     Direction direction{};
     int extent = 0;
@@ -128,10 +130,10 @@ class BlockStore::Channel {
   std::vector<Move> moves_;
   std::vector<std::size_t> free_;
   std::vector<Completion> made_up_;  // by a hook
-  std::vector<Request> late_;        // likewise
+  std::vector<Request> late_;        // delayed by a hook
   std::size_t under_way_ = 0;        // in the queue
   std::atomic<std::int64_t> bytes_read_ = 0, bytes_written_ = 0;
-  // Nanoseconds; less the present time, and so below zero, while requests are under way.
+  // Nanoseconds; while requests are in flight the start time is subtracted, so that it is negative.
   std::atomic<std::int64_t> busy_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace zero::offload {
 
 namespace {
 
-// Of one request that the kernel puts off, 1 ms apart.
+// Limit of attempts, 1 ms apart, of one request that the kernel rejects with EAGAIN.
 constexpr int most_attempts = 10'000;
 
 std::int64_t nanoseconds_now() {
@@ -175,7 +175,7 @@ void BlockStore::Channel::finish(std::size_t slot) {
   free_.push_back(slot);
 }
 
-// The kernel may still write to the caller's buffers.
+// Waits for all requests, because the kernel may still write to the caller's buffers.
 void BlockStore::Channel::drain() noexcept {
   try {
     for (; under_way_ > 0; --under_way_)

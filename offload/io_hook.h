@@ -1,5 +1,5 @@
-// A hook that lets tests observe every system call of the block store, and make it fail. There is
-// one for the process; production code never sets it.
+// Hook that lets tests observe every system call of the block store, and make it fail. There is one
+// per process; production code never sets it.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace zero::offload {
 
 enum class IoOp : std::uint8_t {
   create,            // of a file without a name
-  open_direct,       // O_DIRECT asked for
+  open_direct,       // O_DIRECT requested
   reserve,           // the file's blocks
   set_up_uring,      // of a queue
   register_buffers,  // of a queue
@@ -26,15 +26,15 @@ struct IoEvent {
   std::span<std::byte> data = {};  // of a read or write
 };
 
-// What a hook answers, besides 0 (go on) and an errno to fail with.
+// Return values of a hook, in addition to 0 (continue) and an errno to fail with.
 inline constexpr int io_half = -1;   // move half of the bytes
 inline constexpr int io_lost = -2;   // report success and move nothing
 inline constexpr int io_never = -3;  // never complete
-inline constexpr int io_late = -4;   // carry out when nothing else is under way
+inline constexpr int io_late = -4;   // carry out when nothing else is in flight
 
 // Called by any thread.
 using IoHook = std::function<int(const IoEvent&)>;
-// For tests, while no store is at work; empty: none.
+// For tests, while no store is in use; empty: none.
 void set_io_hook(IoHook hook);
 int ask_io_hook(const IoEvent& event);
 

@@ -1,5 +1,5 @@
-// Requests on a file that are carried out while the caller goes on: by the kernel (io_uring) or by
-// threads. One thread uses a queue.
+// Asynchronous requests on a file, carried out by the kernel (io_uring) or by threads. Each queue
+// is used by one thread.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ struct Request {
 
 struct Completion {
   std::size_t tag = 0;
-  std::int64_t result = 0;  // bytes moved, which may be fewer than asked for, or -errno
+  std::int64_t result = 0;  // bytes moved, possibly fewer than requested, or -errno
 };
 
 class RequestQueue {
@@ -32,22 +32,22 @@ class RequestQueue {
   virtual ~RequestQueue() = default;
   // "io_uring", ...: printed at start.
   virtual std::string kind() const = 0;
-  // At most `depth` may be under way.
+  // At most `depth` requests may be in flight.
   virtual void submit(const Request& request) = 0;
-  // Any one that has ended; nothing when none does in time.
+  // Returns any completed request, or nothing if none completes in time.
   virtual std::optional<Completion> wait(std::chrono::milliseconds limit) = 0;
 };
 
 struct QueueOptions {
   int fd = -1;
   int depth = 8;
-  std::vector<std::span<std::byte>> buffers;  // that most requests use: registered where possible
+  std::vector<std::span<std::byte>> buffers;  // used by most requests: registered if possible
 };
 
-// Null where this build or this system has no io_uring, with the reason in `notices`.
+// Returns null if this build or this system has no io_uring, with the reason in `notices`.
 std::unique_ptr<RequestQueue> create_uring_queue(const QueueOptions& options,
                                                  std::vector<std::string>& notices);
-// Requests that threads carry out.
+// Returns a queue with requests carried out by threads.
 std::unique_ptr<RequestQueue> create_thread_queue(const QueueOptions& options);
 
 }  // namespace zero::offload

@@ -1,7 +1,7 @@
-// The sum of squares, independent of order and partition: every square of an fp32 value is exact in
+// Sum of squares, independent of order and partition: every square of an fp32 value is exact in
 // fp64, is cut to a fixed grid of 2^-160, and is added in integers to limbs of 40 bits. So any
-// stage, world size and chunking gives the same bits (after the reproducible sums of Demmel and
-// Nguyen, 2013). Squares below the grid (|g| < 2^-80) count as zero.
+// stage, world size and chunking gives bitwise identical results (after the reproducible sums of
+// Demmel and Nguyen, 2013). Squares below the grid (|g| < 2^-80) count as zero.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace zero::optim {
 
-// Adds the squares of `count` gradients: norm_of() gives the root. Local.
+// Adds the squares of `count` gradients to this rank's sum; norm_of() returns the root.
 void accumulate_norm(const void* gradient, DType dtype, std::int64_t count, NormSum& sum);
 
 // accumulated = round(accumulated + addend), element by element, in the dtype of `accumulated`.

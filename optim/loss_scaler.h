@@ -1,6 +1,6 @@
-// The factor of the loss that keeps small fp16 gradients above zero: DeepSpeed's state machine of
-// ZeRO stages 1 to 3 (DynamicLossScaler), the same at every stage here. One call per optimizer step
-// with what all ranks agreed on; host only, nothing but numbers.
+// Loss scale that keeps small fp16 gradients above zero: DeepSpeed's state machine of ZeRO stages 1
+// to 3 (DynamicLossScaler), used at every stage. It runs once per optimizer step, on values that
+// all ranks agreed on; host arithmetic only.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@ namespace zero::optim {
 
 // DeepSpeed's keys of "fp16" and their defaults.
 struct LossScaleOptions {
-  double loss_scale = 0;  // 0: dynamic; else it stays at this
+  double loss_scale = 0;  // 0: dynamic; otherwise the constant scale
   std::int64_t initial_scale_power = 16;
   std::int64_t loss_scale_window = 1000;
-  std::int64_t hysteresis = 2;  // overflows that are forgiven, less one; below 1: all of them
+  std::int64_t hysteresis = 2;  // overflows that lower the scale; below 1: it is never lowered
   bool consecutive_hysteresis = false;
-  double min_loss_scale = 1;  // DeepSpeed takes integers; older releases took 0.01 too
+  double min_loss_scale = 1;  // DeepSpeed takes integers; older releases also took 0.01
 };
 
-// What a checkpoint keeps.
+// Contents of a checkpoint.
 struct LossScalerState {
   double scale = 1;
   std::int64_t hysteresis = 0, iteration = 0, last_overflow = -1;
   bool operator==(const LossScalerState&) const = default;
 };
 
-// The state after a step; false where an overflow met the floor, so that no step can follow. Host
-// code and, with --expt-relaxed-constexpr, device code.
+// Advances the state by a step; returns false if an overflow met the floor, so that no step can
+// follow. Compiles as host code and, with --expt-relaxed-constexpr, as device code.
 constexpr bool advance(const LossScaleOptions& options, bool overflow, LossScalerState& state) {
   constexpr double factor = 2, largest = 0x1p127;  // of a float
   bool sound = true;
@@ -34,7 +34,7 @@ constexpr bool advance(const LossScaleOptions& options, bool overflow, LossScale
     const std::int64_t stable = state.iteration - state.last_overflow - 1;
     if (stable > 0 && stable % options.loss_scale_window == 0) {
       state.hysteresis = options.hysteresis;
-      // DeepSpeed's has no bound; a float does.
+      // DeepSpeed's scale has no bound, but a float has one.
       if (state.scale < largest) state.scale *= factor;
     }
   } else if (options.hysteresis != 1 && state.hysteresis != 1) {
@@ -51,15 +51,16 @@ constexpr bool advance(const LossScaleOptions& options, bool overflow, LossScale
 
 class LossScaler {
  public:
-  LossScaler() = default;  // without scaling: 1 for ever
-  // Throws ConfigError for a scale, window or floor that cannot be.
+  LossScaler() = default;  // without scaling: always 1
+  // Throws ConfigError if a scale, window or floor is out of range.
   explicit LossScaler(const LossScaleOptions& options);
 
   float scale() const { return static_cast<float>(state_.scale); }
   bool dynamic() const { return dynamic_; }
-  // Whether overflow after overflow ends in an error.
+  // Returns true if repeated overflows end in an error.
   bool reaches_floor() const { return dynamic_ && options_.hysteresis >= 1; }
-  // After a step. Throws NumericError for an overflow at the floor, where no step can follow.
+  // Advances after a step. Throws NumericError when an overflow meets the floor, since no step can
+  // follow.
   void update(bool overflow);
 
   const LossScaleOptions& options() const { return options_; }

@@ -22,7 +22,7 @@ std::int64_t warmup_steps_of(const SchedulerOptions& options) {
 // Rates by the scheduler's own count, from 0.
 double warmup_rate(const SchedulerOptions& options, double optimizer_rate, std::int64_t iteration) {
   const bool decays = options.type == "WarmupDecayLR";
-  // The two differ in their default: the optimizer's rate, and a fixed one.
+  // Their defaults differ: WarmupLR uses the optimizer's rate, WarmupDecayLR a constant.
   const double most = options.warmup_max_lr.value_or(decays ? 0.001 : optimizer_rate);
   const std::int64_t steps = warmup_steps_of(options), total = options.total_num_steps;
   double share = 1;
@@ -39,7 +39,7 @@ double cosine_rate(const SchedulerOptions& options, double optimizer_rate, std::
   const auto above = [](double least, double share) { return least + (1 - least) * share; };
   if (iteration < steps)
     return optimizer_rate * above(options.warmup_min_ratio, warmup(options, steps, iteration));
-  // The cosine is one step in already at the end of the warm-up.
+  // At the end of the warm-up the cosine has already advanced one step.
   const auto done = static_cast<double>(iteration - steps + 1);
   const double length = std::max(1.0, static_cast<double>(options.total_num_steps - steps));
   const double cosine = (1 + std::cos(std::numbers::pi * std::min(1.0, done / length))) / 2;
@@ -53,7 +53,7 @@ double range_test_rate(const SchedulerOptions& options, double, std::int64_t ite
   return options.lr_range_test_min_lr * (1 + options.lr_range_test_step_rate * intervals);
 }
 
-// OneCycle, for the rate and against it for the momentum.
+// OneCycle's rate, and its momentum, which moves in the opposite direction.
 class Cycle {
  public:
   explicit Cycle(const SchedulerOptions& options)
@@ -76,19 +76,19 @@ class Cycle {
   }
 
  private:
-  // From `foot` to `top` of the cycle.
+  // Interpolates from `foot` to `top` of the cycle.
   double between(double foot, double top, std::int64_t iteration) const {
     return foot + (top - foot) * height(iteration + 1);
   }
 
-  // Behind the cycle, by so much in each decay_step_size.
+  // Growth after the cycle, by `rate` in each decay_step_size steps.
   double growth(double rate, std::int64_t iteration) const {
     if (options_.decay_step_size == 0) return 1;
     return 1 + rate * (static_cast<double>(iteration - length_ + 1) /
                        static_cast<double>(options_.decay_step_size));
   }
 
-  // Between 0 and 1, of the step with this number in the cycle, counted from 1.
+  // Returns the height, 0 to 1, of a step of the cycle, counted from 1.
   double height(std::int64_t step) const {
     const std::int64_t stairs = options_.cycle_first_stair_count;
     const auto length = static_cast<double>(length_);
@@ -179,7 +179,7 @@ std::optional<std::int64_t> first_step_without_momentum(const SchedulerOptions& 
   const double behind = std::ceil((1 / options.cycle_max_mom - 1) / options.decay_mom_rate *
                                   static_cast<double>(options.decay_step_size));
   const double last = static_cast<double>(cycle.length() - 1) + behind;
-  if (!(last < 0x1p52)) return std::nullopt;  // infinite where the most momentum is 0
+  if (!(last < 0x1p52)) return std::nullopt;  // infinite when the most momentum is 0
   auto iteration = static_cast<std::int64_t>(last);
   while (cycle.momentum(iteration) < 1) ++iteration;  // the quotients above are rounded
   while (iteration > cycle.length() && cycle.momentum(iteration - 1) >= 1) --iteration;
@@ -205,8 +205,8 @@ double LrSchedule::rate(std::int64_t applied_step) const {
   return type.initial_rate == nullptr ? 0 : options_.*type.initial_rate;
 }
 
-// DeepSpeed's: the first step has the least momentum, though the cycle starts at the most; the
-// second beta is 0.99 whatever the optimizer says.
+// As in DeepSpeed, the first step has the least momentum, though the cycle starts at the most, and
+// the second beta is 0.99 regardless of the optimizer's.
 std::optional<Betas> LrSchedule::betas(std::int64_t applied_step) const {
   if (options_.type != "OneCycle" || !options_.cycle_momentum) return std::nullopt;
   if (applied_step <= 1 && options_.last_batch_iteration != -1) return std::nullopt;

@@ -1,6 +1,5 @@
-// Learning rates as DeepSpeed's schedulers give them. Their clock: the k-th applied step (k = 1, 2,
-// ...) runs with the initial rate for k = 1 and with f(k - 2) afterwards; a skipped step does not
-// tick.
+// Learning rates of DeepSpeed's schedulers. Their clock counts applied steps: step k uses the
+// initial rate if k = 1 and f(k - 2) afterwards; a skipped step does not advance it.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +9,19 @@
 
 namespace zero::optim {
 
-// Of one step, instead of the optimizer's.
+// Betas of one step, instead of the optimizer's.
 struct Betas {
   double first = 0, second = 0;
 };
 
 class LrSchedule {
  public:
-  // Throws ConfigError with all problems of the options, one a line.
+  // Throws ConfigError with all problems of the options, one per line.
   LrSchedule(const SchedulerOptions& options, double optimizer_rate);
 
-  // The rate of the applied step with this number, counted from 1.
+  // Returns the rate of an applied step, counted from 1.
   double rate(std::int64_t applied_step) const;
-  // OneCycle moves the first beta against the rate; for optimizers that have betas.
+  // OneCycle moves the first beta opposite to the rate, if the optimizer has betas.
   std::optional<Betas> betas(std::int64_t applied_step) const;
 
  private:
@@ -35,7 +34,7 @@ class LrSchedule {
   double optimizer_rate_;
 };
 
-// The first step for which LrSchedule::betas() throws, if there is one: OneCycle's decay_mom_rate
+// Returns the first step that LrSchedule::betas() throws for, if any: OneCycle's decay_mom_rate
 // raises the momentum to 1.
 std::optional<std::int64_t> first_step_without_momentum(const SchedulerOptions& options);
 

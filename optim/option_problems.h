@@ -1,4 +1,4 @@
-// What is wrong with the options of one section of a config, one problem a line.
+// Problems of the options of one config section, one per line.
 #pragma once
 
 #include <string>

@@ -21,7 +21,7 @@ void check_common(const OptimizerOptions& options, OptionProblems& problems) {
   problems.require_not_negative("eps", options.epsilon);
 }
 
-// Of the options that one type alone has.
+// Checks the options that only one type has.
 void check_own(const std::string& type, const OptimizerOptions& options, OptionProblems& problems) {
   if (type == "sgd") {
     problems.require_not_negative("momentum", options.momentum);

@@ -1,5 +1,4 @@
-// What a config says about the update rule and the learning rate; plain values with DeepSpeed's
-// defaults.
+// Options of the update rule and of the learning rate: plain values with DeepSpeed's defaults.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +9,11 @@
 namespace zero::optim {
 
 struct OptimizerOptions {
-  // DeepSpeed's names, any case: AdamW, Adam, Lamb, Lion, Adagrad, SGD, Muon.
+  // One of DeepSpeed's names, in any case: AdamW, Adam, Lamb, Lion, Adagrad, SGD, Muon.
   std::string type = "AdamW";
   double learning_rate = 1e-3;
   double weight_decay = 0;
-  // AdamW, Adam, Lamb, Lion, and what Muon leaves to Adam; eps: Adagrad too, and not Lion
+  // AdamW, Adam, Lamb, Lion, and Muon's auxiliary Adam; eps: Adagrad too, and not Lion
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   bool adam_w_mode = true;  // Adam with true is AdamW, as in DeepSpeed; AdamW ignores it
   bool bias_correction = true;
@@ -25,38 +24,40 @@ struct OptimizerOptions {
   bool nesterov = false;
   // Adagrad
   double lr_decay = 0, initial_accumulator_value = 0;
-  // Lamb: the trust ratio stays between the two
+  // Lamb: bounds of the trust ratio
   double max_coeff = 10, min_coeff = 0.01;
   bool eps_inside_sqrt = false;
-  // Muon: of matrices, and of what is left to Adam; absent: learning_rate
+  // Muon: rates of matrices and of parameters left to Adam; learning_rate if absent
   std::optional<double> muon_lr, adam_lr;
   std::string ns_method = "gram";  // or standard
 };
 
-// Of DeepSpeed 0.19 (or PyTorch) for this type; unknown types have AdamW's.
+// Returns the defaults of DeepSpeed 0.19 (or PyTorch) for this type; for an unknown type, AdamW's.
 OptimizerOptions default_options(const std::string& type);
 
-// AdamW, or Adam with adam_w_mode.
+// Returns true for AdamW, and for Adam with adam_w_mode.
 bool decouples_weight_decay(const OptimizerOptions& options);
 
 // Throws ConfigError for an unknown type, naming the known ones, and for options out of range.
 void check_options(const OptimizerOptions& options);
 
-// For schedules to set.
+// Returns true if the optimizer has betas that a schedule can set.
 bool has_betas(const OptimizerOptions& options);
 
-// Muon leaves every parameter that is no hidden matrix to Adam; the others have one rule.
+// Returns true for Muon, which updates every parameter other than hidden matrices by Adam; the
+// other types have one rule.
 bool has_auxiliary_rule(const OptimizerOptions& options);
-// The options of the rule itself, or of its auxiliary one.
+// Returns the options of the rule itself, or of its auxiliary one.
 OptimizerOptions options_of_rule(const OptimizerOptions& options, bool auxiliary);
-// Muon's choice among matrices: no embedding and no lm_head, by name.
+// Returns true unless the name is that of an embedding or lm_head; Muon applies to the other
+// matrices.
 bool takes_matrix_rule(std::string_view parameter_name);
 
 struct SchedulerOptions {
-  std::string type = "";  // empty: constant; else one of DeepSpeed's names below, in this spelling
+  std::string type = "";  // empty: constant; otherwise a DeepSpeed name, as spelled below
   // WarmupLR, WarmupDecayLR, WarmupCosineLR
   double warmup_min_lr = 0;
-  std::optional<double> warmup_max_lr;  // WarmupLR: absent means the optimizer's own
+  std::optional<double> warmup_max_lr;  // WarmupLR: the optimizer's rate if absent
   std::int64_t warmup_num_steps = 1000;
   std::string warmup_type = "log";   // or linear
   std::int64_t total_num_steps = 0;  // required by WarmupDecayLR and WarmupCosineLR
@@ -69,7 +70,7 @@ struct SchedulerOptions {
   double cycle_min_lr = 0, cycle_max_lr = 0, decay_lr_rate = 0;
   std::int64_t decay_step_size = 0, cycle_first_step_size = 2000, cycle_first_stair_count = 0;
   std::optional<std::int64_t> cycle_second_step_size, cycle_second_stair_count;  // absent: as first
-  bool cycle_momentum = true;  // of optimizers that have betas
+  bool cycle_momentum = true;  // for optimizers that have betas
   double cycle_min_mom = 0.8, cycle_max_mom = 0.9, decay_mom_rate = 0;
   // All
   std::int64_t last_batch_iteration = -1;

@@ -1,14 +1,14 @@
-// A matrix product whose bits do not depend on how it is computed.
+// Matrix product with bitwise reproducible results.
 #pragma once
 
 #include <cstdint>
 
 namespace zero::optim {
 
-// out = scale * a b + add_scale * add, row-major: a[.., depth], b[depth, cols], or [cols, depth]
-// where it is transposed; add[.., cols] may be null. out overlaps none of them. Every element is
-// the sum over the depth in order, one fused multiplication and addition after the other, whatever
-// the rows, the threads and the vectors.
+// out = scale * a b + add_scale * add, row-major: a[.., depth], b[depth, cols], or [cols, depth] if
+// it is transposed; add[.., cols] may be null. out overlaps none of them. Every element is summed
+// over the depth in order, one fused multiply-add after the other, for any number of rows, threads
+// and vector lanes.
 struct Product {
   const float* a;
   const float* b;

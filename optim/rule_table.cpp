@@ -23,12 +23,12 @@ double power(double base, std::int64_t exponent) {
 
 namespace {
 
-// The schedule's betas where it has some, else the optimizer's.
+// Returns the schedule's betas if it has some, otherwise the optimizer's.
 Betas betas_of(const OptimizerOptions& options, const StepScalars& scalars) {
   return scalars.betas.value_or(Betas{options.beta1, options.beta2});
 }
 
-// Of the two moments.
+// Bias corrections of the first and second moment.
 std::pair<double, double> corrections(const OptimizerOptions& options, const Betas& betas,
                                       std::int64_t step) {
   if (!options.bias_correction) return {1, 1};
@@ -103,7 +103,7 @@ MuonFactors<double> muon_factors(const OptimizerOptions& options, const StepScal
           .step = -rate * scalars.step_scale};
 }
 
-// Behind the factors, for rules that see whole tensors: what their step is made from.
+// Writes the factors and after them, for rules that see whole tensors, the values of TensorStep.
 template <auto factors_of>
 void write(const OptimizerOptions& options, const StepScalars& scalars, float* factors) {
   const auto values = factors_of(options, scalars);
@@ -119,7 +119,7 @@ using enum RuleKind;
 using enum UpdateScope;
 constexpr bool yes = true, no = false;
 
-// In the order of RuleKind; betas, eps, momentum.
+// In the order of RuleKind; the flags are betas, eps, momentum.
 const UpdateRule table[] = {
     {adamw, "AdamW", elements, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write<adam_factors>},
     {adam, "Adam", elements, {"exp_avg", "exp_avg_sq"}, yes, yes, no, write<adam_factors>},

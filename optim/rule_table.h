@@ -1,7 +1,6 @@
-// The update rules as a table: for each what it is called, what it must see at once, which states
-// and options it has, and how its factors of a step follow from the options. The formulas are in
-// update_rules.h, by RuleKind; device_kernels.h carries them out. A rule knows nothing of ranks or
-// layout.
+// Table of the update rules: each rule's name, the elements that it must see at once, its states
+// and options, and its factors of a step, computed from the options. update_rules.h has the
+// formulas, by RuleKind; device_kernels.h applies them. Rules are independent of ranks and layout.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +14,20 @@
 
 namespace zero::optim {
 
-// What a step is for one parameter group. Equal on all ranks.
+// Scalars of a step for one parameter group. Equal on all ranks.
 struct StepScalars {
   std::int64_t step = 1;            // applied steps, counted from 1: bias correction
   float learning_rate = 0;          // the group's
   float weight_decay = 0;           // the group's
   float gradient_multiplier = 1;    // unscale, average and clip in one factor
   std::optional<Betas> betas = {};  // of this step, instead of the options'
-  double step_scale = 1;            // of the tensor, where the rule has one
+  double step_scale = 1;            // of the tensor, if the rule has one
 };
 
-// What a rule must see at once:
+// Elements that a rule must see at once:
 //   elements        any range
 //   tensor_norms    the norms of a whole parameter and of its whole direction, before its step
-//   whole_matrices  the directions of a whole matrix, which is made orthogonal before its step
+//   whole_matrices  the directions of a whole matrix, orthogonalized before its step
 enum class UpdateScope : std::uint8_t { elements, tensor_norms, whole_matrices };
 
 struct UpdateRule {
@@ -37,10 +36,10 @@ struct UpdateRule {
   UpdateScope scope{};
   // fp32 arrays per parameter element; names as in checkpoints ("exp_avg").
   std::vector<std::string_view> states;
-  // Which of the options that several rules share it has.
+  // The options shared by several rules that this rule has.
   bool betas = false, eps = false, momentum = false;
   // Writes its factors as plain floats, computed in double and rounded, in the order of its Factors
-  // struct; behind them what tensor_step.h says.
+  // struct; a TensorStep (tensor_step.h) follows them.
   void (*write)(const OptimizerOptions&, const StepScalars&, float* factors) = nullptr;
 };
 
@@ -51,13 +50,13 @@ inline const UpdateRule& rule_of(const OptimizerOptions& options) {
   return rule_of(rule_kind(options));
 }
 
-// Of every element of every state, before the first step.
+// Returns the initial value of every element of every state.
 float initial_state(const OptimizerOptions& options);
 
 inline constexpr int most_states = 2;
 inline constexpr int most_factors = 16;
 
-// By binary powering: pow differs between C libraries.
+// Computes by binary powering, because pow differs between C libraries.
 double power(double base, std::int64_t exponent);
 
 }  // namespace zero::optim

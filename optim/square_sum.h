@@ -1,8 +1,8 @@
-// The squares of gradients as exact integers: what optim/cpu/norm_kernel.h does with vectors, cut
-// into pieces that the threads of a block share on a device. All is constexpr: host code and, with
-// --expt-relaxed-constexpr, device code; what calls <cmath>, which is not, is a template. Compiled
-// without contraction. Functions that vector kernels call are static, so that no other file is
-// linked with theirs, which are compiled for more instructions.
+// Squares of gradients as exact integers: the algorithm of optim/cpu/norm_kernel.h, cut into pieces
+// that the threads of a GPU block share. Everything is constexpr, for host code and, with
+// --expt-relaxed-constexpr, device code; functions that call <cmath>, which is not constexpr, are
+// templates. Compiled without contraction. Functions that vector kernels call are static, because
+// the linker must not share copies that are compiled for more instructions with other files.
 #pragma once
 
 #include <bit>
@@ -44,7 +44,7 @@ constexpr bool is_finite_value(float value) {
   return (std::bit_cast<std::uint32_t>(value) & 0x7fffffffu) < 0x7f800000u;
 }
 
-// The units that the squares of a range are summed in, from 2^lowest up, each norm_unit_bits wide.
+// Units for the sum of a range's squares, from 2^lowest up, each norm_unit_bits wide.
 struct SquareUnits {
   int lowest = 0, count = 0;
   bool cut = false;  // squares reach below the grid and are rounded down to it
@@ -64,8 +64,8 @@ static constexpr SquareUnits units_of(const MagnitudeRange& range) {
   return {lowest, count, bottom < lowest};
 }
 
-// The bits of the double 1.5 * 2^(52 + exponent): adding it leaves a value, rounded to units of
-// 2^exponent, in the integer bits.
+// Returns the bits of the double 1.5 * 2^(52 + exponent): adding it to a value leaves that value,
+// rounded to units of 2^exponent, in the integer bits.
 static constexpr std::uint64_t shift_bits(int exponent) {
   return (static_cast<std::uint64_t>(52 + exponent + 1023) << 52) | (std::uint64_t{1} << 51);
 }
@@ -108,7 +108,7 @@ static constexpr void add_unit(std::uint64_t counts, std::uint64_t added, int ex
   limbs[limb + 1] += sum >> (norm_limb_bits - shift);
 }
 
-// Every limb but the last in [0, 2^40), whatever the signs before.
+// Carries, so that every limb but the last is in [0, 2^40) for any signs before.
 constexpr void carry_limbs(std::int64_t* limbs) {
   for (int k = 0; k + 1 < norm_limb_count; ++k) {
     limbs[k + 1] += limbs[k] >> norm_limb_bits;
@@ -122,8 +122,8 @@ constexpr int leading_zeros(std::uint64_t value) {
   return zeros;
 }
 
-// sqrt of the sum that carried limbs hold; the first 64 bits with a sticky last one round to double
-// as the whole sum would.
+// Returns the square root of the sum in carried limbs; the first 64 bits with a sticky last bit
+// round to the same double as the whole sum.
 template <class Limb>
 constexpr double root_of_limbs(const Limb* limbs) {
   using std::ldexp;
@@ -144,20 +144,20 @@ constexpr double root_of_limbs(const Limb* limbs) {
   return sqrt(ldexp(static_cast<double>(significand | (sticky ? 1u : 0u)), exponent));
 }
 
-// A sum of squares, and how many elements were left out of it because they are not finite. 64-bit
-// words alone: they are added up as int64, in any order.
+// A sum of squares, and the number of elements left out of it because they are not finite. It has
+// only 64-bit words, since ranks add it up as int64, in any order.
 struct NormSum {
   std::int64_t limbs[norm_limb_count] = {};
   std::int64_t non_finite = 0;
   bool operator==(const NormSum&) const = default;
 };
 
-// What is known of gradients that another rank counts: whether they are finite.
+// Keeps only the non-finite count, for gradients that another rank counts.
 constexpr NormSum without_sum(const NormSum& sum) {
   return {{}, sum.non_finite};
 }
 
-// Limbs stay below 2^40, but for the last.
+// Adds sums; limbs stay below 2^40, except the last.
 constexpr void add_sum(const NormSum& more, NormSum& sum) {
   for (int k = 0; k < norm_limb_count; ++k) sum.limbs[k] += more.limbs[k];
   carry_limbs(sum.limbs);

@@ -1,7 +1,7 @@
-// Before every optimizer step the ranks vote: each says what it is about to do, and all decide by
-// the same votes whether the step is applied, with which learning rate, and what gradients are
-// multiplied by. A device (the host, or a GPU without the host waiting for it) carries this out;
-// votes and decision are plain words in its memory. Constexpr, as in square_sum.h.
+// Vote of the ranks before every optimizer step: each sends the scalars of its step, and all derive
+// from the same votes whether the step is applied, its learning rate, and the multiplier of the
+// gradients. The decision is computed on a device (the host, or a GPU without the host waiting for
+// it); votes and decision are plain words in its memory. Constexpr, as in square_sum.h.
 #pragma once
 
 #include <bit>
@@ -15,47 +15,47 @@
 
 namespace zero::optim {
 
-// The host does not know yet whether the step before this one was applied: a request holds what
-// both outcomes need.
+// Number of outcomes that a request provides for, since the host may not have seen yet if the
+// previous step was applied.
 inline constexpr int step_candidates = 2;
 
-// What the host knows of its rank's step. 64-bit words alone: it travels as int64.
+// The host's part of a vote. It has only 64-bit words, because it is exchanged as int64.
 struct StepNews {
   std::int64_t step = 0;
   std::uint64_t issued_hash = 0;
   double learning_rates[step_candidates] = {};
   std::int64_t stop_requested = 0;
-  // Of a checkpoint that is written behind the steps: this rank is at it, or could not do it.
+  // State of a background checkpoint: this rank is still writing it, or failed to.
   std::int64_t save_busy = 0, save_failed = 0;
   std::int64_t inspects = 0;      // StepOptions::inspect is set, so that a second vote follows
-  std::int64_t skip = 0;          // it decided so
-  std::uint64_t groups_hash = 0;  // of the values that it gives optimizer groups; 0: none
+  std::int64_t skip = 0;          // the program decided to skip the step
+  std::uint64_t groups_hash = 0;  // of the program's values for optimizer groups; 0: none
 };
 
-// One rank's part of the agreement. 64-bit words alone, too.
+// One rank's vote. It has only 64-bit words, too.
 struct StepVote : StepNews {
   double loss = 0;
-  // The exit code of what has failed beside this rank's device: the rest follows from garbage.
+  // Exit code of a failure outside this rank's device; the other fields are then meaningless.
   std::int64_t failed = 0;
-  // Of the gradients that this rank owns; and of those that another rank of its model-parallel
-  // group counts, whose elements are looked at here only for being finite.
+  // Sums over the gradients that this rank owns, and over those that another rank of its
+  // model-parallel group counts; the latter only count elements that are not finite.
   NormSum norm, uncounted;
 };
 inline constexpr int step_vote_words = sizeof(StepVote) / 8;
 
-// Of this rank, uploaded before the step. The factors of every group and candidate lie beside it.
+// This rank's request, uploaded before the step next to the factors of every group and candidate.
 struct StepRequest : StepNews {
-  double loss = 0;  // sum over micro steps of what the host was given
+  double loss = 0;  // sum over the micro steps' losses that the host was given
   double micro_steps = 1;
-  double predivision = 1;          // what gradients were divided by before the sum over ranks
+  double predivision = 1;          // divisor of the gradients before the sum over ranks
   double summands = 1;             // ranks * micro steps
   double clipping = 0;             // 0: none
   std::int64_t first_applied = 1;  // applied step number of candidate 0
-  // Where no step is in flight the host knows the count of applied steps, after a resumed
-  // checkpoint say; else -1.
+  // Number of applied steps if no step is in flight, for example after resuming from a checkpoint;
+  // otherwise -1.
   std::int64_t known_applied = -1;
   std::int64_t preliminary = 0;  // the program is to see the decision, and a final vote follows
-  NormSum norm;                  // of gradients that are not in the device's memory
+  NormSum norm;                  // of gradients outside the device's memory
   std::int64_t scales_loss = 0;  // dynamically, by the options
   LossScaleOptions scaling;
 };
@@ -72,28 +72,28 @@ enum class Differs : std::int64_t {
   groups
 };
 
-// In the device's memory from step to step; a copy goes to the host after each.
+// Decision in the device's memory, kept from step to step; a copy goes to the host after each.
 struct StepDecision {
   std::int64_t step = 0;
-  std::int64_t apply = 0;  // skip is what it starts with, and what every doubt leaves
+  std::int64_t apply = 0;  // the default is to skip, and every doubt leaves it so
   std::int64_t candidate = 0;
   std::int64_t applied_steps = 0;
   double loss = 0, norm = 0, learning_rate = 0;
   double gradient_multiplier = 0;  // an fp32 value
-  double loss_scale = 1;           // that this step's gradients carried
+  double loss_scale = 1;           // of this step's gradients
   LossScalerState scaler;          // after the step
   float next_loss_scale = 1;       // the scaler's, for kernels
   std::int64_t non_finite = 0, first_non_finite_rank = -1;
   std::int64_t stop_requested = 0;
   std::int64_t save_busy = 0, save_failed = 0;  // of any rank
-  // The first disagreement of all; it stays.
+  // The first disagreement of all steps; it is never cleared.
   std::int64_t differs = 0, differing_rank = 0, differing_step = 0;
-  std::int64_t value = 0, value_of_root = 0;  // of a learning rate: its bits
+  std::int64_t value = 0, value_of_root = 0;  // if a learning rate differs: its bits
   bool operator==(const StepDecision&) const = default;
 };
 
-// Completes a vote, whose norms hold what is in the device's memory. device_loss: the sum of the
-// losses that the device itself was given.
+// Completes a vote; its norms must already hold the sums of gradients in the device's memory.
+// device_loss: sum of the losses that the device itself was given.
 constexpr void complete_vote(const StepRequest& request, double device_loss, StepVote& vote) {
   static_cast<StepNews&>(vote) = request;
   vote.loss = (request.loss + device_loss) / request.micro_steps;
@@ -121,7 +121,7 @@ constexpr void compare_vote(const StepRequest& request, const StepVote& vote, co
   };
   compare(Differs::failed, vote.failed, std::int64_t{0});
   compare(Differs::step, vote.step, root.step);
-  // Where the exchange was cut off, all votes are those of an older step.
+  // If the exchange was cut off, all votes are those of an older step.
   compare(Differs::step, vote.step, request.step);
   compare(Differs::collectives, vote.issued_hash, root.issued_hash);
   for (int c = 0; c < step_candidates; ++c)
@@ -131,9 +131,9 @@ constexpr void compare_vote(const StepRequest& request, const StepVote& vote, co
   compare(Differs::skip, vote.skip, root.skip);
 }
 
-// What the votes of all ranks come to: sums of the norms, the mean loss, and what any rank reports.
-// The first difference goes into the decision, and the first rank with gradients that are not
-// finite.
+// Joins the votes of all ranks: sums the norms, averages the loss, and combines the flags that any
+// rank sets. Records in the decision the first difference and the first rank with gradients that
+// are not finite.
 constexpr StepVote joint_vote(const StepVote* votes, int ranks, const StepRequest& request,
                               StepDecision& decision) {
   StepVote joint = votes[0];
@@ -182,7 +182,7 @@ constexpr void decide_by(const StepVote& joint, const StepRequest& request, Deci
       static_cast<float>(clipped_multiplier(inverse, decision.norm, request.clipping)));
   if (decision.differs != 0 || request.preliminary != 0) return;
   if (request.scales_loss != 0) {
-    // The host, which keeps the same books, stops at the floor.
+    // The host runs the same scaler, and throws at the floor.
     advance(request.scaling, decision.non_finite > 0, decision.scaler);
     decision.next_loss_scale = static_cast<float>(decision.scaler.scale);
   }
@@ -191,7 +191,8 @@ constexpr void decide_by(const StepVote& joint, const StepRequest& request, Deci
   decision.applied_steps += 1;
 }
 
-// From the votes of all ranks, by one thread. What differs once is never applied again.
+// Decides by the votes of all ranks, in one thread. Once ranks have disagreed, no later step is
+// applied.
 template <class Decision>
 constexpr void decide_step(const StepVote* votes, int ranks, const StepRequest& request,
                            Decision& decision) {

@@ -1,5 +1,5 @@
-// How far rules that see whole tensors move each of them, found on the device: the sums behind two
-// norms, added up over ranks, and the step that follows from them. Constexpr, as in square_sum.h.
+// Steps of rules that see whole tensors, computed on the device: the sums of two norms, added up
+// over ranks, and the step derived from them. Constexpr, as in square_sum.h.
 #pragma once
 
 #include <array>
@@ -16,10 +16,10 @@ struct TensorSums {
 };
 inline constexpr int tensor_sum_words = sizeof(TensorSums) / 8;
 
-// Stored behind the factors of a rule, for those that see whole tensors.
+// Stored after the factors of a rule, if the rule sees whole tensors.
 struct TensorStep {
   double rate = 0;
-  double least = 0, most = 0;  // of the trust ratio
+  double least = 0, most = 0;  // bounds of the trust ratio
 };
 inline constexpr int tensor_step_at = 10;  // floats from the first factor
 inline constexpr int tensor_step_floats = sizeof(TensorStep) / sizeof(float);
@@ -30,7 +30,7 @@ constexpr TensorStep tensor_step(const float* factors) {
   return std::bit_cast<TensorStep>(floats);
 }
 
-// For Muon, whose scale follows from the shape of the matrix.
+// Returns the step of Muon, with the scale of the matrix's shape.
 constexpr float step_by(const TensorStep& step, double scale) {
   return static_cast<float>(-step.rate * scale);
 }
@@ -42,7 +42,7 @@ constexpr float step_of(const float* factors, const Sums& sums) {
       step, trust_ratio(norm_of(sums.parameter), norm_of(sums.direction), step.least, step.most));
 }
 
-// A rule with a direction, whose norm is needed before the step.
+// A rule with a direction, computed first because the step depends on its norm.
 template <class Rule>
 concept HasDirection = requires(const typename Rule::template Factors<float>& factors,
                                 float* state) {

@@ -1,8 +1,7 @@
-// The element-wise formulas of the update rules, the one definition for every vector width and
-// device. F is float or a vector of floats with + * / and fma, sqrt; each line rounds as it is
-// written, so the caller compiles without contraction (CUDA: -fmad=false) and with correctly
-// rounded division and sqrt. All are constexpr templates: nvcc takes them in device code with
-// --expt-relaxed-constexpr.
+// Element-wise formulas of the update rules, shared by every vector width and device. F is float or
+// a vector of floats with + * / and fma, sqrt; each line rounds as it is written, so the caller
+// compiles without contraction (CUDA: -fmad=false) and with correctly rounded division and sqrt.
+// All are constexpr templates: nvcc takes them in device code with --expt-relaxed-constexpr.
 #pragma once
 
 #include <cmath>
@@ -11,11 +10,11 @@
 
 namespace zero::optim {
 
-// Of floats; vectors bring their own.
+// fma and sqrt of floats; vector types bring their own.
 using std::fma;
 using std::sqrt;
 
-// Of one call, in the order of use; computed in double, once, and rounded to fp32.
+// Factors of one call, in the order of use; computed once in double and rounded to fp32.
 template <class F>
 struct AdamFactors {
   F gradient_multiplier;
@@ -23,12 +22,12 @@ struct AdamFactors {
   F beta2, square_share;    // square_share = 1 - beta2
   F root_correction;        // 1 / sqrt(1 - beta2^step), or 1
   F epsilon;
-  F decay;  // decoupled: -learning_rate * weight_decay; else weight_decay
+  F decay;  // decoupled: -learning_rate * weight_decay; otherwise weight_decay
   F step;   // -learning_rate / (1 - beta1^step), or -learning_rate
 };
 
-// state: first and second moment. Decoupled is AdamW: the decay acts on the old parameter and stays
-// out of the moments.
+// state: first and second moment. Decoupled is AdamW: the decay acts on the old parameter and is
+// not added to the moments.
 template <bool decoupled>
 struct AdamRule {
   template <class F>
@@ -52,15 +51,14 @@ template <class F>
 struct SgdFactors {
   F gradient_multiplier;
   F weight_decay;
-  F keep, take;  // of the momentum and of the gradient: 0 and 1 at step 1, so that it starts as the
-                 // gradient
+  F keep, take;  // of momentum and gradient: 0 and 1 at step 1, so that it starts as the gradient
   F momentum;    // nesterov looks ahead with it at every step
   F step;        // -learning_rate
 };
 
 enum class Momentum { none, plain, nesterov };
 
-// state: the momentum, where there is one.
+// state: the momentum, if there is one.
 template <Momentum momentum>
 struct SgdRule {
   template <class F>
@@ -93,8 +91,8 @@ struct LionFactors {
   F step;                   // -learning_rate
 };
 
-// state: the momentum. The sign of zero is zero (Chen and others, 2023): DeepSpeed's two versions
-// step up and down there.
+// state: the momentum. The sign of zero is zero (Chen and others, 2023), but DeepSpeed's two
+// versions step up and down there.
 struct LionRule {
   template <class F>
   using Factors = LionFactors<F>;
@@ -144,8 +142,8 @@ struct LambFactors {
   F step;  // -learning_rate * sqrt(1 - beta2^step) / (1 - beta1^step) * trust ratio of the tensor
 };
 
-// state: first and second moment. direct() moves them and gives the direction, whose norm the trust
-// ratio needs; apply() finds the same direction again and steps along it.
+// state: first and second moment. direct() updates them and returns the direction, since the trust
+// ratio needs its norm; apply() recomputes the same direction and steps along it.
 template <bool eps_inside_sqrt>
 struct LambRule {
   template <class F>
@@ -177,8 +175,8 @@ struct LambRule {
   }
 };
 
-// How far a tensor moves for its own size: |parameter| / |direction| within bounds, 1 where either
-// is zero.
+// Returns the step relative to the tensor's size: |parameter| / |direction| within bounds, or 1 if
+// either is zero.
 constexpr double trust_ratio(double parameter_norm, double direction_norm, double least,
                              double most) {
   if (parameter_norm == 0 || direction_norm == 0) return 1;
@@ -194,8 +192,8 @@ struct MuonFactors {
   F step;                      // -learning_rate * the matrix's scale
 };
 
-// state: the momentum. direct() gives the Nesterov direction of each element; the matrix of them is
-// made orthogonal, and apply() steps along that, which comes in place of the gradient.
+// state: the momentum. direct() returns the Nesterov direction of each element; the matrix of
+// directions is made orthogonal, and passed to apply() in place of the gradient.
 struct MuonRule {
   template <class F>
   using Factors = MuonFactors<F>;
@@ -221,19 +219,19 @@ struct MuonStepRule {
   }
 };
 
-// What a matrix of directions is multiplied with before it is made orthogonal.
+// Returns the multiplier of a matrix of directions before it is made orthogonal.
 constexpr float inverse_of_norm(double norm) {
   return static_cast<float>(1 / (norm + 1e-7));
 }
 
-// What a gradient is multiplied with: `inverse_scale` averages and unscales, and the norm of the
-// result is brought down to `limit` as DeepSpeed's ZeRO stages do; 0 or less: no limit.
+// Returns the multiplier of a gradient: `inverse_scale` averages and unscales, and the norm of the
+// result is reduced to `limit` as in DeepSpeed's ZeRO stages; 0 or less: no limit.
 constexpr double clipped_multiplier(double inverse_scale, double norm, double limit) {
   const double excess = limit > 0 ? (norm + 1e-6) / limit : 1;
   return excess > 1 ? inverse_scale / excess : inverse_scale;
 }
 
-// The rules by number, for kernels that are chosen at run time.
+// Rule numbers, for kernels that are chosen at run time.
 enum class RuleKind : std::uint8_t {
   adamw,
   adam,
@@ -248,7 +246,7 @@ enum class RuleKind : std::uint8_t {
   muon_gram,
 };
 
-// The Factors of a rule from floats in their order.
+// Returns the Factors of a rule from floats in their order.
 template <class Rule, class F>
 constexpr typename Rule::template Factors<F> factors_from(const float* factors) {
   constexpr auto count = sizeof(typename Rule::template Factors<float>) / sizeof(float);
@@ -268,7 +266,8 @@ constexpr void with_tensor_rule(RuleKind kind, const Body& body) {
 template <class... Rules>
 struct RuleList {};
 
-// In the order of RuleKind; of rules that see whole matrices the last half.
+// In the order of RuleKind; rules that see whole matrices by MuonStepRule, the second half of their
+// step.
 using AllRules = RuleList<AdamRule<true>, AdamRule<false>, SgdRule<Momentum::none>,
                           SgdRule<Momentum::plain>, SgdRule<Momentum::nesterov>, LionRule,
                           AdagradRule, LambRule<false>, LambRule<true>, MuonStepRule, MuonStepRule>;

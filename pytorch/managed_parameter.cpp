@@ -147,7 +147,7 @@ void ManagedParameter::reside(const void* address) {
   rest();
 }
 
-void ManagedParameter::check_unchanged() const {
+void ManagedParameter::check_unchanged(bool trains) const {
   for (const at::Tensor& tensor : tensors_) {
     if (tensor.storage().unsafeGetStorageImpl() != &storage())
       throw UsageError("parameter " + name_ +
@@ -155,6 +155,7 @@ void ManagedParameter::check_unchanged() const {
                        ".data, or the module's to(), half() or the like): convert and load before; "
                        "later values come by copy_() or load_state_dict(), which write to the "
                        "memory that it has, or by load_weights() or a checkpoint");
+    if (!trains) continue;
     if (tensor.requires_grad() && !trainable())
       throw UsageError("parameter " + name_ +
                        " was frozen when it became the engine's and requires a gradient now: "

@@ -74,9 +74,9 @@ class ManagedParameter {
   void rest();
   // Rests as a whole at this address on each rank: rest() leaves it there. Null: it does not.
   void reside(const void* address);
-  // Throws UsageError where the program has given a tensor other memory, or begun to train a frozen
-  // one.
-  void check_unchanged() const;
+  // Throws UsageError where the program has given a tensor other memory or, before a pass that
+  // trains, frozen one or begun to train one: adapters are frozen while a reference is evaluated.
+  void check_unchanged(bool trains) const;
   // Outside of passes: takes the storage back where torch has given it memory of its own, as
   // share_memory_() does.
   void hold_storage();

@@ -17,9 +17,14 @@ DType compute_dtype_of(const Config& config) {
 
 UnitOptions unit_options(const Config& config, ShardedModuleOptions options) {
   const DType compute = compute_dtype_of(config);
-  return {std::move(options.policy),
-          options.convert ? std::optional(scalar_type(compute)) : std::nullopt,
-          std::move(options.parameter_options), compute, options.take_values};
+  UnitOptions result;
+  result.policy = std::move(options.policy);
+  if (options.convert) result.convert_to = result.convert_buffers_to = scalar_type(compute);
+  if (config.buffer_dtype) result.convert_buffers_to = scalar_type(*config.buffer_dtype);
+  result.parameter_options = std::move(options.parameter_options);
+  result.compute_dtype = compute;
+  result.has_values = options.take_values;
+  return result;
 }
 
 }  // namespace

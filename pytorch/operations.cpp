@@ -71,8 +71,13 @@ void note_task() {
   }
 }
 
-// By its name: operations that change their first argument end in "_", and nothing is copied to
-// find that out.
+// By their names, so that nothing is copied to find that out: operations that change their first
+// argument end in "_", and the overloads that write to a tensor that is given for the result
+// (torch.add(a, b, out=c)), which is the last argument, end in "out".
+bool writes_to_last(const char* overload) {
+  return std::string_view(overload).ends_with("out");
+}
+
 bool writes_to_first(const char* name) {
   const std::string_view all(name);
   return all.ends_with('_') && !all.ends_with("__") && all != "aten::requires_grad_" &&
@@ -85,6 +90,7 @@ std::unique_ptr<at::ObserverContext> before_operation(const at::RecordFunction& 
   for (const c10::IValue& input : operation.inputs()) uses.look_at(input);
   if (!uses.any()) return nullptr;
   if (writes_to_first(operation.name())) Uses::tell_of_writes(operation.inputs()[0]);
+  if (writes_to_last(operation.overload_name())) Uses::tell_of_writes(operation.inputs().back());
   uses.tell();
   return nullptr;
 }

@@ -236,7 +236,7 @@ void ShardedParameters::begin_forward(bool training, bool last) {
   rethrow();
   check_stream();
   if (pass_ == Pass::training && had_backward_) end_backward();
-  check_unchanged();
+  check_unchanged(training);
   if (pass_ == Pass::none)
     for (UnitScopes::UnitState& unit : scopes_.units())
       for (ManagedParameter& parameter : unit.parameters) parameter.hold_storage();
@@ -255,15 +255,15 @@ void ShardedParameters::begin_forward(bool training, bool last) {
   in_call_ = true;
 }
 
-void ShardedParameters::check_unchanged() const {
+void ShardedParameters::check_unchanged(bool trains) const {
   for (const UnitScopes::UnitState& unit : scopes_.units())
-    for (const ManagedParameter& parameter : unit.parameters) parameter.check_unchanged();
+    for (const ManagedParameter& parameter : unit.parameters) parameter.check_unchanged(trains);
 }
 
 void ShardedParameters::begin_micro_step(bool last) {
   scopes_.begin();
   micro_step_.emplace(engine_->begin_micro_step(last));
-  had_backward_ = false;
+  had_backward_ = rested_ = false;
   pass_ = Pass::training;
 }
 
@@ -338,6 +338,8 @@ void ShardedParameters::use(int unit) {
     // A pass that runs a backward inside of itself goes on.
     end_backward();
     begin_micro_step(false);
+  } else if (rested_ && pass_ == Pass::training) {
+    begin_micro_step(false);  // a call among the passes has ended the one that forward was in
   }
   if (pass_ != Pass::none) scopes_.open(unit);
 }
@@ -366,6 +368,7 @@ void ShardedParameters::follow_backward() {
   // comes to no unit.
   if (backward_) end_backward();
   if (pass_ == Pass::none) begin_micro_step(false);
+  pass_scaled_ = scaled_;
   check_loss_scale();
   backward_ = running;
   had_backward_ = true;
@@ -389,6 +392,7 @@ void ShardedParameters::take_gradient(int unit, int parameter, const at::Tensor&
     throw UsageError("a gradient of parameter " + own.name() +
                      " arrived outside of a training pass: forward() comes first, in train() mode");
   follow_backward();
+  (pass_scaled_ ? origins_.scaled : origins_.by_hand) = true;
   if (in_nested_backward()) {
     scopes_.open(unit);
     // A checkpoint's own backward brings a part of the gradient; torch adds up the parts.
@@ -419,6 +423,7 @@ void ShardedParameters::take_gradients_back() {
                      " was cleared by the program, and that of " + there->name() +
                      " was not: gradients are forgotten all together, by engine.zero_grad()");
   if (!in_call_) scopes_.close_all();
+  origins_ = {};
   engine_->drop_gradients();
 }
 
@@ -451,6 +456,7 @@ void ShardedParameters::end_backward() {
 
 void ShardedParameters::come_to_rest() {
   if (pass_ != Pass::training || in_call_ || running_backward()) return;
+  rested_ = !had_backward_;
   if (had_backward_)
     end_backward();
   else
@@ -463,6 +469,7 @@ StepTicket ShardedParameters::step(StepOptions options) {
   adopt_changes();
   micro_step_.reset();
   has_graph_ = scaled_ = false;
+  origins_ = {};
   StepTicket ticket = engine_->step(options);
   settle();
   return ticket;
@@ -470,6 +477,7 @@ StepTicket ShardedParameters::step(StepOptions options) {
 
 bool ShardedParameters::drop_gradients() {
   come_to_rest();
+  origins_ = {};
   for (const Gradient& gradient : std::exchange(aside_, {}))
     gradient.parameter->take_gradient_back(gradient.tensor);
   return engine_->drop_gradients();

@@ -63,14 +63,20 @@ class ShardedParameters final : private StorageOwner {
   MicroStep& micro_step();
   // By which the program multiplies a loss before its backward.
   float loss_scale();
+  // Gradients have come in this step from a backward whose loss the program had multiplied by
+  // loss_scale(), or from another.
+  struct Origins {
+    bool scaled = false, by_hand = false;
+  };
+  const Origins& origins() const { return origins_; }
   // Backward has returned: what is open closes, and the next pass is another micro step.
   void end_backward();
   StepTicket step(StepOptions options);
   // Forgets the gradients of the step so far; says whether there were any. Collective.
   bool drop_gradients();
-  // Throws UsageError where the program has given a parameter other memory, frozen it, or begun to
-  // train it.
-  void check_unchanged() const;
+  // Throws UsageError where the program has given a parameter other memory or, before a pass that
+  // trains, frozen it or begun to train it.
+  void check_unchanged(bool trains) const;
   // Before calls of the engine that are collective: closes what a pass has left open, unless it is
   // inside of it.
   void come_to_rest();
@@ -142,8 +148,11 @@ class ShardedParameters final : private StorageOwner {
   std::optional<int> backward_;  // autograd's number of the pass that runs
   bool had_backward_ = false;    // in this micro step
   bool in_call_ = false;         // of the module
+  bool rested_ = false;          // a call has come between forward and backward
   bool has_graph_ = false;       // a training pass has come since the step
   bool scaled_ = false;          // the program has taken the loss scale for the next backward
+  bool pass_scaled_ = false;     // for the backward that runs
+  Origins origins_;
   std::vector<Gradient> aside_;  // what stands for gradients in torch
   std::vector<char> written_;    // by unit, by the program, outside of passes
   bool settled_ = false, rests_whole_ = false;

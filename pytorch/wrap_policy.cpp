@@ -134,8 +134,8 @@ void Collector::add_parameter(Holding& holding) {
 
 void Collector::add_buffer(const std::string& name, int unit, const at::Tensor& tensor) {
   const torch::NoGradGuard no_grad;
-  if (options_.convert_to && tensor.is_floating_point())
-    at::Tensor(tensor).set_data(tensor.to(*options_.convert_to));
+  if (options_.convert_buffers_to && tensor.is_floating_point())
+    at::Tensor(tensor).set_data(tensor.to(*options_.convert_buffers_to));
   units_[unit].buffers.push_back({name, tensor});
 }
 

@@ -45,7 +45,7 @@ WrapPolicy wrap_by_type() {
 struct UnitOptions {
   WrapPolicy policy = wrap_children_of_lists();
   // What floating-point parameters and buffers are converted to; undefined: nothing.
-  std::optional<at::ScalarType> convert_to;
+  std::optional<at::ScalarType> convert_to, convert_buffers_to;
   // By global name; `trainable` is the tensor's requires_grad() and cannot be set here.
   std::function<ParamOptions(const std::string& name, const at::Tensor&)> parameter_options;
   DType compute_dtype = DType::fp32;

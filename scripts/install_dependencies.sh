@@ -106,37 +106,49 @@ install_missing() {
   done
 }
 
-# cuDNN and its frontend, for attention on GPUs, where there is a compiler for them: headers alone are needed
-# to build, and the libraries to run. CMake looks where this puts them (ZERO_PYTHON_PACKAGES).
+# NCCL, for several ranks on GPUs, cuDNN and its frontend, for attention there, where there is a compiler for them:
+# headers alone are needed to build, and the libraries to run. CMake looks where this puts them (ZERO_PYTHON_PACKAGES).
 python_packages=$HOME/.cache/zerocore/python
-install_cudnn() {
-  local nvcc major packages=(nvidia-cudnn-frontend)
+# Whether a header is missing among CUDA's ($1/../include), the system's, and in a folder of python_packages.
+lacks_header() {
+  [[ ! -e $(dirname "$1")/../include/$2 && ! -e /usr/include/$2 && ! -e /usr/local/include/$2 &&
+    ! -e $python_packages/$3/$2 ]]
+}
+install_for_gpus() {
+  local nvcc major packages=()
   nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-  if [[ ! -x $nvcc || -e $python_packages/include/cudnn_frontend.h ]]; then
-    return 0
-  fi
+  [[ -x $nvcc ]] || return 0
   major=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
-  if [[ ! -e $(dirname "$nvcc")/../include/cudnn_version.h && ! -e /usr/include/cudnn_version.h ]]; then
+  if lacks_header "$nvcc" nccl.h nvidia/nccl/include; then
+    packages+=("nvidia-nccl-cu$major")
+  fi
+  if lacks_header "$nvcc" cudnn_frontend.h include; then
+    packages+=(nvidia-cudnn-frontend)
+  fi
+  if lacks_header "$nvcc" cudnn_version.h nvidia/cudnn/include; then
     packages+=("nvidia-cudnn-cu$major")
   fi
+  ((${#packages[@]} > 0)) || return 0
   echo "installing: ${packages[*]} from PyPI into $python_packages"
   timeout 300 python3 -m pip install --quiet --no-deps --disable-pip-version-check --retries 1 --timeout 20 \
     --target "$python_packages" "${packages[@]}" ||
-    echo "cuDNN is not available by pip; going on without its attention" >&2
+    echo "${packages[*]} not available by pip; going on without: several ranks on GPUs need nccl.h, and attention is" \
+      "slower without cuDNN" >&2
 }
 
 # A python3 without venv or headers is Debian's.
 install_torch() {
   local folder=$HOME/.cache/zerocore/torch
-  if "$folder/bin/python3" -c "import torch, xxhash" 2>/dev/null; then
+  if "$folder/bin/python3" -c "import torch, xxhash; from importlib.util import find_spec
+assert find_spec('datasets') and find_spec('trl') and find_spec('lightning')" 2>/dev/null; then
     return
   fi
   python3 -c "import ensurepip, sysconfig, os; os.stat(sysconfig.get_paths()['include'] + '/Python.h')" 2>/dev/null ||
     install python3-venv python3-dev
-  echo "installing: torch transformers peft xxhash from PyPI into $folder" >&2
+  echo "installing: torch transformers peft trl datasets lightning xxhash from PyPI into $folder" >&2
   python3 -m venv "$folder"
   timeout 900 "$folder/bin/python3" -m pip install --quiet --disable-pip-version-check --retries 2 --timeout 60 \
-    torch numpy transformers peft scikit-build-core xxhash
+    torch numpy transformers peft trl datasets lightning scikit-build-core xxhash
 }
 
 if [[ ${1:-} == --torch ]]; then
@@ -152,5 +164,5 @@ if [[ ${1:-} == --tests ]]; then
   optional+=("${for_tests[@]}")
 fi
 install_missing
-install_cudnn
+install_for_gpus
 check_cmake

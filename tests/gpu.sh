@@ -1,45 +1,47 @@
 #!/usr/bin/env bash
-# What needs a GPU: a queue of tests and benchmarks that fits into a given time, stops at no failure, and goes on in the
-# next call where this one ended. Needs python3, whose standard library is enough for all but the comparisons.
+# A queue of tests and benchmarks that need a GPU: it fits into a given time, stops at no failure, and the next call
+# continues after the last finished entry. Needs python3, whose standard library suffices for all but the comparisons.
 # Usage: tests/gpu.sh [--build DIR] PART... [--seconds N] [--results DIR] [--done FILE] [--again PATTERN] [--list]
 #        tests/gpu.sh [--build DIR] --pack FILE.tar.xz
 #        tests/gpu.sh --run COMMAND...
 #   all       every part below, in this order
-#   probe     libraries, driver and programs; runs before every part, and ends the call where something is missing
+#   probe     libraries, driver and programs; runs before every part, and ends the call if something is missing
+#   bits      kernels, streams and the trainer on one rank: the bits of the CPU's
 #   bench     the optimizer step, the norm and host copies against the device copy
-#   train     steps of GPT-2 124M with two vocabularies, of GPT-2 1.5B and of a Llama of 1.2B
-#   profile   one step kernel by kernel: time and bytes of device memory, where there is ncu
-#   bits      kernels, streams and stages: equal bits on 1, 2 and 4 ranks that share the GPU
-#   offload   steps with state in host memory: rates of the copies, and what of them is hidden
-#   peers     steps of the same models beside PyTorch's, where python3 has torch
-#   losses    how far losses in bf16 are from PyTorch's in fp32, and PyTorch's own bf16, over 50 steps
+#   gpt2      steps of GPT-2 124M with two vocabularies, next to PyTorch's if python3 has torch, and with other
+#             workspaces of attention
+#   stages    equal bits of stages 0-3 on 1, 2 and 4 ranks that share the GPU
+#   offload   steps with state in host memory: rates of the copies, and the hidden share of them
+#   modules   the GPT-2 of transformers by the Python package, stages 0-3, next to DDP, FSDP2 and no exchange, on one
+#             GPU; if the build has the package for a torch with CUDA
+#   kernels   one step kernel by kernel, time and bytes of device memory, if there is ncu; the wire formats
 #   sanitize  compute-sanitizer's memcheck and racecheck on our own kernels
-#   torch     the GPT-2 of transformers by the Python package, stages 0-3, beside DDP, FSDP2 and no exchange, on one
-#             GPU; where the build has the package for a torch with CUDA
-#   --pack    one bundle of programs and libraries for a machine that has the driver, CUDA and NCCL alone; for
+#   models    steps of GPT-2 1.5B and of a Llama of 1.2B, and next to PyTorch's
+#   losses    how far losses in bf16 are from PyTorch's in fp32, and PyTorch's own bf16, over 50 steps
+#   --pack    one bundle of programs and libraries for a machine that has only the driver, CUDA and NCCL; for
 #             a build of the preset pack
 #   --run     a command with the environment of an unpacked bundle
-# DIR (gpu-results) gets results.jsonl, a line per result as soon as it is there, and log.txt, the whole output;
-# tests/gpu/run_queue.py says more. Without a GPU: one line, and 77.
+# DIR (gpu-results) gets results.jsonl, a line per result as soon as it exists, and log.txt, the whole output;
+# tests/gpu/run_queue.py documents more. Without a GPU: one line, and 77.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=build/release
 pack=
 queue=()
-# An unpacked bundle brings its own Open MPI. Its programs find their libraries by themselves: in LD_LIBRARY_PATH these
-# would come before those of python3.
+# An unpacked bundle has its own Open MPI. Its programs find their libraries by themselves, because in LD_LIBRARY_PATH
+# these would come before those of python3.
 bundle=
 if [[ -x bin/gpu_test ]]; then
   bundle=$PWD
   export OPAL_PREFIX=$bundle OMPI_MCA_plm=isolated PMIX_MCA_pcompress_base_silence_warning=1
   export PATH=$bundle/bin:$PATH
 fi
-# CUDA's own tools, where its installer has put them.
+# CUDA's own tools, if they are in their installer's folders.
 for folder in /usr/local/cuda/bin /usr/local/cuda/compute-sanitizer /opt/nvidia/nsight-compute/*; do
   [[ -d $folder ]] && PATH=$PATH:$folder
 done
-# As root too, as in a container.
+# Runs as root too, for containers.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 if command -v python3 >/dev/null; then
   LD_LIBRARY_PATH=$(python3 tests/gpu/probe.py --path)
@@ -51,7 +53,7 @@ while (($# > 0)); do
     --pack) pack=$2 && shift ;;
     --run) shift && exec "$@" ;;
     --help | -h)
-      sed -n '2,26s/^# \?//p' "$0"
+      sed -n '2,25s/^# \?//p' "$0"
       exit
       ;;
     *) queue+=("$1") ;;
@@ -62,7 +64,7 @@ bin=${bundle:-$build}/bin
 
 mpi_path() { ompi_info --parsable --path "$1" | sed -n "1s/path:$1://p"; }
 
-# Open MPI relocated beside our programs; libraries of CUDA and the C library stay out.
+# Relocates Open MPI next to our programs; libraries of CUDA and the C library stay out.
 make_pack() {
   local program library
   folder=$(mktemp -d) # global: the trap outlives the function
@@ -76,12 +78,12 @@ make_pack() {
   for program in "${programs[@]}"; do
     cp -L "$program" "$folder/zero-gpu/bin/" || return 1
   done
-  # Debian's mpirun has no path to its libraries, unlike our programs.
+  # A wrapper, since Debian's mpirun has no path to its libraries, unlike our programs.
   cp -L "$(command -v mpirun)" "$folder/zero-gpu/libexec/" || return 1
   printf '%s\n' '#!/usr/bin/env bash' 'export LD_LIBRARY_PATH=$OPAL_PREFIX/lib:${LD_LIBRARY_PATH:-}' \
     'exec -a mpirun "$OPAL_PREFIX/libexec/mpirun" "$@"' >"$folder/zero-gpu/bin/mpirun"
   chmod +x "$folder/zero-gpu/bin/mpirun"
-  # Where OPAL_PREFIX will look for them.
+  # The folder in which OPAL_PREFIX will look for them.
   local prefix path
   prefix=$(mpi_path prefix)
   for path in "$(mpi_path pkglibdir)" "$(mpi_path pkgdatadir)"; do

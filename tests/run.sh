@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs all tests. Exits with 1 if anything failed.
-# Usage: tests/run.sh [--quick | --fuzz | --ci]    --quick: the release build alone, no sanitizers; --fuzz: some
-# seconds of fuzzing per reader too, with clang; --ci: warnings are errors, and the first command of the README
-# is tried on empty machines too, where root may make such, PyTorch is installed for its tests, and CUDA's kernels
-# are compiled for Hopper alone, since what takes time is the number of architectures; its release build alone then
-# compiles each file by itself, and so finds a missing include. In the environment, ZERO_CUDA=OFF leaves CUDA out, and
-# ZERO_TORCH_PYTHON names a python3 whose torch pytorch/ is built against, if not the one on the PATH.
+# Installs missing packages, builds, and runs all tests. Exits with 1 if anything failed.
+# Usage: tests/run.sh [--quick | --fuzz | --ci]
+#   --quick  the release build alone, no sanitizers
+#   --fuzz   also some seconds of fuzzing per reader, with clang
+#   --ci     warnings are errors, and the first command of the README is run on empty machines too, if root may make
+#            these;
+#            PyTorch is installed for its tests; CUDA's kernels are compiled for Hopper alone, since the compile time
+#            grows with the number of architectures. Only this release build compiles each file by itself, and so finds
+#            a missing include.
+# In the environment, ZERO_CUDA=OFF leaves CUDA out, and ZERO_TORCH_PYTHON names the python3 whose torch pytorch/ is
+# built against, if not the one on the PATH.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# One line per run: preset, target to build, and the tests that ctest takes. Under sanitizers the ranks
-# are threads of one process.
+# One line per run: preset, target to build, and the tests that ctest runs. Under sanitizers the ranks are threads of
+# one process.
 runs=(
   "release  all             -LE ^(slow|bench|fresh)$"
   "asan     sanitized_tests -R ^(comm|zero|equivalence_some|optim|config|checkpoint|corruption|background|offload_some|block_store|mock_device_some|gpu_offload_some)_test$"
@@ -36,7 +40,7 @@ case ${1:-} in
 esac
 
 scripts/install_dependencies.sh --tests
-# The adapter for PyTorch, in the release build alone: torch is compiled without sanitizers.
+# The adapter for PyTorch is only in the release build, since torch is compiled without sanitizers.
 torch_python=${ZERO_TORCH_PYTHON:-python3}
 torch=(-DZERO_TORCH=OFF)
 if [[ ${1:-} == --ci ]] && ! "$torch_python" -c "import torch" 2>/dev/null; then
@@ -49,7 +53,8 @@ else
 fi
 jobs=$(nproc)
 if command -v ccache >/dev/null; then
-  export CMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER=ccache
+  # Lets checkouts in other folders share compiled files.
+  export CMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 fi
 build() {
   local preset=$1 target=$2 options=("${configure[@]}")
@@ -65,8 +70,8 @@ build() {
   cmake --build --preset "$preset" --target "$target" -j "$jobs"
 }
 
-# Tests wait more than they compute, so all that is left is built while the first of them run, behind them. What went
-# wrong is shown when it is built in its turn.
+# The remaining builds run at low priority while the first tests run, since tests wait more than they compute. Errors
+# are shown when a build has its turn.
 build_ahead() {
   renice -n 19 "$BASHPID" >/dev/null
   local line words
@@ -79,7 +84,7 @@ build_ahead() {
 run() {
   local preset=$1 target=$2
   shift 2
-  # Recent kernels place mappings where ThreadSanitizer's shadow lies, unless addresses are not random.
+  # Addresses must not be random, since recent kernels otherwise place mappings in ThreadSanitizer's shadow.
   local fixed_addresses=()
   if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2>/dev/null; then
     fixed_addresses=(setarch "$(uname -m)" -R)

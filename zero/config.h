@@ -22,10 +22,10 @@ struct BatchOptions {
   std::int64_t train_batch_size = 0;
   std::int64_t train_micro_batch_size_per_gpu = 0;
   std::int64_t gradient_accumulation_steps = 0;
-  std::string place = "";  // "ds_config.json:3:14": where a file gives it, for messages
+  std::string place = "";  // position in the file ("ds_config.json:3:14"), for messages
 };
 
-// Samples per rank and micro step, micro steps per step, samples per step.
+// Samples per rank and micro-batch, micro steps per step, samples per step.
 struct Batch {
   std::int64_t micro = 0, accumulation = 0, global = 0;
 };
@@ -33,7 +33,7 @@ struct Batch {
 // DeepSpeed's rules for the eight given / not given cases. Throws ConfigError.
 Batch resolve_batch(const BatchOptions& options, int ranks);
 
-// Where what a rank owns rests between its uses.
+// Home of a rank's state between its uses.
 enum class OffloadDevice { none, cpu, nvme };
 
 struct OffloadOptimizerOptions {
@@ -42,8 +42,8 @@ struct OffloadOptimizerOptions {
   std::int64_t buffer_count = 4;                      // n gives max(1, n - 1) slots
   std::optional<bool> pipeline_read, pipeline_write;  // absent: pipelined
   bool fast_init = false;   // states start as zeros that no block of the file holds yet
-  double ratio = 1;         // share of chunks that rest there
-  bool pin_memory = false;  // of a GPU rank: what rests in host memory is page-locked, all of it
+  double ratio = 1;         // share of chunks that is offloaded
+  bool pin_memory = false;  // GPU ranks: page-lock all offloaded host memory
 };
 
 struct OffloadParamOptions {
@@ -54,17 +54,17 @@ struct OffloadParamOptions {
   std::int64_t max_in_cpu = 1'000'000'000;  // elements of a rank that stay in memory
 };
 
-// How files are read and written.
+// Reading and writing of files.
 struct AioOptions {
   std::int64_t block_size = 1 << 20;      // bytes per request, under one checksum
-  std::int64_t queue_depth = 8;           // requests under way
-  std::int64_t intra_op_parallelism = 1;  // times as many
+  std::int64_t queue_depth = 8;           // requests in flight
+  std::int64_t intra_op_parallelism = 1;  // multiplies queue_depth
 };
 
-// Error feedback of encoded reductions (LoCo): on where one of them is given.
+// Error feedback of encoded reductions (LoCo): on if one of them is given.
 struct ErrorFeedbackOptions {
-  std::optional<double> err_beta;       // share of a residue that stays; 0.8
-  std::optional<std::int64_t> reset_T;  // steps after which residues start from zero; 1024
+  std::optional<double> err_beta;       // share of a residue that is kept; 0.8
+  std::optional<std::int64_t> reset_T;  // residues restart from zero after this many steps; 1024
 
   bool on() const { return err_beta || reset_T; }
 };
@@ -73,7 +73,7 @@ struct ZeroOptions {
   int stage = 0;
   std::int64_t reduce_bucket_size = 500'000'000;     // elements per reduce-scatter
   std::int64_t allgather_bucket_size = 500'000'000;  // elements per all-gather
-  // Stage 3; act only where the file sets them (elements).
+  // Stage 3; in effect only if the file sets them (elements).
   std::optional<std::int64_t> prefetch_bucket_size;
   std::optional<std::int64_t> max_live_parameters;
   std::optional<std::int64_t> max_reuse_distance;
@@ -82,88 +82,89 @@ struct ZeroOptions {
   std::int64_t mics_shard_size = -1;  // greater than 0: as CoreOptions::shard_group_size
   // Greater than 1: ranks that share a second copy of gathered parameters (hpZ).
   std::int64_t hpz_partition_size = 1;
-  // Stage 3: int8 gathers of the matrices of repeated units (ZeRO++'s qwZ); of their frozen ones.
+  // Stage 3: int8 gathers of the matrices of repeated units (ZeRO++'s qwZ); of their frozen
+  // matrices.
   bool quantized_weights = false, quantized_nontrainable_weights = false;
-  // Stage 3: gradients are reduced as int4, inside groups and then over them (qgZ).
+  // Stage 3: gradients are reduced as int4, inside groups and then across them (qgZ).
   bool quantized_gradients = false;
-  ErrorFeedbackOptions loco;  // of these: "zeropp_loco_param"
+  ErrorFeedbackOptions loco;  // "zeropp_loco_param"
   OffloadOptimizerOptions offload_optimizer;
   OffloadParamOptions offload_param;
 };
 
-// When gradients are reduced where micro steps accumulate. `inner`, of shard groups: each micro
-// step inside the groups, the last one over them as well.
+// When gradients are reduced if micro steps accumulate. `inner` applies to shard groups: each micro
+// step reduces inside the groups, and the last one across them as well.
 enum class GradientSync { automatic, each, last, inner };
 
-// Of one optimizer group, chosen by ParamOptions::group.
+// Options of one optimizer group, selected by ParamOptions::group.
 struct ParamGroupOptions {
-  double lr_scale = 1;  // times the scheduled rate
-  // Instead of the optimizer's:
+  double lr_scale = 1;  // factor on the scheduled rate
+  // Override the optimizer's values:
   std::optional<double> weight_decay = {}, lr = {}, eps = {}, momentum = {};
   std::optional<std::pair<double, double>> betas = {};
 };
 
-// What an optimizer group has in one step. The rate is final: neither a schedule nor lr_scale
+// An optimizer group's values in one step. The rate is final: neither a schedule nor lr_scale
 // changes it.
 struct GroupValues {
   std::optional<double> learning_rate = {}, weight_decay = {}, eps = {}, momentum = {};
   std::optional<std::pair<double, double>> betas = {};
 };
-// By ParamOptions::group; "" for parameters of no group.
+// Key: ParamOptions::group; "" for parameters without a group.
 using ValuesByGroup = std::map<std::string, GroupValues>;
 
-// Formats in which fewer bytes travel between ranks: "none", "bf16", "fp8_e4m3", "mxfp8", "int8" or
+// Formats that reduce the bytes sent between ranks: "none", "bf16", "fp8_e4m3", "mxfp8", "int8" or
 // "int4", see docs/wire-formats.md.
 struct WireOptions {
-  std::string gather = "none";  // of parameters
-  std::string reduce = "none";  // of gradients
-  // Inside a node; empty: as between nodes.
+  std::string gather = "none";  // parameters
+  std::string reduce = "none";  // gradients
+  // Inside a node; empty: the format used between nodes.
   std::string gather_inside, reduce_inside;
-  std::int64_t block_size = 256;        // elements that share a scale; mxfp8 has 32
-  ErrorFeedbackOptions error_feedback;  // of encoded reductions
-  // Measure what encodings lose, and say where it is more than this share of a unit's exchanges.
+  std::int64_t block_size = 256;        // elements that share a scale; mxfp8 always uses 32
+  ErrorFeedbackOptions error_feedback;  // for encoded reductions
+  // Measure the error of encodings, and warn if it exceeds this share of a unit's exchanges.
   std::optional<double> max_error;
 };
 
-// Our own section, "zero_core".
+// ZeroCore's own section, "zero_core".
 struct CoreOptions {
   bool reshard_after_forward = true;  // false at stage 3 is SHARD_GRAD_OP
   GradientSync gradient_sync = GradientSync::automatic;
   // Ranks that stage 3 shards over (HYBRID_SHARD, MiCS); 0: "node", those of one node; absent: all
   std::optional<std::int64_t> shard_group_size;
-  bool optimizer_over_all_ranks = false;  // though parameters are sharded in groups (HFSDP)
+  bool optimizer_over_all_ranks = false;  // even if parameters are sharded in groups (HFSDP)
   int reduce_group_size = 0;              // 0: "node", the ranks of one node
-  std::vector<int> wider_reduce_groups;   // each of a multiple of the ranks of the one before
-  // One of these, in which a reduction that is cut in two sums first; absent: the shard group, or
-  // the largest of them.
+  std::vector<int> wider_reduce_groups;   // each a multiple of the one before, in ranks
+  // One of these group sizes, for the first stage of a two-stage reduction; absent: the shard
+  // group, or the largest of them.
   std::optional<std::int64_t> inner_group_size;
   bool deterministic = false;               // GPUs: sums in rank order, not NCCL's
-  double time_limit_seconds = 600;          // of every wait for other ranks, see docs/config.md
-  std::string deepspeed_defaults = "0.19";  // or "0.14": whose defaults the file was written for
+  double time_limit_seconds = 600;          // for waits for other ranks, see docs/config.md
+  std::string deepspeed_defaults = "0.19";  // or "0.14": release of the file's defaults
   std::map<std::string, ParamGroupOptions> param_groups;
-  std::int64_t offload_chunk_bytes = 48'000'000;  // at most, of what is read, updated and written
-  std::int64_t offload_cache_bytes = 0;           // of the first chunks, which stay in memory
-  std::string offload_step = "host";      // or "device": what host memory keeps, a GPU steps
-  std::string on_save_error = "stop";     // or "continue": a failed save is only told
-  double preempt_grace_s = 25;            // between a signal to stop and the end
-  std::int64_t async_staging_bytes = 0;   // of a rank; 0: as much as its file has
-  bool allow_non_finite_weights = false;  // in what is loaded
-  bool resume_fallback = true;  // from the newest checkpoint to an older one, where it is damaged
+  std::int64_t offload_chunk_bytes = 48'000'000;  // limit of one read, update and write
+  std::int64_t offload_cache_bytes = 0;           // bytes of the first chunks, kept in memory
+  std::string offload_step = "host";      // or "device": the GPU steps state kept in host memory
+  std::string on_save_error = "stop";     // or "continue": a failed save is only reported
+  double preempt_grace_s = 25;            // time between a stop signal and the end
+  std::int64_t async_staging_bytes = 0;   // per rank; 0: the size of its file
+  bool allow_non_finite_weights = false;  // accepted in loaded weights
+  bool resume_fallback = true;      // if the newest checkpoint is damaged, resume from an older one
   std::int64_t verify_every = 100;  // steps between comparisons of replicated parameters; 0: never
-  bool verify_comm = false;         // compare digests of what travels between ranks
+  bool verify_comm = false;         // compare digests of data sent between ranks
   WireOptions wire;
 };
 
-// The section "checkpoint".
+// Section "checkpoint".
 struct CheckpointOptions {
   bool use_node_local_storage = false;
-  bool decoupled = false;  // writer.decoupled: save_checkpoint() is asynchronous unless it says not
+  bool decoupled = false;  // writer.decoupled: saves are asynchronous unless SaveOptions says no
 };
 
 // "tensorboard" and "csv_monitor": records of training in files, see zero/monitor/monitor.h.
 struct MonitorOptions {
   bool enabled = false;
-  std::string output_path = "", job_name = "DeepSpeedJobName";  // folder, and folder inside of it
+  std::string output_path = "", job_name = "DeepSpeedJobName";  // folder, and subfolder
 };
 
 struct Config {
@@ -173,32 +174,35 @@ struct Config {
   CheckpointOptions checkpoint;
   AioOptions aio;
   optim::OptimizerOptions optimizer;
-  bool optimizer_given = false;  // by the file; else these are the defaults
+  bool optimizer_given = false;  // set by the file; otherwise defaults
   optim::SchedulerOptions scheduler;
   double gradient_clipping = 1.0;  // global L2 norm; 0 or less: off
   bool fp16_enabled = false, bf16_enabled = false;
-  // Act with their dtype enabled: parameters are their own master weights; states too, in bf16.
+  // In effect if their dtype is enabled: parameters are their own master weights, and optimizer
+  // states too for bf16.
   bool fp16_master_weights_and_grads = false, bf16_master_weights_and_grads = false;
   bool bf16_optimizer_states = false;
-  optim::LossScaleOptions loss_scale;  // of fp16
-  // Of gradients: between ranks, and as sums over micro steps; absent: the compute dtype.
+  optim::LossScaleOptions loss_scale;  // fp16 only
+  // Dtype of gradients between ranks, and of their sums over micro steps; absent: the compute
+  // dtype.
   std::optional<DType> communication_data_type, grad_accum_dtype;
+  std::optional<DType> buffer_dtype;  // of a torch module's buffers; absent: their own
   bool prescale_gradients = false;             // divide by the ranks before the sum over them
   double gradient_predivide_factor = 1;        // or divide by this before, and by the rest after
   std::string gradient_allreduce_op = "mean";  // or "sum": of the ranks' gradients
   std::int64_t steps_per_print = 10;           // 0: never
   std::uint64_t seed = 1234;
   MonitorOptions tensorboard, csv_monitor;
-  // What load_config() found that acts otherwise than in DeepSpeed or not at all, one a line, to be
-  // printed once at start. Not part of describe().
+  // Keys that behave differently from DeepSpeed or have no effect, one per line; filled by
+  // load_config() and printed once at start. Not part of describe().
   std::vector<std::string> notices;
 };
 
-// What a file leaves to the training program by writing "auto", as for Hugging Face's Trainer,
-// whose defaults these are.
+// Values of the training program for "auto" in a config file. The defaults are those of Hugging
+// Face's Trainer.
 struct TrainerValues {
   std::optional<std::int64_t> micro_batch_size, accumulation_steps;
-  std::optional<std::int64_t> hidden_size;  // of the model: bucket sizes follow from it
+  std::optional<std::int64_t> hidden_size;  // the model's; bucket sizes follow from it
   std::optional<std::int64_t> total_steps;
   std::int64_t warmup_steps = 0;
   double learning_rate = 5e-5, weight_decay = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
@@ -212,15 +216,15 @@ struct TrainerValues {
 Config load_config(const std::string& file, const Text& overrides = {});
 Config load_config(const std::string& file, const Text& overrides, const TrainerValues& values);
 
-// The same of JSON that is in memory; `name` stands for it in messages.
+// Parses JSON that is in memory; `name` identifies it in messages.
 Config parse_config(const std::string& json, const std::string& name, const Text& overrides = {});
 
-// What a file or a text says, as plain JSON, for programs with keys of their own in it. Of an
-// Accelerate or Trainer file: the DeepSpeed config that it means.
+// Returns the content of a file or text as plain JSON, for programs that keep keys of their own in
+// it. For an Accelerate or Trainer file, returns the equivalent DeepSpeed config.
 std::string config_as_json(const std::string& file);
 std::string config_as_json(const std::string& text, const std::string& name);
 
-// Every value by path, sorted, one "path = value" a line: compared over ranks and written to logs.
+// Lists every value by path, sorted, one "path = value" per line: compared over ranks and logged.
 std::string describe(const Config& config);
 
 }  // namespace zero

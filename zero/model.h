@@ -1,5 +1,5 @@
-// What a program declares of its model: units, with their parameters and buffers, in the order of
-// the forward pass. Local. Part of zero/zero.h.
+// Declaration of a model: units, with their parameters and buffers, in the order of the forward
+// pass. Local. Part of zero/zero.h.
 #pragma once
 
 #include <cstdint>
@@ -24,37 +24,38 @@ struct ParamOptions {
   bool decay = true;
   bool trainable = true;
   std::string group = "";           // optimizer group by name, as zero_core.param_groups names it
-  std::optional<DType> dtype = {};  // other than the config's compute dtype
-  // Muon: whether its rule for whole matrices takes this one; not set: by shape and name.
+  std::optional<DType> dtype = {};  // overrides the config's compute dtype
+  // Muon: whether its rule for whole matrices updates this parameter; not set: by shape and name.
   std::optional<bool> whole = {};
   // Under tensor parallelism (zero::adopt with a model-parallel group): each rank of that group
-  // holds another part of the parameter, as of a column-parallel weight. Otherwise they all hold
-  // the same values, which is checked before the first step, and the norm counts them once.
+  // holds a different part of the parameter, as for a column-parallel weight. Otherwise all hold
+  // the same values (checked before the first step), and the norm counts them once.
   bool split = false;
 };
 
-// A unit travels together: one gather, one reduction. References stay valid while the ModelSpec
-// lives.
+// A unit is gathered and reduced as a whole, in one collective each. References stay valid while
+// the ModelSpec lives.
 class UnitSpec {
  public:
   // Global name: "unit.name", of at most 960 bytes.
   UnitSpec& param(const std::string& name, Shape shape, ParamOptions = {});
-  // What a unit keeps and does not train, such as running statistics: memory of each rank, see
-  // Engine::buffer(). Checkpoints and exports have rank 0's.
+  // Untrained state of a unit, such as running statistics; each rank has its own copy, see
+  // Engine::buffer(). Checkpoints and exports contain rank 0's.
   UnitSpec& buffer(const std::string& name, Shape shape, DType dtype = DType::fp32);
   // Another unit's parameter, tied or read by a fused kernel: one storage, gradients add up.
   UnitSpec& uses(const std::string& global_name);
   // Forward and backward happen in one BackwardScope (a loss head); evaluation opens forward().
   UnitSpec& fused();
-  // Its scopes open and close while those of `unit` are open, as a child module runs within the
-  // module around it. `unit` is declared before it; between them stands nothing that lies outside.
-  // Backward runs in reverse, the outer unit first.
+  // Its scopes open and close while those of `unit` are open, as a child module runs within its
+  // parent module. Declare `unit` first, with no unrelated unit in between. Backward runs in
+  // reverse, the outer unit first.
   UnitSpec& within(const std::string& unit);
-  // A pass may leave its scopes out, on some ranks too (a dropped layer, an expert without tokens):
-  // the engine then takes part in its exchange, and its gradient counts as zero.
+  // A pass may leave out the unit's scopes, also on some ranks only (a dropped layer, an expert
+  // without tokens): the engine then takes part in its exchanges, and its gradient counts as zero.
   UnitSpec& optional();
-  // The names of its parameters and buffers are global ones, without the unit's name before them;
-  // said before the first of them. For what a module holds beside the units within it.
+  // Its parameters and buffers are named by global names, without the unit's name as a prefix. Call
+  // it before the first param(). For parameters that a module owns directly, next to its child
+  // modules.
   UnitSpec& names_as_given();
 
  private:
@@ -69,27 +70,27 @@ class ModelSpec {
  public:
   ModelSpec();
   UnitSpec& unit(const std::string& name);
-  // A unit that was declared before comes here once more in each pass (layers that share their
-  // weights). Its gradients add up, and it has memory of its own from its first use to its last.
+  // Repeats a unit that was declared before at this position of each pass (layers that share their
+  // weights). Its gradients add up, and its memory is held from its first use to its last.
   ModelSpec& again(const std::string& unit);
-  // The first forward pass opens units in any order and as often as it likes; the ranks agree on
-  // what they have opened, and later passes follow that order: Engine::forward_order(). It costs
-  // that pass one small exchange for each scope, and gathers that nothing overlaps. A unit that
-  // came k times has, in backward, forward() scopes for the first k - 1 of its uses, and its
-  // backward() scope, with the whole gradient, at the last.
+  // The first forward pass opens units in any order and any number of times; the ranks agree on the
+  // order, and later passes follow it: see Engine::forward_order(). That first pass pays one small
+  // exchange per scope, and its gathers are not overlapped. In backward, a unit that was used k
+  // times has forward() scopes for the first k - 1 uses, and its backward() scope, with the whole
+  // gradient, at the last.
   ModelSpec& learn_order();
-  // As learn_order(), and later passes may open units in other orders, more often, and forward
-  // again after backward; Engine::evaluate(), saves and reads may come among micro steps. A pass
-  // that leaves the order goes on in step with the other ranks, which costs it an exchange for each
-  // scope and a gather that nothing overlaps; where ranks differ, those that keep to the order take
-  // part when their micro step ends. Where parameters are sharded, or each micro step reduces, that
-  // is asked in one small exchange for each micro step. All units are UnitSpec::optional().
+  // Like learn_order(), but later passes may open units in other orders and more often, and may run
+  // forward again after backward; Engine::evaluate(), saves and reads may come between micro steps.
+  // A pass that leaves the order continues in step with the other ranks, at the cost of one
+  // exchange and one gather without overlap per scope. If ranks differ, those that keep to the
+  // order join when their micro step ends. If parameters are sharded, or each micro step reduces,
+  // one small exchange per micro step detects this. All units are UnitSpec::optional().
   ModelSpec& any_order();
-  // A step takes any number of micro steps from Engine::begin_micro_step(), also with
-  // gradient_accumulation_steps of 1, and after one that was said to be the last where each of them
-  // reduces. The memory for their sum is planned as for 2 or more.
+  // Allows any number of micro steps per step from Engine::begin_micro_step(), also with
+  // gradient_accumulation_steps of 1, and, if each micro step reduces, after one declared last. The
+  // memory for their sum is planned as for 2 or more.
   ModelSpec& any_micro_steps();
-  // Puts the parameters declared so far whose global names fit into an optimizer group, as
+  // Assigns the parameters declared so far with matching global names to an optimizer group, as
   // ParamOptions::group does; * stands for any characters ("h.*.ln_*").
   ModelSpec& group(std::string_view pattern, const std::string& name);
 

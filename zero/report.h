@@ -1,5 +1,4 @@
-// What an engine says of itself: memory, traffic, time and files, planned and measured. Plain
-// figures.
+// Report of an engine: memory, traffic, time and files, planned and measured. Plain figures.
 #pragma once
 
 #include <cstdint>
@@ -8,54 +7,53 @@
 
 namespace zero {
 
-// Payload bytes of a rank since the engine's first step, by collective ("all_gather", ...); control
-// words apart.
+// Payload bytes of a rank since the engine's first step, by collective ("all_gather", ...), without
+// control messages.
 struct TrafficUse {
   std::string operation;
   std::int64_t calls = 0;
-  std::int64_t bytes_sent = 0;  // by the collective's definition, equal on every transport
-  // On the path really taken: to ranks of the same node, and to those of others.
+  std::int64_t bytes_sent = 0;  // as defined for the collective, equal on every transport
+  // Bytes on the actual path: to ranks of the same node, and to ranks of other nodes.
   std::int64_t bytes_inside_node = 0, bytes_between_nodes = 0;
 };
 
-// Of memory, or of the file beside it.
+// Use of memory, or of the offload file.
 struct MemoryUse {
   std::string category;
-  // Bytes. The peak is that since the newest engine of the Runtime was made.
+  // Bytes. The peak counts from the creation of the Runtime's newest engine.
   std::int64_t planned = 0, current = 0, peak = 0;
 };
 
 // Seconds that the program's thread has spent in steps, from the first micro step to the end of
-// Engine::step(). The four add up to the whole.
+// Engine::step(). The four values add up to the total.
 struct TimeUse {
   double kernels = 0;    // inside scopes
-  double waiting = 0;    // for communication and peers; communication itself where it runs inline
+  double waiting = 0;    // for communication and peers; inline communication itself
   double optimizer = 0;  // gradient norm and update
-  double other = 0;      // outside scopes: the program's loading of data, the engine's bookkeeping
+  double other = 0;      // outside scopes: data loading, the engine's bookkeeping
 };
 
-// Between memory and the file in which a rank's state rests, since the engine's first step.
+// Transfers between memory and a rank's offload file, since the engine's first step.
 struct FileUse {
-  std::string direction;  // "read", or "write", with the gradients that are read to be added to
+  std::string direction;  // "read", or "write", including gradients read back for accumulation
   std::int64_t bytes = 0;
-  double seconds = 0;  // while requests were under way
+  double seconds = 0;  // time with requests in flight
 };
 
-// Between a GPU and the host memory beside it in which a rank's state rests, since the engine was
-// made.
+// Copies between a GPU and offloaded state in host memory, since the engine was made.
 struct CopyUse {
   std::string direction;  // "to_host" (gradients) or "to_device" (parameters)
   std::int64_t bytes = 0;
-  double seconds = 0;  // in which they were copied, by the GPU's clock
+  double seconds = 0;  // duration of the copies, by the GPU's clock
 };
 
 struct RankReport {
   std::vector<MemoryUse> memory;
-  std::vector<MemoryUse> in_host;    // on a GPU: what lies in the host's memory beside it
-  std::vector<MemoryUse> in_pinned;  // of that, what is page-locked
-  std::vector<CopyUse> copies;       // where state rests in it
-  std::vector<MemoryUse> in_file;    // where something rests in a file: what
-  std::vector<FileUse> file;         // likewise
+  std::vector<MemoryUse> in_host;    // GPU ranks: in host memory
+  std::vector<MemoryUse> in_pinned;  // the page-locked part of in_host
+  std::vector<CopyUse> copies;       // if state is offloaded to it
+  std::vector<MemoryUse> in_file;    // if anything is offloaded to a file
+  std::vector<FileUse> file;         // as in_file
   std::vector<TrafficUse> traffic;
   TimeUse time;
   std::int64_t control_bytes = 0;   // sent for agreement and other small host values
@@ -63,7 +61,7 @@ struct RankReport {
   std::int64_t resident_bytes = 0;  // now
 };
 
-// What a rank of an engine will hold: planned bytes by category.
+// Memory that a rank of an engine will hold: planned bytes by category.
 struct MemoryPlan {
   std::vector<MemoryUse> memory, in_host, in_pinned, in_file;  // as in RankReport
 };
@@ -72,8 +70,8 @@ struct EngineReport {
   std::vector<RankReport> ranks;
   std::uint64_t layout_hash = 0;
   std::int64_t parameter_count = 0;  // trainable and frozen, without padding
-  // What travels encoded between ranks (docs/wire-formats.md); empty: nothing. Runs can have equal
-  // bits only if these are equal.
+  // Wire formats in use between ranks (docs/wire-formats.md); empty: none. Runs can be bitwise
+  // identical only if these are equal.
   std::string encodings = "";
 };
 

@@ -1,5 +1,5 @@
 // The ranks of a job as one program sees them: their device, their transport, sums over them, and
-// how a job ends. Part of zero/zero.h, whose rules on threads and collective calls hold here too.
+// job shutdown. Part of zero/zero.h; its rules on threads and collective calls also apply here.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ class RuntimeCore;
 }  // namespace detail
 
 struct RuntimeOptions {
-  // cpu, or cuda: where parameters and gradients lie, hence what the program's kernels must be for.
-  // auto is cpu.
+  // cpu, or cuda: the memory of parameters and gradients, and hence the target of the program's
+  // kernels. auto is cpu.
   std::string device = "auto";
   Stream stream = {};      // the program's own compute stream on that device, if it has one
   bool share_gpu = false;  // several ranks may use one GPU: for tests, slowly
   bool abort_job = true;   // false in a hosted program: the library never aborts or exits
-  // SIGTERM, SIGINT and SIGUSR2 ask for a stop (StepResult::stop_requested); a second one of the
-  // first two ends the process. SIGXFSZ and SIGPIPE are ignored where the program has no handler of
-  // its own, so that the call that met them fails with a named error.
+  // SIGTERM, SIGINT and SIGUSR2 request a stop (StepResult::stop_requested); a second SIGTERM or
+  // SIGINT ends the process. SIGXFSZ and SIGPIPE are ignored if the program has no handler of its
+  // own, so that the failing call returns an error with its cause.
   bool catch_signals = true;
   std::string transport = "auto";  // auto, self, shm, mpi, gloo, hierarchical; ZERO_TRANSPORT wins
   // How the ranks find each other if no MPI launcher has started them; null: MPI, or one rank. With
@@ -41,11 +41,11 @@ struct RuntimeOptions {
   // own), auto (worker where a core is left for it). The environment's ZERO_EXECUTOR wins.
   std::string executor = "auto";
   int threads = 0;  // compute threads of this rank; 0: the node's cores shared by its ranks
-  double start_limit_seconds = 120;  // until all ranks have come up; ZERO_START_LIMIT wins
+  double start_limit_seconds = 120;  // until all ranks have started; ZERO_START_LIMIT overrides it
 };
 
-// The ranks, their device and transport. Outlives its engines. <zero/mpi.h> adopts a program's own
-// communicators.
+// The ranks, their device and transport. Must outlive its engines. <zero/mpi.h> adopts a program's
+// own communicators.
 class Runtime {
  public:
   // Calls MPI_Init unless it is already up or there is a rendezvous; finalizes only what it began.
@@ -56,7 +56,7 @@ class Runtime {
   Runtime(Runtime&&) noexcept;
   ~Runtime();
 
-  // These are local.
+  // Local:
   int rank() const;
   int size() const;
   int local_rank() const;
@@ -70,22 +70,26 @@ class Runtime {
   // "shm over 4 ranks on 1 node, ...": transport, executor and threads as chosen at start.
   std::string describe() const;
 
-  // Sums of host values over ranks, in rank order: the same bits everywhere. This and what follows
-  // waits for 600 s, and once there is an engine, for its zero_core.time_limit_seconds.
+  // Sums host values over ranks, in rank order: bitwise identical on all ranks. This and the
+  // following calls wait for up to 600 s, and once an engine exists, for its
+  // zero_core.time_limit_seconds.
   double sum(double value);
   void sum(std::span<double> values);
   void sum(std::span<float> values);
   void sum(std::span<std::int64_t> values);
-  // Throws DisagreementError on every rank where ranks have different values under these names,
-  // with the names, the ranks and the values: for options and inputs that must be equal.
+  // Throws DisagreementError on every rank, with names, ranks and values, if ranks have different
+  // values under these names: for options and inputs that must be equal.
   void agree(std::string_view name, std::string_view value);
   void agree(std::string_view name, std::int64_t value);
   void agree(const Text& values);
-  // The root's bytes, in host memory, to every rank.
+  // Sends the root's bytes, in host memory, to every rank.
   void broadcast(std::span<std::byte> bytes, int root = 0);
-  // Local. Enters the program's own memory (activations, say) into the ledger and the plan; called
-  // again with the same name it replaces the figure.
+  // Local. Adds the program's own memory (activations, say) to the ledger and the plan; a second
+  // call with the same name replaces the figure.
   void track(std::string_view what, std::int64_t bytes);
+  // Local. From here on these signals ask for a stop, as RuntimeOptions::catch_signals says: for a
+  // program that has handlers of its own for others, or none before it trains.
+  void catch_signals(std::span<const int> numbers);
   // Local. This rank gives up; the others throw PeerFailed with the reason.
   [[noreturn]] void fail(const std::string& reason);
   // Local, for programs that catch what a Runtime throws and end by themselves. give_up() tells the
@@ -101,13 +105,12 @@ class Runtime {
   std::unique_ptr<detail::RuntimeCore> core_;
 };
 
-// Runs the body with a Runtime; catches whatever it throws, tells the peers, prints the first cause
+// Runs the body with a Runtime; catches any exception, notifies the peers, prints the first cause
 // once and returns its exit code.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions = {});
 
-// Local, before a Runtime is there: whether the launcher's environment calls this process rank 0 (a
-// process without a launcher is). What is wrong with the command line is wrong on every rank, and
-// one of them says it.
+// Local, before a Runtime exists: returns whether the launcher's environment makes this process
+// rank 0 (without a launcher it is). Use it to report an invalid command line on one rank only.
 bool launched_as_root();
 
 }  // namespace zero

@@ -1,6 +1,6 @@
-// Handles of an engine: scopes, in which a unit's values and gradients are there for the program's
-// kernels, micro steps, and what else lives between two calls. Part of zero/zero.h, whose rules on
-// threads and collective calls hold here too.
+// Handles of an engine: scopes, for access of the program's kernels to a unit's values and
+// gradients, micro steps, and other handles that live between two calls. Part of zero/zero.h; its
+// rules on threads and collective calls also apply here.
 #pragma once
 
 #include <concepts>
@@ -17,13 +17,13 @@ namespace detail {
 class EngineCore;
 enum class Op : std::uint8_t;
 
-// The engine behind a handle, which may outlive it.
+// Link from a handle to its engine; the handle may outlive the engine.
 class EngineLink {
  public:
   explicit EngineLink(std::shared_ptr<EngineCore* const> core) : core_(std::move(core)) {}
-  // Null once the engine has been destroyed, or the handle been moved from.
+  // Null after the engine was destroyed, or the handle was moved from.
   EngineCore* get() const noexcept { return core_ ? *core_ : nullptr; }
-  // Throws UsageError where there is none; `handle` is what the message calls the handle.
+  // Throws UsageError if it is null; `handle` names the handle in the message.
   EngineCore& of(const char* handle) const;
 
  private:
@@ -31,12 +31,13 @@ class EngineLink {
 };
 }  // namespace detail
 
-// Pointers die with the scope; docs/strict-mode.md finds those that are kept. A unit's values and
-// gradients have the same addresses in each of its scopes, multiples of 64 bytes; the memory may
-// serve other units in between (while a FullModel lives, values lie in its memory). A type other
-// than the parameter's dtype is a UsageError. Names are the unit's own ("weight") or global
-// ("embed.wte"). Scopes can be moved, into containers too: a moved-from one does nothing. So does
-// one that outlives its engine; asking it for values is a UsageError.
+// Pointers are invalid after the scope; docs/strict-mode.md finds uses of stale ones. A unit's
+// values and gradients have the same addresses in each of its scopes, multiples of 64 bytes; other
+// units may use the memory in between (while a FullModel lives, values are in its memory). Reading
+// a value as a type other than the parameter's dtype throws UsageError. Names are the unit's own
+// ("weight") or global ("embed.wte"). Scopes can be moved, also into containers; a moved-from scope
+// does nothing. A scope that outlives its engine does nothing either, but throws UsageError when
+// values are requested.
 class Scope {
  public:
   template <class T>
@@ -53,7 +54,7 @@ class Scope {
   detail::EngineLink core_;
   detail::Op op_;
   int unit_;
-  std::int64_t number_;  // of all scopes that the engine has opened
+  std::int64_t number_;  // counts all scopes that the engine has opened
   int exceptions_at_entry_;
 
  private:
@@ -61,30 +62,30 @@ class Scope {
   const void* raw(std::string_view name, DType dtype) const;
 };
 
-// Scopes of several units may overlap. Destructors record, they never wait or throw; assignment
-// ends the scope that is replaced.
+// Scopes of several units may overlap. Destructors only record the end; they never wait or throw.
+// Assignment ends the replaced scope.
 class [[nodiscard]] ForwardScope : public Scope {
   friend class Unit;
   using Scope::Scope;
 };
 
-// Where a matrix product writes a gradient: beta 0 overwrites, beta 1 adds.
+// Destination of a gradient for a matrix product: beta 0 overwrites, beta 1 adds.
 template <class T>
 struct GradTarget {
   T* data = nullptr;
   float beta = 0;
 };
 
-// Holds values too: recompute the forward in here. Its end queues the reduction; left by an
-// exception, it sends nothing.
+// Gives access to values too: recompute the forward pass in here. Its end queues the reduction; if
+// an exception leaves the scope, nothing is sent.
 class [[nodiscard]] BackwardScope : public Scope {
  public:
-  // Zeroed at first use in a reduction period: kernels add.
+  // Zeroed at first use in a reduction period, because kernels add to it.
   template <class T>
   T* grad(std::string_view name) {
     return static_cast<T*>(raw_grad(name, dtype_of<T>::value, nullptr));
   }
-  // Not zeroed at first use, beta says so: saves a pass where a matrix product writes it all.
+  // Not zeroed at first use, as beta states: saves a pass if a matrix product writes all of it.
   template <class T>
   GradTarget<T> grad_target(std::string_view name) {
     float beta = 0;
@@ -116,16 +117,16 @@ class MicroStep {
  public:
   int index() const { return index_; }
   bool last() const;
-  // Multiply d(mean loss of this micro batch) by it, and by nothing else; the engine divides by
-  // ranks x micro steps. On a GPU with a dynamic scale it waits for the step before.
+  // Multiply d(mean loss of this micro-batch) by it, and by nothing else; the engine divides by
+  // ranks x micro steps. On a GPU with a dynamic scale this waits for the previous step.
   float loss_scale() const;
-  // The same in the device's memory, for kernels; never waits.
+  // The loss scale in device memory, for kernels; never waits.
   const float* device_loss_scale() const;
-  // The mean loss of this micro batch, from the host or from the device's memory (read in the order
-  // of the compute stream); averaged over micro steps and ranks with the vote.
+  // Reports the mean loss of this micro-batch, from host or device memory (read in the order of the
+  // compute stream); it is averaged over micro steps and ranks when the step is agreed on.
   void loss(double mean);
   void loss(const float* device_mean);
-  void loss(std::integral auto mean) { loss(static_cast<double>(mean)); }  // 0 is no null pointer
+  void loss(std::integral auto mean) { loss(static_cast<double>(mean)); }  // 0 is not a pointer
 
  private:
   friend class MicroSteps;
@@ -153,7 +154,7 @@ class MicroSteps {
         : core_(std::move(core)), index_(index), pass_(pass) {}
     detail::EngineLink core_;
     int index_;
-    std::int64_t pass_;  // each begin() starts one
+    std::int64_t pass_;  // number of the begin() that made it
   };
   iterator begin() const;
   iterator end() const { return {core_, count_, 0}; }
@@ -165,13 +166,13 @@ class MicroSteps {
   int count_;
 };
 
-// Forward scopes outside micro_steps(), without gradients. Movable as scopes are; an error at its
-// end is thrown by the next call of the engine. next() is false once this rank has no
-// batch left and has served the gathers of the others.
+// Forward scopes outside micro_steps(), without gradients. Movable like scopes; the engine's next
+// call throws an error that occurs at its end. next() returns false once this rank has no batch
+// left and has served the gathers of the others.
 class [[nodiscard]] Evaluation {
  public:
   Evaluation(Evaluation&&) noexcept = default;
-  Evaluation& operator=(Evaluation other) noexcept {  // which ends what is replaced
+  Evaluation& operator=(Evaluation other) noexcept {  // ends the replaced one
     std::swap(core_, other.core_);
     return *this;
   }
@@ -185,11 +186,12 @@ class [[nodiscard]] Evaluation {
   detail::EngineLink core_;
 };
 
-// While it lives, forward() is local on the ranks that hold the whole model: sample on the root.
+// While it lives, forward() is local on the ranks that hold the whole model, such as for sampling
+// on the root.
 class [[nodiscard]] FullModel {
  public:
   FullModel(FullModel&&) noexcept = default;
-  FullModel& operator=(FullModel other) noexcept {  // which ends what is replaced
+  FullModel& operator=(FullModel other) noexcept {  // ends the replaced one
     std::swap(core_, other.core_);
     return *this;
   }

@@ -1,12 +1,12 @@
-// The public API of ZeroCore: a program declares its units, opens scopes around its kernels, and
-// the engine gathers, reduces and updates as the config's ZeRO stage says. The loop is the same at
-// every stage.
+// The public API of ZeroCore: a program declares its units and opens scopes around its kernels, and
+// the engine gathers, reduces and updates according to the ZeRO stage in the config. The training
+// loop is the same at every stage.
 //
-// C++20; includes only std and zero/; no vendor type, so it is fit for .cu files. Calls are
+// C++20; includes only std and zero/, and no vendor type, so .cu files can include it. Calls are
 // collective over the ranks of the Runtime unless a comment says "local", and come from one thread
 // at a time. Errors are exceptions of zero/base/error.h; after one, the engine refuses further
-// work. The ranks are in zero/runtime.h, what is declared of a model in zero/model.h, scopes and
-// micro steps in zero/scopes.h; the engine, its steps and its checkpoints are here.
+// work. Ranks are in zero/runtime.h, the declaration of a model in zero/model.h, scopes and micro
+// steps in zero/scopes.h; the engine, its steps and its checkpoints are here.
 #pragma once
 
 #include <cstdint>
@@ -44,13 +44,13 @@ struct ParamShard {
   std::span<float> values;
 };
 
-// Averaged gradients before clipping; figures are equal on all ranks.
+// Averaged gradients before clipping; loss and norms are equal on all ranks.
 class Gradients {
  public:
   double loss() const;
   double norm() const;
   double norm(std::string_view name) const;
-  // Changes this rank's part; the norm is taken again afterwards.
+  // Changes this rank's part; the norm is then computed again.
   void edit(const std::function<void(ParamShard)>& change);
 
  private:
@@ -63,30 +63,31 @@ enum class Decision { apply, skip };
 
 struct StepOptions {
   std::optional<double> learning_rate = {};  // overrides the scheduler
-  // Gradients, and the loss that is reported, are divided by ranks x this, instead of by ranks x
-  // the micro steps that there were.
+  // Gradients and the reported loss are divided by ranks x this, instead of by ranks x the number
+  // of micro steps.
   std::optional<double> mean_over = {};
-  // Called once the gradients are there, for which a GPU is waited for. On all ranks or on none.
+  // Called when the gradients are ready; on a GPU this blocks. Set it on all ranks or on none.
   std::function<Decision(Gradients&)> inspect = {};
-  // Compare replicated parameters over ranks before this update, at any step. On all ranks or none.
+  // Compares replicated parameters over ranks before this update, at any step. On all ranks or
+  // none.
   bool verify_replicas = false;
-  // In place of what config and schedule say for these groups, in this step; equal on all ranks.
-  // Where the optimizer leaves some of a group's parameters to another rule (Muon), the rate is the
-  // matrices', and that of the others keeps its proportion to it. StepResult::learning_rate does
-  // not come from here.
+  // Overrides the values of config and schedule for these groups in this step; equal on all ranks.
+  // If the optimizer assigns some of a group's parameters to another rule (Muon), the rate is that
+  // of the matrices, and the rate of the others keeps its ratio to it. StepResult::learning_rate
+  // does not reflect these.
   ValuesByGroup groups = {};
 };
 
 struct StepResult {
   std::int64_t step = 0;  // optimizer steps so far, skipped ones included
   double loss = 0, grad_norm = 0, learning_rate = 0;
-  float loss_scale = 1;  // of this step's gradients; they are unscaled before all else
+  float loss_scale = 1;  // applied to this step's gradients; they are unscaled first
   bool skipped = false, stop_requested = false;
-  double compression_error = 0;  // of this rank's encodings, where zero_core.wire.max_error is set
+  double compression_error = 0;  // encoding error of this rank, if zero_core.wire.max_error is set
 };
 
-// The step's result when it is ready: ask one step later on a GPU, and nothing stalls. Local; used
-// before the engine ends.
+// Handle of a step's result. On a GPU, call wait() one step later to avoid a stall. Local; use it
+// before the engine is destroyed.
 class StepTicket {
  public:
   StepResult wait() const;
@@ -104,8 +105,8 @@ struct Resumed {
   std::int64_t step = 0;
   std::string tag;
   Text client_state;
-  // SaveOptions::rank_state of each rank that saved, in rank order; empty where none had any. A
-  // rank takes its own where there are as many ranks now.
+  // SaveOptions::rank_state of each rank that saved, in rank order; empty if no rank had any. A
+  // rank uses its own entry if the number of ranks is unchanged.
   std::vector<std::string> rank_states = {};
   std::string program_state = "";  // SaveOptions::program_state, on all ranks
 };
@@ -113,24 +114,24 @@ struct Resumed {
 struct SaveOptions {
   std::string tag = "";    // empty: "step-N"
   Text client_state = {};  // equal on all ranks
-  // This rank's own: any bytes, at most 1 MiB, such as the state of its random generator and where
-  // its data loader stands.
+  // State of this rank: any bytes, at most 1 MiB, such as the state of its random generator and the
+  // position of its data loader.
   std::string rank_state = "";
-  // Rank 0's: any bytes, of any size, which the checkpoint holds in a file of their own.
+  // State of rank 0: any bytes, of any size, stored in a separate file of the checkpoint.
   std::string program_state = "";
-  // Without the frozen parameters, whose digests are kept: before resume() the program gives them
-  // their values, and others than those are refused.
+  // Omits the frozen parameters and stores only their digests: the program must give them the same
+  // values before resume(), otherwise it fails.
   bool trainable_only = false;
-  // Written while training goes on; not set: as checkpoint.writer.decoupled says.
+  // Write while training continues; not set: as checkpoint.writer.decoupled says.
   std::optional<bool> asynchronous = {};
-  int keep = 0;  // after this save, remove all but the newest so many checkpoints; 0: keep all
-  bool replace = false;  // a checkpoint of this tag, once the new one is complete; false: an error
+  int keep = 0;          // after this save, keep only this many newest checkpoints; 0: all
+  bool replace = false;  // a checkpoint of this tag, when the new one is complete; false: an error
 };
 
-// Collective, at a step border. The save is committed when wait() returns true; false where it
-// failed on any rank and zero_core.on_save_error is "continue", else it throws what went wrong. An
-// asynchronous save may also be found to have failed by a later step(), which then throws so. The
-// next save, resume() and the engine's end wait too.
+// Collective, between steps. wait() returns true once the save is committed, and false if it failed
+// on any rank and zero_core.on_save_error is "continue"; otherwise it throws the cause. A later
+// step() may also find that an asynchronous save failed, and then throws. The next save, resume()
+// and the engine's destructor wait too.
 class SaveTicket {
  public:
   bool wait() const;
@@ -147,33 +148,34 @@ class SaveTicket {
 struct SavedCheckpoint {
   std::string tag;
   std::int64_t step = 0;
-  std::int64_t sequence = 0;  // of saves into the directory; 0: damaged, cannot be resumed from
+  std::int64_t sequence = 0;  // number of the save in the directory; 0: damaged, cannot be resumed
 };
 
-// Local. Newest first. Throws LoadError where the directory is there and cannot be read.
+// Local. Newest first. Throws LoadError if the directory exists and cannot be read.
 std::vector<SavedCheckpoint> list_checkpoints(const std::string& directory);
-// Local, on one rank. Moves the checkpoints of a larger sequence number, and damaged ones, to
-// .trash-*, where they stay until somebody removes them. Returns what was moved where.
+// Local, on one rank. Moves damaged checkpoints, and those of a larger sequence number, to
+// .trash-*, until the user removes them. Returns the old and new places of the moved checkpoints.
 std::vector<std::string> set_aside_checkpoints(const std::string& directory,
                                                std::int64_t later_than_sequence);
 
 struct ExportOptions {
-  std::int64_t max_file_bytes = 0;  // several files of at most so much data, and an index; 0: one
+  std::int64_t max_file_bytes = 0;  // data per file, with an index if several; 0: no limit
   bool trainable_only = false;      // without frozen parameters: an adapter
 };
 
 struct LoadOptions {
   // Maps our global names to the file's; empty: they are the same.
   std::function<std::string(std::string_view)> name_in_file = {};
-  // What the file may lack, by global name: patterns with * for any characters, separated by
-  // commas.
+  // Names that the file may lack, as global names: comma-separated patterns with * for any
+  // characters.
   std::string allow_missing = "";
 };
 
-// Local, from model and config alone: it needs neither these ranks nor a device, takes no memory
-// and opens no file. Ranks differ by a few lists of what they update, and with Muon by what they
-// own. Left out is what depends on the machine (staging of sums in rank order, rounding of NCCL's
-// own memory), what saves take, and what the program tracks. Throws ConfigError as the engine does.
+// Local, from model and config alone: needs neither these ranks nor a device, takes no memory and
+// opens no file. Ranks differ slightly, by the lists of their updates, and with Muon by the
+// matrices that they own. Excludes memory that depends on the machine (staging of sums in rank
+// order, rounding of NCCL's own memory), memory of saves, and the program's tracked memory. Throws
+// ConfigError as the engine does.
 MemoryPlan plan_memory(const ModelSpec&, const Config&, int ranks, bool on_gpu, int rank = 0);
 
 // Several engines may share a Runtime. One thread at a time.
@@ -183,24 +185,24 @@ class Engine {
   Engine(Engine&&) noexcept;
   ~Engine();
 
-  // Between steps. Each rank fills its own shard, part by part; one left unfilled is an error.
+  // Each rank fills its own shard, in parts; throws if a part is not filled. Between steps.
   void initialize(const std::function<void(ParamShard)>& fill);
-  // From a safetensors file, or several with Hugging Face's index: the file, the index or their
+  // Loads a safetensors file, or several with Hugging Face's index: the file, the index or their
   // directory. Each rank reads its own elements. name_in_file maps our global names to the file's.
   void load_weights(const std::string& safetensors,
                     const std::function<std::string(std::string_view)>& name_in_file = {});
-  // The same of a part. Returns the parameters and buffers that the file lacks.
+  // Loads a file that may be incomplete. Returns the parameters and buffers that the file lacks.
   std::vector<std::string> load_weights(const std::string& safetensors, const LoadOptions&);
-  // As initialize(), of the parameters that have no values yet.
+  // Like initialize(), for the parameters that have no values yet.
   void initialize_rest(const std::function<void(ParamShard)>& fill);
 
-  // The newest valid checkpoint, or the one with the tag: saved at any world size and stage.
-  // Nothing where there is none and none was needed.
+  // Loads the newest valid checkpoint, or the one with the tag, saved at any world size and stage.
+  // Returns nothing if there is none and Resume is if_any.
   std::optional<Resumed> resume(const std::string& directory, Resume = Resume::must_exist,
                                 const std::string& tag = "");
 
-  // Local. A buffer by its global name, in the device's memory, from the engine's start to its end;
-  // zero until the program or a file says otherwise.
+  // Local. Returns a buffer by its global name, in device memory, valid from the engine's start to
+  // its end; zero until the program or a file sets it.
   template <class T>
   T* buffer(std::string_view name) {
     return static_cast<T*>(raw_buffer(name, dtype_of<T>::value));
@@ -208,63 +210,65 @@ class Engine {
 
   // Local.
   std::span<Unit> units();
-  // In the order of backward, down to the first unit that has something to train. A unit that
-  // comes several times in a pass stands there as often.
+  // In the order of backward, down to the first unit with trainable parameters. A unit that a pass
+  // uses several times is listed once per use.
   std::vector<Unit*> backward_units();
   // In the order of forward, as declared or as learned; see ModelSpec::again() and learn_order().
   std::vector<Unit*> forward_order();
   Unit& unit(std::string_view name);
-  // Local, between steps: a parameter that rests whole on each rank (stages 0 to 2), after what is
-  // in flight for it; null where it rests as a shard.
+  // Local, between steps: returns a parameter that each rank stores whole (stages 0 to 2), after
+  // pending work on it; null if it is sharded.
   template <class T>
   const T* resident(std::string_view name) {
     return static_cast<const T*>(raw_resident(name, dtype_of<T>::value));
   }
 
   MicroSteps micro_steps();
-  // A micro step outside of micro_steps(). With gradient_accumulation_steps over 1 there may be any
-  // number of them before step(), which otherwise has one. Ends the one before. Of the `last` one,
-  // reductions overlap the backward pass; where none was said to be the last, step() makes up for
-  // what is missing.
+  // Begins a micro step outside of micro_steps() and ends the previous one. With
+  // gradient_accumulation_steps over 1 any number of them may precede step(), otherwise only one.
+  // Reductions of the `last` one overlap the backward pass; if none was declared last, step()
+  // issues the missing reductions.
   MicroStep begin_micro_step(bool last = false);
-  // Ends a micro step whose backward has begun, as the next call would; a forward pass that waits
-  // for its backward stays open. Before the program exchanges something of its own among passes.
+  // Ends a micro step if its backward has begun, as the next call would; a forward pass that waits
+  // for its backward stays open. Call it before the program runs its own communication between
+  // passes.
   void settle();
   StepTicket step(const StepOptions& = {});
-  // What the next step that is applied has for a group unless its StepOptions say otherwise: each
-  // value that the group's rule has. Waits for the steps in flight.
+  // Returns the values of a group's rule that the next applied step uses unless its StepOptions
+  // override them. Waits for the steps in flight.
   GroupValues next_values(std::string_view group = "");
-  // Forgets the gradients of this step's micro steps so far; says whether there were any. A forward
-  // pass that waits for its backward stays, as the first micro step. All ranks do so at the same
-  // place, or the next step says that they differ.
+  // Discards the gradients of this step's micro steps so far; returns whether there were any. A
+  // forward pass that waits for its backward stays, as the first micro step. Call it on all ranks
+  // at the same point, otherwise the next step throws because they differ.
   bool drop_gradients();
   Evaluation evaluate();
-  // States its bytes, and throws when they do not fit. -1: on every rank.
+  // Copies the whole model to one rank, or with -1 to every rank. Throws MemoryError, stating the
+  // bytes, if it does not fit.
   FullModel materialize(int only_rank = -1);
 
-  // Makes the directory where it is missing, takes its lock, clears away what a dead job left, and
-  // checks that every host sees it: SaveError, TopologyError. At start, so that the first save has
-  // no surprise; a save does it too.
+  // Creates the directory if it is missing, takes its lock, removes leftovers of a dead job, and
+  // checks that every host sees it: SaveError, TopologyError. Call it at start, because otherwise
+  // the first save does this and may fail late.
   void open_checkpoints(const std::string& directory);
   SaveTicket save_checkpoint(const std::string& directory, const SaveOptions& = {});
-  // Hugging Face safetensors in the compute dtype, with one unit in memory at a time.
+  // Writes Hugging Face safetensors in the compute dtype, with one unit in memory at a time.
   void export_model(const std::string& directory, const ExportOptions& = {});
-  // The whole tensor of "value", "grad", "master" or a state ("exp_avg", ...) of a parameter, as
-  // fp32.
+  // Reads the whole tensor of "value", "grad", "master" or a state ("exp_avg", ...) of a parameter,
+  // as fp32.
   void read(std::string_view name, std::string_view what, std::span<float> whole);
-  // The gradient of a parameter, averaged and unscaled, before clipping: among the micro steps of a
-  // step of what they have summed so far, over `mean_over` of them (not given: over those that
-  // came); else of the last step. Not among micro steps with gradient_sync "inner".
+  // Reads a parameter's gradient, averaged and unscaled, before clipping. Between the micro steps
+  // of a step it is their sum so far over `mean_over` of them (not set: the number so far);
+  // otherwise the last step's. Not available between micro steps with gradient_sync "inner".
   void read_gradient(std::string_view name, std::span<float> whole,
                      std::optional<double> mean_over = {});
-  // Gives a parameter other values, equal on all ranks; its master weights follow, its optimizer
+  // Sets a parameter to other values, equal on all ranks; its master weights follow, its optimizer
   // states stay.
   void write(std::string_view name, std::span<const float> whole);
-  // Takes over what the program has written to a parameter that rests whole, through resident() or
-  // what it has of that memory: its master weights follow, but for elements that they round to.
-  // Throws DisagreementError where ranks hold different values.
+  // Accepts values that the program wrote to an unsharded parameter, through resident() or a
+  // pointer that it kept. Master weights follow, except for elements that they already round to.
+  // Throws DisagreementError if ranks hold different values.
   void adopt(std::string_view name);
-  // A hash of all weights, master weights and optimizer states by name and element, whatever the
+  // Hashes all weights, master weights and optimizer states by name and element, independent of the
   // stage.
   std::uint64_t digest();
   EngineReport report();
@@ -275,12 +279,12 @@ class Engine {
   std::int64_t step_count() const;
   DType compute_dtype() const;
   std::string memory_table() const;
-  // As long as the last save took on the slowest rank; 0: there was none yet.
+  // Duration of the last save on the slowest rank; 0 before the first save.
   double predicted_save_seconds() const;
-  // Whether each micro step reduces its gradients over all ranks, so that more of them may come
-  // after one that was said to be the last.
+  // Whether each micro step reduces its gradients over all ranks, so that further micro steps may
+  // follow one that was declared last.
   bool reduces_each_micro_step() const;
-  // An error has ended the engine: it refuses further work.
+  // Whether an error has ended the engine; it then refuses further work.
   bool failed() const;
 
  private:

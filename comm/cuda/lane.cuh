@@ -1,4 +1,4 @@
-// Elements that a thread of a kernel of comm/ sums up together, in fp32.
+// Elements that a GPU thread of comm/ sums together, in fp32.
 #pragma once
 
 #include "zero/base/cuda/lanes.cuh"

@@ -14,8 +14,8 @@ namespace {
 constexpr int threads = 256;
 constexpr std::int64_t most_blocks = 2048;
 
-// Sums by lanes if every source and the target are aligned, else element by element, which the rest after the last whole
-// lane is too.
+// Sums by lanes if every source and the target are aligned, otherwise element by element. Elements
+// after the last whole lane are also summed one by one.
 template <class T>
 __global__ void __launch_bounds__(threads) ordered_sum_kernel(OrderedSum sum) {
   const auto* sources = static_cast<const T*>(sum.sources);

@@ -9,7 +9,7 @@
 
 namespace zero::comm::cuda {
 
-// Source s lies s * stride elements behind the first; `out` may be one of them.
+// Source s begins s * stride elements after the first; `out` may be one of the sources.
 struct OrderedSum {
   const void* sources = nullptr;
   std::int64_t stride = 0;

@@ -1,9 +1,9 @@
-// The memory through which ranks that can read each other's memory meet: what every rank has
-// posted, how far it is, and a bounce area for data that peers cannot read where it lies.
+// Shared memory in which ranks that can read each other's memory meet: every rank's posted call,
+// its progress, and a bounce area for data that peers cannot read in place.
 //
-// A round: each rank posts, waits until all have posted, reads what it needs, and marks itself
-// done. Postings and bounce areas exist twice, so that round n + 1 may begin while others still
-// read round n.
+// In a round each rank posts, waits until all have posted, reads the data that it needs, and marks
+// itself done. Postings and bounce areas exist twice, so that round n + 1 may begin while others
+// still read round n.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace zero::comm {
 
-// Where a rank's data lies: in one of its shared segments, in its bounce area, or nowhere.
+// Location of a rank's data: one of its shared segments, its bounce area, or none.
 struct Location {
   static constexpr std::int64_t nothing = -2, bounce = -1;
   std::int64_t segment = nothing;
@@ -39,10 +39,10 @@ struct Slot {
 
 class Board {
  public:
-  // Of memory in which another rank has created it.
+  // Uses memory in which another rank has created the board.
   Board(std::shared_ptr<void> memory, int ranks, std::int64_t half_bytes);
   static std::int64_t bytes_for(int ranks, std::int64_t half_bytes);
-  // In zeroed memory aligned to 4096.
+  // Creates a board in zeroed memory aligned to 4096 bytes.
   static Board create(std::shared_ptr<void> memory, int ranks, std::int64_t half_bytes);
 
   Slot& slot(int rank) const { return slots_[rank]; }

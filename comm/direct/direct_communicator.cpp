@@ -12,7 +12,7 @@
 namespace zero::comm {
 namespace {
 
-// Up to here a copy costs less than waiting until the peers have read the buffer.
+// Largest size for which a copy costs less than waiting until the peers have read the buffer.
 constexpr std::int64_t eager_bytes = 16 * 1024;
 
 }  // namespace
@@ -50,7 +50,7 @@ const std::byte* DirectCommunicator::resolve(int peer, Location location) const 
 
 Location DirectCommunicator::place(const void* data, std::int64_t span_bytes,
                                    std::int64_t exposed_bytes) const {
-  if (size() == 1) return {};  // nobody reads it
+  if (size() == 1) return {};  // no other rank reads it
   if (is_small(exposed_bytes)) return {Location::bounce, 0};
   return locate(data, span_bytes);
 }
@@ -80,7 +80,7 @@ void DirectCommunicator::post(const Exposure& exposure) {
 
 void DirectCommunicator::join() {
   await(&Slot::posted, round_);
-  // Compared with rank 0, so that all ranks name the same pair.
+  // Each posting is compared with rank 0's, so that all ranks name the same pair.
   const PostedCall& first = posting(0).call;
   for (int peer = 1; peer < size(); ++peer)
     if (posting(peer).call.call != first.call) throw_disagreement(first, posting(peer).call);
@@ -127,8 +127,8 @@ void DirectCommunicator::throw_late(std::uint64_t round, bool posted) const {
   throw_stalled(late);
 }
 
-// Each operation runs in one round over whole buffers where all of them can be read in place, else
-// in rounds over chunks that fit the bounce area.
+// Each operation runs in one round over whole buffers if all of them can be read in place,
+// otherwise in rounds over chunks that fit the bounce area.
 
 void DirectCommunicator::do_all_gather(const void* send, void* recv, std::int64_t count,
                                        DType dtype, std::int64_t stride) {
@@ -217,7 +217,7 @@ void DirectCommunicator::do_all_to_all(const void* send, void* recv, const PairC
   await_readers(exposure);
 }
 
-// Everyone sums everything: one round, and nobody waits for the readers.
+// Sums all elements on every rank: one round, without waiting for the readers.
 void DirectCommunicator::reduce_small(const Exposure& exposure, void* data, DType dtype) {
   const std::int64_t count = exposure.call.count;
   copy_bytes(begin_round(), data, count * size_of(dtype));
@@ -228,8 +228,8 @@ void DirectCommunicator::reduce_small(const Exposure& exposure, void* data, DTyp
   close_round();
 }
 
-// Two rounds for a chunk: in the first this rank's slice becomes its sum, in the second the summed
-// slices travel to all.
+// Takes two rounds per chunk: in the first this rank's slice becomes its sum, in the second all
+// ranks copy the summed slices.
 void DirectCommunicator::do_all_reduce(void* data, std::int64_t count, DType dtype) {
   const std::int64_t width = size_of(dtype), bytes = count * width;
   const Exposure exposure{call_of(dtype, count), place(data, bytes, bytes), 0};

@@ -1,7 +1,7 @@
 // Collectives among ranks that can read each other's memory: threads of a process, or processes of
-// a node with shared segments. Every rank reads its peers' buffers where they lie and does its own
-// part of a sum; buffers that peers cannot read go through the bounce area in chunks, and so do
-// small ones, which saves a wait. Derived classes add the segments that are readable.
+// a node with shared segments. Every rank reads its peers' buffers in place and computes its own
+// part of a sum. Buffers that peers cannot read go through the bounce area in chunks, and so do
+// small ones, because that saves a wait. Derived classes add the readable segments.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,11 @@ class DirectCommunicator : public HostCommunicator {
 
   std::int64_t half_bytes() const { return board_.half_bytes(); }
 
-  // Memory of this rank that peers read in place, and theirs of the same number; those withdrawn
-  // are empty.
+  // Memory of this rank that peers read in place, and the peers' memory of the same segment number;
+  // empty after withdraw().
   struct Segment {
     const std::byte* own = nullptr;
-    std::int64_t size = 0;  // of what is readable: 0 for a private arena
+    std::int64_t size = 0;  // readable bytes: 0 for a private arena
     std::vector<std::shared_ptr<std::byte>> peers;
   };
   std::vector<Segment> segments_;
@@ -40,57 +40,58 @@ class DirectCommunicator : public HostCommunicator {
   void do_barrier() override { meet(call_of(DType::int64, 0)); }
 
  private:
-  // Where peers can read these bytes of ours; Location::bounce where they cannot.
+  // Returns the location of these bytes for peers, or Location::bounce if they cannot read them.
   Location locate(const void* data, std::int64_t bytes) const;
   const std::byte* resolve(int peer, Location location) const;
 
-  // Its ranks of one node are a group of this kind, in whose rounds it moves its own data.
+  // HierarchicalCommunicator drives the rounds of its intra-node DirectCommunicator.
   friend class HierarchicalCommunicator;
 
-  // What this rank exposes in a call, and where.
+  // Data that this rank exposes in a call, and its location.
   struct Exposure {
     Call call;
     Location where;
     std::int64_t stride = 0;
   };
-  // The location of span_bytes of which peers may read exposed_bytes.
+  // Returns the location of span_bytes if peers may read exposed_bytes of them.
   Location place(const void* data, std::int64_t span_bytes, std::int64_t exposed_bytes) const;
 
-  // One round. begin_round() makes this rank's half of the bounce area writable.
+  // Starts a round: makes this rank's half of the bounce area writable.
   std::byte* begin_round();
   void post(const Exposure& exposure);
-  // Until all have posted; they must have posted the same call.
+  // Waits until all have posted; throws DisagreementError if they posted different calls.
   void join();
   void close_round();
-  // Until nobody reads this rank's exposed buffer any more.
+  // Waits until no peer reads this rank's exposed buffer any more.
   void await_readers(const Exposure& exposure);
-  // A round in which nothing moves.
+  // Runs a round that moves no data.
   void meet(const Call& call);
-  // `count` elements in one round where all buffers are read in place, else in rounds over chunks.
-  // stage(bounce, first, n) fills the bounce area; read(first, n, staged) reads what peers expose,
-  // of which `staged` elements lie in the bounce areas.
+  // Moves `count` elements in one round if all buffers are read in place, otherwise in rounds over
+  // chunks. stage(bounce, first, n) fills the bounce area; read(first, n, staged) reads the data
+  // that peers expose, `staged` elements of which are in the bounce areas.
   template <class Stage, class Read>
   void in_rounds(const Exposure& exposure, std::int64_t count, std::int64_t chunk,
                  const Stage& stage, const Read& read);
-  // These bytes of the root's vector reach all others.
+  // Copies these bytes of the root's vector to all other ranks.
   void hand_out(const Exposure& exposure, void* data, std::int64_t begin, std::int64_t bytes,
                 int root);
-  // What the counts of a larger group say of `members`, who are the ranks of this one.
+  // Exchanges the counts that a larger group's table has for `members`, the ranks of this group.
   void exchange(const Exposure& exposure, const void* send, void* recv, const PairCounts& counts,
                 std::span<const int> members);
 
   bool any_bounced() const;
-  // Peer's exposed bytes: from `offset` of its buffer, or from `in_bounce` of its bounce area.
+  // Returns a peer's exposed bytes: from `offset` of its buffer, or from `in_bounce` of its bounce
+  // area.
   const std::byte* exposed(int peer, std::int64_t offset, std::int64_t in_bounce = 0) const;
-  // As many elements as fit the bounce area once for each of so many pieces.
+  // Returns the elements per piece if the bounce area is divided into this many pieces.
   std::int64_t room_for(std::int64_t pieces, std::int64_t width) const {
     return std::max<std::int64_t>(1, half_bytes() / (width * pieces));
   }
-  // Called again and again in waits for peers.
+  // Polled while waiting for peers.
   void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
 
   void reduce_small(const Exposure& exposure, void* data, DType dtype);
-  // Small data is copied, even where peers could read it: equally on all ranks.
+  // Returns true for small data. All ranks copy it, even if peers could read it in place.
   bool is_small(std::int64_t exposed_bytes) const;
 
   const Posting& posting(int peer) const { return board_.slot(peer).postings[round_ % 2]; }

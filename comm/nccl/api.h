@@ -104,7 +104,8 @@ class CallGroup {
   bool ended_ = false;
 };
 
-// Throws TopologyError where this program or this machine has no NCCL, or one that is too old.
+// For the GPU that is the calling thread's current one. Throws TopologyError where this program or
+// this machine has no NCCL, or one that is too old.
 std::shared_ptr<Api> load_nccl();
 
 }  // namespace zero::comm::nccl

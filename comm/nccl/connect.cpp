@@ -1,5 +1,6 @@
 #include "comm/nccl/connect.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -10,6 +11,7 @@
 
 #include "comm/nccl/nccl_communicator.h"
 #include "zero/base/error.h"
+#include "zero/base/notice.h"
 
 namespace zero::comm::nccl {
 
@@ -34,10 +36,29 @@ void refuse_shared_gpus(const std::vector<std::array<std::int64_t, 2>>& identiti
                             "over sockets and slowly");
 }
 
+std::string own_host_prefix() {
+  return "zero-" + std::to_string(getpid()) + "-";
+}
+
+// NCCL reads its environment once per process: if something has used it before, what is set now may
+// come too late.
+void warn_of_earlier_use() {
+  void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return;
+  dlclose(library);
+  const char* const host = std::getenv("NCCL_HOSTID");
+  if (host != nullptr && std::string(host).starts_with(own_host_prefix())) return;
+  warn_once(
+      "share_gpu: this process had opened NCCL before, which reads its environment once: if it "
+      "refuses ranks that share "
+      "a GPU, make the Runtime before torch.distributed or whatever else uses NCCL");
+}
+
 }  // namespace
 
 void set_shared_gpu_environment(int rank) {
-  const std::string id = "zero-" + std::to_string(getpid()) + "-" + std::to_string(rank);
+  warn_of_earlier_use();
+  const std::string id = own_host_prefix() + std::to_string(rank);
   const std::pair<const char*, const char*> settings[] = {
       {"NCCL_HOSTID", id.c_str()},
       {"NCCL_NET", "Socket"},

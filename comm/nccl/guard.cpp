@@ -38,19 +38,36 @@ void Guard::check() const {
   std::rethrow_exception(failure_);
 }
 
+bool Guard::take_oldest() {
+  std::shared_ptr<Event> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!operations_.empty()) ended = operations_.front().ended;
+  }
+  if (!ended || !ended->complete()) return false;
+  // Launched operations are not taken back: it is still the oldest.
+  const std::lock_guard lock(mutex_);
+  operations_.pop_front();
+  if (!operations_.empty()) operations_.front().start = Clock::now();
+  return true;
+}
+
+std::string Guard::oldest() {
+  const std::lock_guard lock(mutex_);
+  return operations_.empty() ? "" : operations_.front().what;
+}
+
 // The limit counts from the end of the operation before: what waits in a stream has not begun.
 void Guard::look() {
-  const std::lock_guard lock(mutex_);
-  while (!operations_.empty() && operations_.front().ended &&
-         operations_.front().ended->complete()) {
-    operations_.pop_front();
-    if (!operations_.empty()) operations_.front().start = Clock::now();
+  while (take_oldest()) {
   }
   options_.check_peers();
-  if (options_.api->progress(options_.communicator) == Progress::failed)
-    throw PeerFailed("NCCL failed" +
-                     (operations_.empty() ? "" : " in " + operations_.front().what) + ": " +
+  if (options_.api->progress(options_.communicator) == Progress::failed) {
+    const std::string what = oldest();
+    throw PeerFailed("NCCL failed" + (what.empty() ? "" : " in " + what) + ": " +
                      options_.api->last_error(options_.communicator));
+  }
+  const std::lock_guard lock(mutex_);
   if (operations_.empty()) return;
   const Operation& oldest = operations_.front();
   if (Clock::now() - oldest.start < oldest.limit) return;

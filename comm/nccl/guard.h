@@ -80,12 +80,16 @@ class Guard {
   using Clock = std::chrono::steady_clock;
   struct Operation {
     std::string what;
-    std::unique_ptr<Event> ended;  // null until it is launched
+    std::shared_ptr<Event> ended;  // null until it is launched
     Clock::time_point start;
     std::chrono::milliseconds limit;
   };
 
   void run();
+  // Whether the oldest operation had ended; then the next one is the oldest. Nothing is locked
+  // while NCCL or CUDA is called, which may not come back.
+  bool take_oldest();
+  std::string oldest();
   // Throws what ends the communicator: PeerFailed, which NCCL's own failures are too, or
   // StalledError.
   void look();

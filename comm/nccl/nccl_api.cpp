@@ -7,10 +7,11 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include "comm/nccl/api.h"
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
 #include "zero/base/cuda/cuda_stream.h"
 #include "zero/base/cuda/event_pool.h"
 #include "zero/base/error.h"
@@ -89,18 +90,24 @@ struct Functions {
   decltype(&ncclBroadcast) broadcast = Symbol(library, "ncclBroadcast");
 };
 
+// The library is opened once. Ranks may be threads: the others wait.
+const Functions& functions() {
+  static const Functions found;
+  return found;
+}
+
 class Mark final : public Event {
  public:
   Mark(std::shared_ptr<zero::cuda::EventPool> pool, cudaStream_t stream)
       : pool_(std::move(pool)), event_(pool_->take()) {
-    zero::cuda::check(cudaEventRecord(event_, stream), "cudaEventRecord");
+    zero::cuda::call_cuda("cudaEventRecord", cudaEventRecord, event_, stream);
   }
   ~Mark() override { pool_->give_back(event_); }
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
   bool complete() const override { return zero::cuda::reached(event_); }
   void synchronize() override {
-    zero::cuda::check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    zero::cuda::call_cuda("cudaEventSynchronize", cudaEventSynchronize, event_);
   }
 
  private:
@@ -110,19 +117,22 @@ class Mark final : public Event {
 
 class NcclApi final : public Api {
  public:
-  NcclApi() { zero::cuda::check(cudaGetDevice(&device_), "cudaGetDevice"); }
+  NcclApi() { zero::cuda::call_cuda("cudaGetDevice", cudaGetDevice, &device_); }
 
-  void attach_thread() override { zero::cuda::check(cudaSetDevice(device_), "cudaSetDevice"); }
+  void attach_thread() override {
+    zero::cuda::WatchedThreads::add(watched_);
+    zero::cuda::call_cuda("cudaSetDevice", cudaSetDevice, device_);
+  }
 
   int version() override {
     int number = 0;
-    check(f_.get_version(&number), "ncclGetVersion");
+    run("ncclGetVersion", f_.get_version, &number);
     return number;
   }
 
   Id make_id() override {
     ncclUniqueId native_id;
-    check(f_.get_unique_id(&native_id), "ncclGetUniqueId");
+    run("ncclGetUniqueId", f_.get_unique_id, &native_id);
     Id id;
     static_assert(sizeof id == sizeof native_id);
     std::memcpy(id.data(), &native_id, sizeof id);
@@ -135,8 +145,8 @@ class NcclApi final : public Api {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclComm_t communicator = nullptr;
-    check(f_.comm_init_rank_config(&communicator, size, native_id, rank, &config),
-          "ncclCommInitRankConfig");
+    run("ncclCommInitRankConfig", f_.comm_init_rank_config, &communicator, size, native_id, rank,
+        &config);
     return communicator;
   }
 
@@ -149,7 +159,7 @@ class NcclApi final : public Api {
       const std::lock_guard lock(mutex_);
       child = &children_[parent];
     }
-    check(f_.comm_split(native(parent), color, key, child, &config), "ncclCommSplit");
+    run("ncclCommSplit", f_.comm_split, native(parent), color, key, child, &config);
   }
 
   Handle finish_split(Handle parent) override {
@@ -159,6 +169,7 @@ class NcclApi final : public Api {
 
   Progress progress(Handle communicator) override {
     ncclResult_t state = ncclSuccess;
+    const zero::cuda::InCall inside("ncclCommGetAsyncError");
     if (f_.comm_get_async_error(native(communicator), &state) != ncclSuccess)
       return Progress::failed;
     if (state == ncclInProgress) return Progress::going_on;
@@ -167,84 +178,85 @@ class NcclApi final : public Api {
 
   std::pair<int, int> place(Handle communicator) override {
     int rank = 0, size = 0;
-    check(f_.comm_user_rank(native(communicator), &rank), "ncclCommUserRank");
-    check(f_.comm_count(native(communicator), &size), "ncclCommCount");
+    run("ncclCommUserRank", f_.comm_user_rank, native(communicator), &rank);
+    run("ncclCommCount", f_.comm_count, native(communicator), &size);
     return {rank, size};
   }
 
   std::string last_error(Handle communicator) override {
     ncclResult_t state = ncclSuccess;
+    const zero::cuda::InCall inside("ncclCommGetAsyncError");
     f_.comm_get_async_error(native(communicator), &state);
     return std::string(f_.get_error_string(state)) + " (" + f_.get_last_error(nullptr) + ")";
   }
 
   void destroy(Handle communicator) override {
-    check(f_.comm_destroy(native(communicator)), "ncclCommDestroy");
+    run("ncclCommDestroy", f_.comm_destroy, native(communicator));
   }
   void abort(Handle communicator) override {
-    check(f_.comm_abort(native(communicator)), "ncclCommAbort");
+    run("ncclCommAbort", f_.comm_abort, native(communicator));
   }
 
   void* register_buffer(Handle communicator, void* data, std::int64_t bytes) override {
     void* registration = nullptr;
-    check(f_.comm_register(native(communicator), data, bytes, &registration), "ncclCommRegister");
+    run("ncclCommRegister", f_.comm_register, native(communicator), data, bytes, &registration);
     return registration;
   }
   void deregister_buffer(Handle communicator, void* registration) override {
-    check(f_.comm_deregister(native(communicator), registration), "ncclCommDeregister");
+    run("ncclCommDeregister", f_.comm_deregister, native(communicator), registration);
   }
 
-  void group_start() override { check(f_.group_start(), "ncclGroupStart"); }
-  void group_end() override { check(f_.group_end(), "ncclGroupEnd"); }
+  void group_start() override { run("ncclGroupStart", f_.group_start); }
+  void group_end() override { run("ncclGroupEnd", f_.group_end); }
 
   void send(const Vector& v, int peer, const Target& to) override {
-    check(f_.send(v.send, v.count, type_of(v.dtype), peer, native(to.communicator),
-                  native(to.stream)),
-          "ncclSend");
+    run("ncclSend", f_.send, v.send, v.count, type_of(v.dtype), peer, native(to.communicator),
+        native(to.stream));
   }
   void receive(const Vector& v, int peer, const Target& to) override {
-    check(f_.recv(v.recv, v.count, type_of(v.dtype), peer, native(to.communicator),
-                  native(to.stream)),
-          "ncclRecv");
+    run("ncclRecv", f_.recv, v.recv, v.count, type_of(v.dtype), peer, native(to.communicator),
+        native(to.stream));
   }
   void all_gather(const Vector& v, const Target& to) override {
-    check(f_.all_gather(v.send, v.recv, v.count, type_of(v.dtype), native(to.communicator),
-                        native(to.stream)),
-          "ncclAllGather");
+    run("ncclAllGather", f_.all_gather, v.send, v.recv, v.count, type_of(v.dtype),
+        native(to.communicator), native(to.stream));
   }
   void reduce_scatter(const Vector& v, const Target& to) override {
-    check(f_.reduce_scatter(v.send, v.recv, v.count, type_of(v.dtype), ncclSum,
-                            native(to.communicator), native(to.stream)),
-          "ncclReduceScatter");
+    run("ncclReduceScatter", f_.reduce_scatter, v.send, v.recv, v.count, type_of(v.dtype), ncclSum,
+        native(to.communicator), native(to.stream));
   }
   void reduce(const Vector& v, int root, const Target& to) override {
-    check(f_.reduce(v.send, v.recv, v.count, type_of(v.dtype), ncclSum, root,
-                    native(to.communicator), native(to.stream)),
-          "ncclReduce");
+    run("ncclReduce", f_.reduce, v.send, v.recv, v.count, type_of(v.dtype), ncclSum, root,
+        native(to.communicator), native(to.stream));
   }
   void all_reduce(const Vector& v, const Target& to) override {
-    check(f_.all_reduce(v.send, v.recv, v.count, type_of(v.dtype), ncclSum, native(to.communicator),
-                        native(to.stream)),
-          "ncclAllReduce");
+    run("ncclAllReduce", f_.all_reduce, v.send, v.recv, v.count, type_of(v.dtype), ncclSum,
+        native(to.communicator), native(to.stream));
   }
   void broadcast(const Vector& v, int root, const Target& to) override {
-    check(f_.broadcast(v.send, v.recv, v.count, type_of(v.dtype), root, native(to.communicator),
-                       native(to.stream)),
-          "ncclBroadcast");
+    run("ncclBroadcast", f_.broadcast, v.send, v.recv, v.count, type_of(v.dtype), root,
+        native(to.communicator), native(to.stream));
   }
 
   void ordered_sum(const comm::cuda::OrderedSum& sum, Stream stream) override {
     comm::cuda::launch_ordered_sum(sum, stream);
   }
   void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {
-    zero::cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)),
-                      "cudaMemcpyAsync");
+    zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, from, bytes, cudaMemcpyDefault,
+                          native(stream));
   }
   std::unique_ptr<Event> mark(Stream stream) override {
     return std::make_unique<Mark>(events_, native(stream));
   }
 
  private:
+  // Under the device's watch, as calls of CUDA are.
+  template <class... Parameters>
+  void run(const char* call, ncclResult_t (*function)(Parameters...),
+           std::type_identity_t<Parameters>... arguments) {
+    const zero::cuda::InCall inside(call);
+    check(function(arguments...), call);
+  }
   // Non-blocking calls say "in progress", which is no error.
   void check(ncclResult_t result, const char* call) {
     if (result == ncclSuccess || result == ncclInProgress) return;
@@ -252,8 +264,10 @@ class NcclApi final : public Api {
                 f_.get_last_error(nullptr) + ")");
   }
 
-  Functions f_;
-  int device_ = 0;
+  const Functions& f_ = functions();
+  int device_ = 0;  // of the thread that has made this
+  std::shared_ptr<zero::cuda::WatchedThreads> watched_ =
+      zero::cuda::WatchedThreads::of_this_thread();
   std::shared_ptr<zero::cuda::EventPool> events_ = std::make_shared<zero::cuda::EventPool>();
   std::mutex mutex_;
   std::map<Handle, ncclComm_t> children_;  // by parent, while a split goes on
@@ -262,7 +276,7 @@ class NcclApi final : public Api {
 }  // namespace
 
 std::shared_ptr<Api> load_nccl() {
-  static const auto api = std::make_shared<NcclApi>();
+  const auto api = std::make_shared<NcclApi>();
   if (api->version() < oldest_version)
     throw TopologyError("NCCL " + std::to_string(api->version()) +
                         " is too old; version 2.19 or newer is needed");

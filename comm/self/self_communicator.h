@@ -1,4 +1,4 @@
-// A group of one rank: copies where send and recv differ, and nothing else.
+// A group of one rank: copies if send and recv differ, and does nothing else.
 #pragma once
 
 #include "comm/bytes.h"

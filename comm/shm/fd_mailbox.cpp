@@ -100,7 +100,7 @@ void FdMailbox::send(const Name& to, int sender, int fd, std::chrono::millisecon
   const UniqueFd connection = open_socket();
   const Address address = address_of(to);
   const auto deadline = Clock::now() + limit;
-  // EAGAIN: the receiver's queue is full for the moment.
+  // EAGAIN: the receiver's queue is currently full.
   while (connect(connection.get(), address.get(), address.length) != 0) {
     const int error = errno;
     if ((error != EAGAIN && error != EINTR) || Clock::now() > deadline)

@@ -1,5 +1,5 @@
-// Hands file descriptors to other processes of this node through a Unix socket with a random
-// abstract name: there is no file to leave behind, and only processes of the same user are heard.
+// Passes file descriptors to other processes of this node through a Unix socket with a random
+// abstract name: no file remains, and only processes of the same user are accepted.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace zero::comm {
 
 class FdMailbox {
  public:
-  // Random; travels as two int64 through any communicator.
+  // Random; sent as two int64 through any communicator.
   using Name = std::array<std::int64_t, 2>;
 
   FdMailbox();
@@ -26,7 +26,7 @@ class FdMailbox {
     int sender = -1;
     UniqueFd fd;
   };
-  // plane may be null while there is none yet. Throws StalledError when nothing comes in time.
+  // plane may be null if there is none yet. Throws StalledError if no message arrives in time.
   Message receive(ControlPlane* plane, std::chrono::milliseconds limit);
 
  private:

@@ -1,5 +1,5 @@
-// Memory without a name: a memfd, reserved and mapped. Processes that hold the descriptor map it
-// too.
+// Memory without a name: a memfd, reserved and mapped. Other processes map it through its
+// descriptor.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +29,11 @@ class UniqueFd {
 
 enum class Access { read, read_write };
 
-// Maps the whole file, its pages entered in the page table at once; the descriptor may be closed.
+// Maps the whole file and populates its page table entries at once; the descriptor may be closed.
 std::shared_ptr<std::byte> map_memory(int fd, Access access);
 
-// A zeroed memfd of that size with all its pages taken. Throws MemoryError with the figures.
+// Creates a zeroed memfd of that size with all its pages allocated. Throws MemoryError with the
+// sizes.
 UniqueFd create_shared_memory(const char* name, std::int64_t bytes);
 
 }  // namespace zero::comm

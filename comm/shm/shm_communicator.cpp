@@ -58,7 +58,7 @@ void ShmCommunicator::share(const Arena& arena) {
 }
 
 void ShmCommunicator::withdraw(const Arena& arena) {
-  // Numbers of other segments stay as they are; peers use the same numbers.
+  // Other segments keep their numbers, because peers use the same numbers.
   for (Segment& segment : segments_)
     if (segment.own == arena.data()) segment = Segment{};
 }

@@ -1,5 +1,5 @@
-// Ranks as processes of one node, through a shared segment without a name. Buffers in arenas that
-// were shared are read in place, all others through the segment's bounce area.
+// Ranks as processes of one node, connected by a shared segment without a name. Buffers in shared
+// arenas are read in place, all others through the segment's bounce area.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class ShmCommunicator : public DirectCommunicator {
   std::unique_ptr<Communicator> form(const Subgroup& part) override;
 };
 
-// Who to reach how, while a group is made: the mailboxes of all ranks of the parent, by rank there.
+// Mailboxes used to form a group: those of all ranks of the parent, by rank there.
 struct Mailboxes {
   FdMailbox own;
   std::vector<FdMailbox::Name> names;

@@ -25,7 +25,7 @@ std::unique_ptr<Communicator> ThreadCommunicator::form(const Subgroup& part) {
   do_all_gather(&own, all.data(), 1, DType::int64, 1);
   const auto leader = static_cast<std::intptr_t>(all[part.leader()]);
   const auto board = *reinterpret_cast<const std::optional<Board>*>(leader);
-  // The leader's pointer lives until everyone has copied it.
+  // The leader's pointer stays valid until every rank has copied it.
   do_barrier();
   if (!board) return nullptr;
   return std::make_unique<ThreadCommunicator>(part.group, plane(), *board, !segments_.empty());

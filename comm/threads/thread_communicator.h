@@ -9,14 +9,14 @@
 
 namespace zero::comm {
 
-// Memory that begins with a page.
+// Returns zeroed memory that starts at a page boundary.
 std::shared_ptr<void> zeroed_pages(std::int64_t bytes);
 
 Board create_thread_board(int ranks, std::int64_t half_bytes);
 
 class ThreadCommunicator : public DirectCommunicator {
  public:
-  // read_in_place: false where all data goes through the bounce area.
+  // read_in_place: false if all data go through the bounce area.
   ThreadCommunicator(Group group, std::shared_ptr<ControlPlane> plane, Board board,
                      bool read_in_place)
       : DirectCommunicator(std::move(group), std::move(plane), std::move(board)) {

@@ -1,10 +1,10 @@
-// The arithmetic of the block formats of codec.h, as functions of values: the kernels of the CPU
-// and of GPUs share them, and so give equal bits.
+// Arithmetic of the block formats of codec.h, as functions of values. CPU and GPU kernels share
+// them, and therefore give bitwise identical results.
 //
-// An element x of a block becomes the code of x / scale * (largest code), rounded to nearest even,
-// and a code stands for scale * (code / largest code). Quotients are products with reciprocals:
-// those of 127, 7 and 448, rounded to fp32, give exactly 1 for the largest code, so that the
-// maximum of a block comes out exact. Nothing overflows, whatever the finite values of a block.
+// An element x of a block is encoded as x / scale * (largest code), rounded to nearest even, and a
+// code decodes as scale * (code / largest code). Quotients are products with reciprocals: those of
+// 127, 7 and 448, rounded to fp32, give exactly 1 for the largest code, so that the maximum of a
+// block is exact. No finite values of a block overflow.
 #pragma once
 
 #include <bit>
@@ -14,12 +14,12 @@
 
 namespace zero::comm::wire {
 
-// Magnitudes from here on, as bits, are those of infinities and NaN.
+// Smallest magnitude, as bits, of infinities and NaN.
 inline constexpr std::uint32_t infinity_bits = 0x7f800000u;
 inline constexpr float not_a_number = std::bit_cast<float>(0x7fc00000u);
 
-// x * first * second is what is rounded to a code. Two factors, because the reciprocal of a small
-// maximum would overflow.
+// Factors: x * first * second is rounded to a code. There are two, because the reciprocal of a
+// small maximum would overflow.
 struct Scaling {
   float first, second;
 };
@@ -35,8 +35,8 @@ struct Scaling {
   return std::bit_cast<std::uint32_t>(value + 0x1.8p23f);
 }
 
-// E4M3 (OCP 8-bit floating point: four bits of exponent with the bias 7, three of mantissa, no
-// infinity) of a value of up to 448 in magnitude.
+// Returns the E4M3 code (OCP 8-bit floating point: four bits of exponent with the bias 7, three of
+// mantissa, no infinity) of a value of up to 448 in magnitude.
 [[gnu::always_inline]] constexpr std::uint32_t e4m3_bits(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -49,15 +49,15 @@ struct Scaling {
 
 [[gnu::always_inline]] constexpr float e4m3_value(std::uint32_t code) {
   const std::uint32_t magnitude = code & 0x7fu;
-  // A denormal lacks the leading one, which is worth 2^-6 there.
+  // A denormal lacks the leading one, so 2^-6, its value at this exponent, is subtracted.
   const std::uint32_t exponent = magnitude < 8 ? 121u << 23 : 120u << 23;
   const float excess = magnitude < 8 ? 0x1p-6f : 0.0f;
   const float value = std::bit_cast<float>((magnitude << 20) + exponent) - excess;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | (code & 0x80u) << 24);
 }
 
-// Formats whose scale is the maximum of the block, in fp32; NaN where the block has a value that is
-// not finite.
+// Formats with the maximum of the block, in fp32, as their scale; NaN if the block has a value that
+// is not finite.
 template <int largest_code>
 struct MaximumScale {
   using Scale = float;
@@ -110,7 +110,7 @@ struct Mxfp8 : E4m3 {
   using Scale = std::uint8_t;
   [[gnu::always_inline]] static constexpr std::uint8_t scale_of(std::uint32_t maximum_bits) {
     if (maximum_bits >= infinity_bits) return 255;
-    // The exponent, one more where the mantissa is above 1.75.
+    // The exponent, plus one if the mantissa is above 1.75.
     const std::uint32_t exponent = (maximum_bits + 0x1fffffu) >> 23;
     return static_cast<std::uint8_t>(exponent > 8 ? exponent - 8 : 0);
   }
@@ -124,8 +124,8 @@ struct Mxfp8 : E4m3 {
   [[gnu::always_inline]] static constexpr float unit(std::uint8_t code) { return e4m3_value(code); }
 };
 
-// The next residue of an error feedback: `wanted` is the gradient plus the residue.
-// For one element, or a vector of some.
+// Returns the next residue of error feedback, for one element or a vector; `wanted` is the gradient
+// plus the residue.
 template <class T>
 [[gnu::always_inline]] constexpr T next_residue(T residue, T wanted, T decoded, float beta) {
   return beta * residue + (1.0f - beta) * (wanted - decoded);

@@ -19,7 +19,7 @@ void fill_with_zeros(std::uint8_t* from, std::int64_t bytes) {
   std::fill_n(from + bytes, filled(bytes) - bytes, std::uint8_t{0});
 }
 
-// Where the codes and the scales end.
+// Zeros the bytes after the codes and after the scales.
 void zero_padding(const Codec& codec, std::int64_t count, void* encoded) {
   const Encoded whole = encoded_at(codec, encoded, count);
   fill_with_zeros(whole.codes, code_bytes(codec.format, count));
@@ -27,7 +27,7 @@ void zero_padding(const Codec& codec, std::int64_t count, void* encoded) {
                   block_count(codec, count) * scale_bytes(codec.format));
 }
 
-// Adds element `first` and those after it of a source to the sum, or begins the sum with them.
+// Adds n elements of a source, from `first` on, to the sum, or begins the sum with them.
 void add_source(const Codec& codec, const std::byte* source, std::int64_t count, std::int64_t first,
                 std::int64_t n, bool begins, float* sum) {
   if (codec.format == Format::none) {
@@ -42,7 +42,7 @@ void add_source(const Codec& codec, const std::byte* source, std::int64_t count,
     kernels().decode_add(codec, part, n, sum);
 }
 
-// n elements from `first` on, which starts a block.
+// Encodes n elements from `first` on; `first` starts a block.
 void encode_part(const Codec& codec, const Elements& from, std::int64_t first, std::int64_t n,
                  const Encoded& to) {
   const void* elements = at(from.data, first * size_of(from.dtype));
@@ -62,7 +62,7 @@ void add_errors(const void* values, DType dtype, const float* decoded, std::int6
   errors.values += static_cast<double>(sums[1]);
 }
 
-// In tiles of whole blocks, which stay in the first-level cache.
+// Encodes in tiles of whole blocks, small enough for the first-level cache.
 void encode_and_compare(const Codec& codec, const Elements& from, void* encoded) {
   const std::int64_t tile = largest_block / codec.block * codec.block;
   alignas(64) float decoded[largest_block];
@@ -71,7 +71,8 @@ void encode_and_compare(const Codec& codec, const Elements& from, void* encoded)
     const Encoded to = encoded_at(codec, encoded, from.count, first);
     encode_part(codec, from, first, n, to);
     kernels().decode(codec, to, n, decoded, DType::fp32);
-    add_errors(at(from.data, first * size_of(from.dtype)), from.dtype, decoded, n, *from.errors);
+    add_errors(at(from.data, first * size_of(from.dtype)), from.dtype, decoded, n,
+               *from.errors.sums);
   }
 }
 
@@ -111,7 +112,7 @@ void encode(const Codec& codec, const Elements& from, void* encoded, Stream) {
     copy_bytes(encoded, from.data, bytes);
     return fill_with_zeros(static_cast<std::uint8_t*>(encoded), bytes);
   }
-  if (from.errors != nullptr)
+  if (from.errors.sums != nullptr)
     encode_and_compare(codec, from, encoded);
   else
     encode_part(codec, from, 0, from.count, encoded_at(codec, encoded, from.count));

@@ -4,21 +4,21 @@
 // sends a scale for each block and a code for each element:
 //
 //   int8      scale: the largest magnitude (fp32); code q: scale * (q / 127)
-//   int4      the same with q / 7; two codes in a byte, the first one in its low half
+//   int4      the same with q / 7; two codes per byte, the first one in its low half
 //   fp8_e4m3  scale: the largest magnitude (fp32); code v: scale * (v / 448)
 //   mxfp8     code v: v * 2^scale (E8M0), the smallest power of two with which nothing saturates;
 //             blocks of 32
 //
 // Codes are rounded to nearest even, and quotients are products with the reciprocal in fp32. The
-// largest magnitude of a block comes out exact, but in mxfp8, which rounds it like all others (the
-// largest fp32 values to infinity, as bf16 does). A block that has an infinity or NaN decodes as
-// NaN. `bf16` rounds each element and has no blocks; `none` sends the elements as they are, in the
-// dtype that is given, which encoder and decoder must agree on.
+// largest magnitude of a block is exact, except in mxfp8, where it is rounded like all others (the
+// largest fp32 values to infinity, as in bf16). A block that contains an infinity or NaN decodes as
+// NaN. `bf16` rounds each element and has no blocks; `none` sends the elements unchanged, in the
+// given dtype; encoder and decoder must be given the same.
 //
-// An encoded vector is its codes, then its scales, each filled up with zeros to a multiple of 16
-// bytes. Elements are fp32, bf16 or fp16. Every SIMD level gives the same bits, and so does a GPU
-// (payloads of NaN excepted). Functions of this header run on the calling thread at once, whatever
-// stream is given, take no memory, and may run at the same time on other buffers.
+// An encoded vector is its codes, then its scales, each padded with zeros to a multiple of 16
+// bytes. Elements are fp32, bf16 or fp16. Every SIMD level and GPU gives bitwise identical results
+// (payloads of NaN excepted). Functions of this header run on the calling thread at once, even if a
+// stream is given, allocate no memory, and may run at the same time on other buffers.
 //
 // int8 weights and int4 gradients: ZeRO++, arXiv 2306.10209. mxfp8: OCP Microscaling Formats (MX)
 // Specification 1.0. Error feedback: LoCo, arXiv 2407.04480.
@@ -44,8 +44,8 @@ inline const char* name_of(Format format) {
 inline constexpr std::int64_t largest_block = 2048;
 
 struct Codec {
-  // Throws UsageError unless `block` is a multiple of 32 up to largest_block. mxfp8 has blocks of
-  // 32 whatever is given.
+  // Throws UsageError unless `block` is a multiple of 32 up to largest_block. mxfp8 always has
+  // blocks of 32.
   explicit Codec(Format format, std::int64_t block = 256)
       : format(format), block(format == Format::mxfp8 ? 32 : block) {
     if (block < 32 || block > largest_block || block % 32 != 0)
@@ -59,7 +59,7 @@ struct Codec {
   std::int64_t block;
 };
 
-// A multiple of 16. `dtype` matters for `none`.
+// Returns a multiple of 16. `dtype` matters for `none` only.
 std::int64_t encoded_bytes(const Codec& codec, std::int64_t count, DType dtype);
 
 // `encoded` has encoded_bytes() bytes from an address that is a multiple of 16.
@@ -74,13 +74,12 @@ struct Sources {
 };
 
 // to[i] = sum over sources of the decoded element, in fp32, in the order of ordered_sum() of
-// comm/reduce.h, but rounded once, to `dtype`, at the end. The elements
-// of `none` are in fp32.
+// comm/reduce.h, but rounded once, to `dtype`, at the end. The elements of `none` are in fp32.
 void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
                 std::int64_t count, void* to, DType dtype, Stream stream = {});
 
-// What encodings of earlier steps have lost, as an int8 vector with the blocks of the codec. Zeros
-// are an empty residue.
+// Returns the size of a residue: the encoding errors of earlier steps, as an int8 vector with the
+// blocks of the codec. Zeros are an empty residue.
 std::int64_t residue_bytes(const Codec& codec, std::int64_t count);
 
 // Blocks of a residue.
@@ -88,40 +87,47 @@ struct Residue {
   std::uint8_t* codes = nullptr;
   float* scales = nullptr;
 };
-// From element `first` on, which starts a block, of the residue of `count` elements that begins at
-// `residue`, aligned as encoded vectors are.
+// Returns the part from element `first` on (the start of a block) of the residue of `count`
+// elements that begins at `residue`, aligned like encoded vectors.
 Residue residue_at(const Codec& codec, void* residue, std::int64_t count, std::int64_t first = 0);
 
 struct Feedback {
   Residue before;
-  Residue after;      // where the next residue goes; it may be `before`
+  Residue after;      // the next residue is written here; it may be `before`
   float beta = 0.8f;  // zeropp_loco_param.err_beta
-  // The residue counts as zero, as it does every zeropp_loco_param.reset_T steps.
+  // The residue counts as zero; set every zeropp_loco_param.reset_T steps.
   bool reset = false;
-  // What the gradient is a multiple of, in the memory of the device; null: 1. Residues are kept of
-  // the gradient without it, so that they stay right when it changes. Powers of two cost no bits.
+  // Loss scale that the gradient is multiplied by, in the memory of the device; null: 1. Residues
+  // are stored without it, so that they stay valid when it changes. Powers of two lose no bits.
   const float* loss_scale = nullptr;
 };
 
-// How far encodings are from what was encoded: sums of squares over the elements. What is not
-// finite adds nothing.
+// Errors of encodings: sums of squares over the elements. Elements that are not finite add nothing.
 struct ErrorSums {
   double difference = 0, values = 0;
 };
 
-// Elements to encode, with what earlier encodings of them have lost, or null, and where the errors
-// of this one are added, or null. On a GPU all of it is in its memory. `none` has no errors.
+// The sums that errors are added to; none by default. On a GPU each block adds up its own first, in
+// `parts`: that many sums, which nothing else uses meanwhile.
+inline constexpr int most_error_parts = 512;
+struct ErrorTarget {
+  ErrorSums* sums = nullptr;
+  ErrorSums* parts = nullptr;
+};
+
+// Elements to encode, with the residue of their earlier encodings, or null, and the sums that the
+// errors of this encoding are added to. On a GPU all of it is in its memory. `none` has no errors.
 struct Elements {
   const void* data;
   DType dtype;
   std::int64_t count;
   const Feedback* feedback = nullptr;
-  ErrorSums* errors = nullptr;
+  ErrorTarget errors = {};
 };
 
-// With a feedback encodes y = element + residue, and makes beta * residue + (1 - beta) * (y -
-// decoded y) the next residue, all in fp32. Where that is not finite somewhere in a block, the
-// residue of the block stays. The codec has a block format then.
+// With a feedback, encodes y = element + residue, and writes beta * residue + (1 - beta) * (y -
+// decoded y) as the next residue, all in fp32. If that is not finite anywhere in a block, the block
+// keeps its residue. The codec must then have a block format.
 void encode(const Codec& codec, const Elements& from, void* encoded, Stream stream = {});
 
 }  // namespace zero::comm::wire

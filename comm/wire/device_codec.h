@@ -1,6 +1,6 @@
-// The codecs of codec.h on a device - the host or a GPU - in the order of a stream: nothing here
-// waits, and all pointers are to the device's memory. Every device gives the same bits (payloads of
-// NaN excepted). Calls that take a residue are not concurrent with others of the same residue.
+// Codecs of codec.h on a device (the host or a GPU), in the order of a stream: no call waits, and
+// all pointers are to the device's memory. Every device gives bitwise identical results (payloads
+// of NaN excepted). Calls with the same residue must not be concurrent.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,10 @@ struct DeviceCodec {
                      std::int64_t count, void* to, DType dtype, Stream stream);
 };
 
-// On the calling thread, at once.
+// Runs on the calling thread, at once.
 extern const DeviceCodec host_codec;
-// On the current GPU. Throws TopologyError in a program that does not link ZeroCore::cuda.
+// Returns the codec of the current GPU. Throws TopologyError if the program does not link
+// ZeroCore::cuda.
 const DeviceCodec& cuda_codec();
 
 }  // namespace zero::comm::wire

@@ -15,7 +15,7 @@ bool is_plain(const Codec& codec) {
   return codec.format == Format::none;
 }
 
-// Encoded vectors travel as integers, which no transport changes.
+// Encoded vectors are sent as integers, because no transport changes these.
 constexpr DType word = DType::int64;
 
 std::int64_t words(std::int64_t bytes) {
@@ -32,7 +32,7 @@ std::optional<Feedback> feedback_of(const Hop& hop, std::int64_t slice) {
   return Feedback{residue(all.before), residue(all.after), all.beta, all.reset, all.loss_scale};
 }
 
-// Encodes slice number `slice` of a hop to its place among the slices that are sent.
+// Encodes slice number `slice` of a hop to its place among the slices to send.
 void encode_slice(const Hop& hop, const Elements& elements, std::int64_t slice, std::byte* sent,
                   const Workspace& workspace) {
   const std::int64_t bytes = encoded_bytes(hop.codec, elements.count, elements.dtype);
@@ -119,8 +119,8 @@ class TwoHops {
         inner_ranks_(inner_ranks),
         outer_ranks_(outer_ranks) {}
 
-  // The sums between the hops, then what the first hop receives, then what it sends, which both
-  // vectors of the second hop replace.
+  // Layout: the sums between the hops, then the data that the first hop receives, then the data
+  // that it sends. Both vectors of the second hop overwrite the latter.
   std::int64_t staging_bytes() const {
     const std::int64_t second = 2 * outer_ranks_ * outer_bytes();
     return partial_bytes() + first_bytes() + std::max(first_bytes(), second);
@@ -176,7 +176,7 @@ class TwoHops {
                                   workspace.stream);
   }
 
-  // What this rank has to send to rank q of the outer group.
+  // Computes the sum that this rank sends to rank q of the outer group.
   void sum_first(const Hop& inner, int q, const void* summands, const std::byte* received,
                  std::byte* partial, const Workspace& workspace) const {
     if (is_plain(inner_))

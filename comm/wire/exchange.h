@@ -1,14 +1,14 @@
 // Gathers and reductions that send encoded vectors over any communicator.
 //
 // A rank's own slice and its own summand pass through the format too, so that all ranks get the
-// same values. With `none` these are the calls of the communicator, with their bits and bytes. The
-// communicator counts what travels: of slices of `count` elements, whose encoding takes E bytes, a
-// gather sends (ranks - 1) * E, and so does a reduction; those in two hops send
-// (L - 1) * M * E_inner + (M - 1) * E_outer, for L ranks in the inner group and M in the outer one.
+// same values. With `none` these are the communicator's own calls, bitwise identical and with the
+// same bytes. The communicator counts the bytes sent: for slices of `count` elements that are
+// encoded in E bytes, a gather or a reduction sends (ranks - 1) * E; in two hops it sends (L - 1) *
+// M * E_inner + (M - 1) * E_outer, for L ranks in the inner group and M in the outer one.
 //
-// Nothing is allocated: the caller brings staging memory of the kind that the communicator's
-// buffers have, 16-byte aligned; functions below say how many bytes. Threads, streams and errors
-// are as for the communicator's own calls.
+// Nothing is allocated: the caller provides 16-byte aligned staging memory of the same kind as the
+// communicator's buffers; the *_staging_bytes() functions return its size. Threads, streams and
+// errors are as for the communicator's own calls.
 #pragma once
 
 #include <cstddef>
@@ -25,18 +25,17 @@ struct Workspace {
   const DeviceCodec& codec;
   std::byte* staging;
   Stream stream = {};
-  ErrorSums* errors = nullptr;  // to which those of all encodings are added, if it is there
+  ErrorTarget errors = {};  // the errors of all encodings are added to it
 };
 
-// How a vector is cut: each rank owns `count` elements, and these slices start `stride` elements
-// apart.
+// Cut of a vector: each rank owns `count` elements, and these slices start `stride` elements apart.
 struct Cut {
   std::int64_t count;
   std::int64_t stride;
   DType dtype;
 };
 
-// How slices lie for ranks on two axes: the one of rank s of the inner group and rank q of the
+// Layout of slices for ranks on two axes: the slice of rank s of the inner group and rank q of the
 // outer group starts at s * inner_stride + q * outer_stride.
 struct Grid {
   std::int64_t count;
@@ -44,8 +43,8 @@ struct Grid {
   DType dtype;
 };
 
-// The residues of the slices that an exchange sends, in one vector of `elements`: that of slice k
-// begins at element first + k * stride, which starts a block. The rest as in Feedback.
+// Residues of the slices that an exchange sends, in one vector of `elements`: that of slice k
+// begins at element first + k * stride, the start of a block. The other members are as in Feedback.
 struct SliceFeedback {
   void *before, *after;
   std::int64_t elements;
@@ -55,7 +54,7 @@ struct SliceFeedback {
   const float* loss_scale = nullptr;
 };
 
-// Over which ranks, in which format, and for summands with which error feedback, or null.
+// Ranks and format of a hop, and for summands its error feedback, or null.
 struct Hop {
   Communicator& communicator;
   Codec codec;
@@ -63,12 +62,12 @@ struct Hop {
 };
 
 std::int64_t gather_staging_bytes(const Codec& codec, const Cut& cut, int ranks);
-// This rank's slice, encoded, to the whole on every rank. `slice` may be its part of `whole`. The
-// staging then holds all encoded slices in the order of ranks, encoded_bytes() apart.
+// Gathers this rank's slice, encoded, to the whole on every rank. `slice` may be its part of
+// `whole`. The staging then contains all encoded slices in rank order, encoded_bytes() apart.
 void all_gather(Communicator& communicator, const Codec& codec, const void* slice, void* whole,
                 const Cut& cut, const Workspace& workspace);
 
-// The same in two steps: between the ranks of equal numbers in their inner groups, and then inside
+// Gathers in two steps: between the ranks of equal numbers in their inner groups, and then inside
 // these. Every slice passes through both formats.
 void all_gather(const Hop& inner, const Hop& outer, const void* slice, void* whole,
                 const Grid& grid, const Workspace& workspace);
@@ -80,21 +79,21 @@ struct Sum {
 
 std::int64_t reduce_staging_bytes(const Codec& codec, const Cut& cut, int ranks);
 // sum = this rank's slice of the sum of all ranks' vectors, by one all-to-all: decoded and summed
-// in fp32, in rank order inside the communicator's reduce groups and then over the groups (as
-// decode_sum() does), and rounded once, to the dtype of the sum. With `none` that is the dtype of
-// the summands.
+// in fp32, in rank order inside the communicator's reduce groups and then over the groups (as in
+// decode_sum()), and rounded once, to the dtype of the sum. With `none` that is the dtype of the
+// summands.
 void reduce_scatter(const Hop& hop, const void* summands, const Sum& sum, const Cut& cut,
                     const Workspace& workspace);
 
 std::int64_t two_hop_staging_bytes(const Codec& inner, const Codec& outer, const Grid& grid,
                                    int inner_ranks, int outer_ranks);
-// The same over two groups (qgZ of ZeRO++): all-to-all and sum inside the inner group, then the
+// Reduces over two groups (qgZ of ZeRO++): all-to-all and sum inside the inner group, then the
 // sums, encoded once more, over the outer group, whose members have the same rank in their inner
 // groups. Sums between the hops are rounded to the dtype of the summands, so that two calls, one
-// for each group, with the sums kept between them give the same bits. A group of one rank makes no
-// hop, and its format is not used (of two such groups, the inner one makes its hop). Slices of the
-// first hop, and so its residues, are in the order of the inner group's ranks, then of the outer
-// group's; those of the second hop in the order of the outer group's.
+// for each group, with the sums kept between them give bitwise identical results. A group of one
+// rank makes no hop, and its format is not used (if both groups have one rank, the inner one makes
+// its hop). Slices of the first hop, and so its residues, are in the order of the inner group's
+// ranks, then of the outer group's; those of the second hop in the order of the outer group's.
 void reduce_scatter(const Hop& inner, const Hop& outer, const void* summands, const Sum& sum,
                     const Grid& grid, const Workspace& workspace);
 

@@ -1,4 +1,4 @@
-// Where the codes and the scales of an encoded vector lie, for hosts and GPUs.
+// Positions of the codes and the scales of an encoded vector, for hosts and GPUs.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace zero::comm::wire {
 
-// Bits of a code, and bytes of a scale; `none` is not a question here.
+// Bits of a code, and bytes of a scale; not defined for `none`.
 constexpr int code_bits(Format format) {
   return format == Format::bf16 ? 16 : format == Format::int4 ? 4 : 8;
 }
@@ -26,14 +26,14 @@ constexpr std::int64_t block_count(const Codec& codec, std::int64_t count) {
   return (count + codec.block - 1) / codec.block;
 }
 
-// A range of an encoded vector that starts with a block. The scales are floats, in mxfp8 bytes;
+// A range of an encoded vector that starts with a block. The scales are floats, or bytes in mxfp8;
 // bf16 has none.
 struct Encoded {
   std::uint8_t* codes;
   void* scales;
 };
 
-// The blocks from element `first` on, which starts one.
+// Returns the blocks from element `first` on; `first` must start one.
 inline Encoded encoded_at(const Codec& codec, const void* encoded, std::int64_t count,
                           std::int64_t first = 0) {
   auto* codes = static_cast<std::uint8_t*>(const_cast<void*>(encoded));
@@ -42,7 +42,7 @@ inline Encoded encoded_at(const Codec& codec, const void* encoded, std::int64_t 
           scales + first / codec.block * scale_bytes(codec.format)};
 }
 
-// The int8 vector that a residue is.
+// Returns the int8 codec in which residues are stored.
 inline Codec residue_codec(const Codec& codec) {
   return Codec(Format::int8, codec.block);
 }

@@ -1,4 +1,4 @@
-"""What DeepSpeed wrote for one tag."""
+"""The checkpoint that DeepSpeed wrote for one tag."""
 
 import client_state
 import layouts
@@ -41,7 +41,7 @@ class Checkpoint:
         self.program_state = client_state.of_program(self.model, self.config)
 
     def group_shapes(self):
-        """By group of the optimizer; releases before 0.3.16 have one dictionary."""
+        """Returns the shapes of each optimizer group. Releases before 0.3.16 have one dictionary instead of a list."""
         shapes = self.model.get("param_shapes")
         if shapes is None:
             refuse(f"{self.folder}: its model file has no param_shapes, as releases before 0.3.11 wrote, or runs without "
@@ -62,7 +62,7 @@ class Checkpoint:
             refuse(f"{self.folder}: {len(optim)} files of optimizer state, {expected} ranks wrote some")
 
     def count(self, step):
-        """Steps and samples; a client may have set the samples to None."""
+        """Counts steps and samples. The client may have set the samples to None."""
         if not isinstance(self.model.get("global_steps"), int):
             refuse(f"{self.folder}: its model file has no global_steps")
         self.step = self.model["global_steps"]
@@ -74,7 +74,7 @@ class Checkpoint:
         self.samples = samples
 
     def loss_scaler(self):
-        """The state of a dynamic one, as the manifest has it; else None."""
+        """Returns the state of a dynamic loss scaler in the manifest's form, None if the scale is constant."""
         fields = {"scale": "cur_scale", "hysteresis": "cur_hysteresis", "iteration": "cur_iter",
                   "last_overflow": "last_overflow_iter"}
         values = {ours: getattr(self.scaler, theirs, None) for ours, theirs in fields.items()}
@@ -84,7 +84,7 @@ class Checkpoint:
 
 
 def files_of(folder, universal):
-    """Of the model, one or at stage 3 one a rank, and of the optimizer."""
+    """Returns the model's files (one, or one per rank at stage 3) and the optimizer's."""
     model_paths = layouts.sorted_by_rank(folder.glob("zero_pp_rank_*_model_states.pt")) or list(
         folder.glob("mp_rank_00_model_states.pt"))
     optim_paths = [] if universal else layouts.optimizer_files(folder)

@@ -1,4 +1,4 @@
-"""What a program of DeepSpeed's user gave to save_checkpoint(), as far as it can be read."""
+"""Reads the client state that a program passed to DeepSpeed's save_checkpoint(), as far as possible."""
 
 import argparse
 import collections
@@ -12,7 +12,7 @@ import torch
 import pickles
 from problems import notice
 
-# DeepSpeed itself puts these next to it.
+# DeepSpeed itself stores these keys next to the client state.
 OF_DEEPSPEED = frozenset(
     "module buffer_names optimizer param_shapes frozen_param_shapes shared_params frozen_param_fragments lr_scheduler "
     "data_sampler random_ltd skipped_steps global_steps global_samples dp_world_size mp_world_size ds_config ds_version "
@@ -21,12 +21,12 @@ SAVED_STATE = pathlib.Path(__file__).resolve().parents[2] / "pytorch/python/zero
 PLAIN = (type(None), bool, int, float, complex, str, bytes, pathlib.PurePath, datetime.date, datetime.timedelta,
          torch.dtype, torch.device, numpy.generic, numpy.ndarray)
 LEFT_OUT = object()
-DEEPEST = 100  # an object may contain itself
+DEEPEST = 100  # limits the recursion, since an object may contain itself
 
 
 def kept(value, path, left):
-    """The value without what cannot be read, which goes into `left` as (path, kind). A sequence is kept as a whole or
-    not at all, since places in it have a meaning."""
+    """Returns the value without its unreadable parts, and appends those to `left` as (path, kind). A sequence is kept
+    whole or dropped, since positions in it have a meaning."""
     if path.count(".") + path.count("[") > DEEPEST:
         left.append((path, "nested too deep"))
         return LEFT_OUT
@@ -68,12 +68,12 @@ def kind_of(value):
 
 
 def schedule_of(model, config):
-    """Of a scheduler of the program's own; one of the config follows the step."""
+    """Returns the state of the program's own scheduler, None if the config has one: that one follows the step."""
     return None if (config.get("scheduler") or {}).get("type") else model.get("lr_scheduler")
 
 
 def of_program(model, config):
-    """The state as the engine of Python saves it, in bytes (saved_state.py)."""
+    """Returns the state in bytes, as the Python engine saves it (saved_state.py)."""
     left = []
     state = {
         "global_steps": model["global_steps"], "skipped_steps": int(model.get("skipped_steps") or 0),

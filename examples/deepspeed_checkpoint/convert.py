@@ -4,14 +4,14 @@
     pip install torch numpy xxhash
     python3 examples/deepspeed_checkpoint/convert.py DEEPSPEED_DIR OUTPUT [--tag TAG] [--rename OLD=NEW ...]
 
-DEEPSPEED_DIR is what was given to save_checkpoint(), or the folder of one tag in it, or an output folder of Hugging
+DEEPSPEED_DIR is the folder given to save_checkpoint(), or the folder of one tag in it, or an output folder of Hugging
 Face's Trainer or one of its checkpoint-N. Parameters keep their names; --rename changes how they begin ("--rename
 module.=" drops a prefix). The result holds master weights, moments, buffers, step, samples, loss scale and the client
 state, and loads at any stage and number of ranks: --checkpoint OUTPUT in train_gpt, Engine::resume(OUTPUT), and
 engine.load_checkpoint(OUTPUT) in Python.
 
-DeepSpeed itself is not needed, and no code from its files is run (pickles.py). What does not come over is named. Tensors
-stay in their files until they are written, one after another.
+DeepSpeed itself is not needed, and no code from its files is run (pickles.py). State that cannot be converted is named.
+Tensors stay in their files until they are written, one after another.
 """
 
 import argparse
@@ -42,20 +42,20 @@ def is_checkpoint(folder):
 
 
 def saved_tag(path):
-    """What `latest` says, whatever editor or system has written it; None if it is not there."""
+    """Returns the tag in `latest` without a byte order mark or line end; None if the file does not exist."""
     file = path / "latest"
     return file.read_bytes().decode("utf-8-sig", "replace").strip(" \t\r\n\0") if file.is_file() else None
 
 
 def newest_of_trainer(path):
-    """Of the folders checkpoint-N of Hugging Face's Trainer that hold a checkpoint of DeepSpeed."""
+    """Returns the newest folder checkpoint-N of Hugging Face's Trainer that holds a checkpoint of DeepSpeed."""
     numbers = {child: re.fullmatch(r"checkpoint-(\d+)", child.name) for child in path.iterdir() if child.is_dir()}
     found = [child for child, number in numbers.items() if number and saved_tag(child)]
     return max(found, key=lambda child: int(numbers[child].group(1)), default=None)
 
 
 def find(path, tag):
-    """The folder of one tag."""
+    """Returns the folder of one tag."""
     if not path.is_dir():
         refuse(f"{path}: there is no such folder")
     if is_checkpoint(path):

@@ -1,4 +1,4 @@
-"""Where DeepSpeed's files have the values of parameters: ZeRO stages 1 to 3, old releases, universal checkpoints."""
+"""Finds the values of parameters in DeepSpeed's files: ZeRO stages 1 to 3, old releases, universal checkpoints."""
 
 import math
 import re
@@ -23,7 +23,7 @@ def load(path):
 
 
 class Parameter:
-    """A parameter or a buffer: its values by kind ("fp32" and the states), each read when asked for."""
+    """A parameter or a buffer: its values by kind ("fp32" and the states), each read when it is used."""
 
     def __init__(self, shape, trainable=True, dtype="F32", buffer=False):
         self.shape, self.trainable, self.dtype, self.buffer = list(shape), trainable, dtype, buffer
@@ -35,12 +35,12 @@ def sorted_by_rank(paths):
 
 
 def optimizer_files(folder):
-    """Old releases write no underscore before "optim_states"."""
+    """Returns the files of optimizer state. Old releases write no underscore before "optim_states"."""
     return sorted_by_rank(folder.glob("*zero_pp_rank_*optim_states.pt"))
 
 
 def group_states(state):
-    """The optimizer's states of one rank by group, and what the step is beside them."""
+    """Returns one rank's optimizer states by group, and the step if it is stored next to them."""
     base = state.get("base_optimizer_state", state.get("optimizer_state_dict"))
     if isinstance(base, list):  # elastic_checkpoint: without the padding at the end
         return base, state.get("base_optimizer_state_step")
@@ -55,7 +55,7 @@ def step_of(state):
 
 
 def flat_states(states, names):
-    """{name: flat tensor} of one group on one rank, from the state of a torch optimizer."""
+    """Returns {name: flat tensor} of one group on one rank, from the state of a torch optimizer."""
     missing = [name for name in names if not torch.is_tensor(states.get(name))]
     if missing:
         refuse(f"the optimizer state has no {', '.join(missing)}")
@@ -63,7 +63,7 @@ def flat_states(states, names):
 
 
 def read_by_mappings(optim, names, found):
-    """param_slice_mappings says where each parameter lies in each rank's partition."""
+    """Reads parameters by param_slice_mappings, the place of each parameter in each rank's partition."""
     for state in optim:
         groups, _ = group_states(state)
         for group, (flat, mapping) in enumerate(zip(state["single_partition_of_fp32_groups"],
@@ -76,7 +76,8 @@ def read_by_mappings(optim, names, found):
 
 
 def read_in_order(folder, optim, names, found, group_shapes):
-    """Old releases name no places: the ranks' partitions of a group in a row have its parameters in a row."""
+    """Reads parameters without stored places, as old releases write them: if the ranks' partitions of a group are
+    concatenated, they hold its parameters in order."""
     ranks = [group_states(state)[0] for state in optim]
     for group, shapes in enumerate(group_shapes):
         flat = {"fp32": torch.cat([state["single_partition_of_fp32_groups"][group].view(-1) for state in optim])}
@@ -94,7 +95,7 @@ def read_in_order(folder, optim, names, found, group_shapes):
 
 
 def read_stage_1_or_2(folder, optim, names, parameters, group_shapes):
-    """Partitions of flat groups."""
+    """Reads partitions of flat groups."""
     shapes = {name: shape for group in group_shapes for name, shape in group.items()}
     found = {}  # name -> kind -> parts in rank order
     if "single_partition_of_fp32_groups" not in optim[0]:
@@ -113,14 +114,14 @@ def read_stage_1_or_2(folder, optim, names, parameters, group_shapes):
 
 
 def flat_partition(state, kind):
-    """All groups of one rank of stage 3, one after another."""
+    """Returns all groups of one stage 3 rank, one after another."""
     if kind == "fp32":
         return [group.view(-1) for group in state["fp32_flat_groups"]]
     return [flat_states(group, [kind])[kind] for group in group_states(state)[0]]
 
 
 def read_stage_3(folder, optim, names, parameters, group_shapes):
-    """Each rank has an equal, padded part of every parameter, in the order of the shapes."""
+    """Reads the equal, padded part that each rank has of every parameter, in the order of the shapes."""
     flat = {kind: [torch.cat(flat_partition(state, kind)) for state in optim] for kind in ("fp32", *names)}
     begin = 0
     for name, shape in [pair for shapes in group_shapes for pair in shapes.items()]:
@@ -139,7 +140,7 @@ def read_stage_3(folder, optim, names, parameters, group_shapes):
 
 
 def universal_kinds(folder):
-    """The states that parameters have, beside their values."""
+    """Returns the kinds of state that parameters have in addition to their values."""
     found = {path.stem for path in (folder / "zero").rglob("*.pt") if path.parent.name != "zero"}
     if "fp32" not in found:
         refuse(f"{folder}/zero: holds no parameters")
@@ -147,7 +148,7 @@ def universal_kinds(folder):
 
 
 def read_universal(folder, names, parameters, other_names):
-    """The step."""
+    """Reads all parameters and returns the step."""
     step = None
 
     def read(path):
@@ -166,13 +167,13 @@ def read_universal(folder, names, parameters, other_names):
 
 
 def values_in(module):
-    """Those of a model that are there: stage 3 leaves an empty tensor in place of what is sharded."""
+    """Returns the model's values that are present: stage 3 leaves an empty tensor if a parameter is sharded."""
     tensors = {name: tensor for name, tensor in module.items() if torch.is_tensor(tensor)}
     return {name: tensor for name, tensor in tensors.items() if tensor.numel() > 0}
 
 
 def read_buffers(model, parameters):
-    """Those that the model saves. Only new releases list them."""
+    """Reads the buffers that the model saves. Only new releases list them."""
     left_out = []
     tensors = values_in(model.get("module") or {})
     for name in model.get("buffer_names") or []:
@@ -189,12 +190,14 @@ def read_buffers(model, parameters):
 
 
 def is_tied(tensor, others):
-    """Old releases do not list the names of one tensor, but the file has it once."""
+    """Returns whether the tensor is another name of one of the others. Old releases do not list the names of one
+    tensor, but its file stores it once."""
     return any(tensor.data_ptr() == other.data_ptr() and tensor.shape == other.shape for other in others)
 
 
 def frozen_in_module(model, parameters):
-    """What the module holds beside trained parameters, their other names and buffers: stage 1 does not list it."""
+    """Returns the module's frozen parameters: its values except trained parameters, their other names and buffers,
+    since stage 1 does not list frozen ones."""
     others = {*parameters, *(model.get("shared_params") or {}), *(model.get("buffer_names") or [])}
     tensors = values_in(model.get("module") or {})
     known = [tensor for name, tensor in tensors.items() if name in others]

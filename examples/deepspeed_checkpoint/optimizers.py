@@ -1,23 +1,23 @@
-"""Which optimizer a checkpoint is of, and which of its states come over."""
+"""Decides the type of a checkpoint's optimizer, and the states of it that are converted."""
 
 import torch
 
 from problems import listed, notice, refuse
 
 STATES = {"Adam": ("exp_avg", "exp_avg_sq"), "AdamW": ("exp_avg", "exp_avg_sq"), "SGD": ("momentum_buffer",)}
-# As DeepSpeed's configs name them, which it reads in any case, and its own classes.
+# The names in DeepSpeed's configs, which it reads in any case, and those of its own classes.
 NAMES = {"adam": "Adam", "fusedadam": "Adam", "deepspeedcpuadam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
 USUAL = {("exp_avg", "exp_avg_sq"): "AdamW", ("momentum_buffer",): "SGD", (): "SGD"}
 
 
 def states_in(groups):
-    """The names of what has an element per parameter."""
+    """Returns the names of the states with one element per parameter element."""
     return {name for group in groups for name, value in group.items()
             if name != "step" and torch.is_tensor(value) and value.dim() > 0}
 
 
 def guessed(found, folder):
-    """Without a name: the one that has these states."""
+    """Returns the optimizer that has these states, if the config does not name it."""
     name = USUAL.get(tuple(sorted(found)))
     if name is None:
         refuse(f"{folder}: its config has no optimizer section, and the optimizer state has {listed(sorted(found))}, "
@@ -28,7 +28,7 @@ def guessed(found, folder):
 
 
 def choose(folder, config, asked, found):
-    """(the optimizer's type, its states), from the config, the option and the states that are in the files."""
+    """Returns (the optimizer's type, its states) from the config, the option and the states in the files."""
     section = config.get("optimizer") or {}
     said = asked or section.get("type")
     name = NAMES.get(str(said).lower()) if said else guessed(found, folder)

@@ -21,7 +21,7 @@ def digest(*pieces):
 
 
 def entries_of(checkpoint, names):
-    """(parameter, kind, element width) in the order of the data: wide elements first."""
+    """Returns (parameter, kind, element width) in the order of the data: wide elements first."""
     entries = []
     for width in (8, 4, 2):
         for number, name in enumerate(names):
@@ -48,7 +48,7 @@ def header_of(checkpoint, names, entries, save_id):
 
 
 def values_of(parameter, kind, states):
-    """Little-endian bytes."""
+    """Returns the values as little-endian bytes."""
     name = states[kind - 1] if kind else "fp32"
     tensor = parameter.read[name]().contiguous()
     if kind or parameter.trainable:
@@ -59,7 +59,7 @@ def values_of(parameter, kind, states):
 
 
 def write_shard(path, checkpoint, names, entries, header):
-    """The digests of its chunks."""
+    """Writes the shard and returns the digests of its chunks."""
     chunks, pending = [], xxhash.xxh3_128()
     filled = 0
     with open(path, "xb") as file:

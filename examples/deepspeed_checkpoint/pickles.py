@@ -1,8 +1,8 @@
-"""Reads what torch.save() wrote without running code from it.
+"""Reads the files of torch.save() without running code from them.
 
-A pickle names the classes and functions that it is made of, and Python's own reader imports and calls them. Here tensors
-and plain values are read by the few functions of the table KNOWN. All else becomes a placeholder, an Unread, that says
-what it stands for: nothing is imported, and whoever comes upon an Unread leaves it out and names it.
+A pickle names the classes and functions that it is made of, and Python's own reader imports and calls them. Here
+tensors and plain values are read by the few functions of the table KNOWN. Everything else becomes a placeholder, an
+Unread, with the name of the object: nothing is imported, and code that finds an Unread leaves it out and names it.
 """
 
 import collections
@@ -18,15 +18,15 @@ import torch
 
 
 class Unread:
-    """Stands for an object that is not read, or as a class for what makes such objects. It takes and ignores all that
-    its pickle gives it."""
+    """Replaces an object that is not read, or a class or function that makes such objects. It takes and ignores
+    everything that its pickle passes to it."""
 
     name = "an object"
-    dump_patches = False  # the oldest format of torch looks at it
+    dump_patches = False  # read by torch's oldest format
 
     def __new__(cls, *arguments, **_):
         self = object.__new__(cls)
-        # These are given the class, whose name says more.
+        # These are called with the class, so its name is the better one for messages.
         if cls.name in ("builtins.getattr", "copyreg._reconstructor"):
             self.name = getattr(arguments[0], "name", cls.name) if arguments else cls.name
         return self
@@ -53,7 +53,7 @@ class Unread:
 
 
 class Record(Unread):
-    """An object of DeepSpeed whose attributes are read."""
+    """An object of DeepSpeed; its attributes are read."""
 
     def __setstate__(self, state):
         if isinstance(state, dict):
@@ -78,7 +78,7 @@ class WindowsPath(Path):
 
 
 class Function:
-    """What a pickle may call. Pickles can set attributes of what they name, but not of this."""
+    """A function that a pickle may call. Pickles can set attributes of objects that they name, but not of this one."""
 
     __slots__ = ("call",)
 
@@ -93,11 +93,11 @@ class Function:
 
 
 def value_or_unread(call, name):
-    """What a client state may be made of: what cannot be made is left out like any other object."""
+    """Returns a function for values of a client state; values that cannot be made are left out like other objects."""
     def made(*arguments):
         try:
             return call(*arguments)
-        except Exception:  # whatever the arguments of a pickle lead to
+        except Exception:  # the arguments come from a pickle and can raise anything
             return unread(*name.rsplit(".", 1))()
     return Function(made)
 
@@ -171,7 +171,7 @@ def unread(module, name, kind=Unread):
 
 
 class Unpickler(pickle.Unpickler):
-    """For torch.load()."""
+    """An unpickler for torch.load()."""
 
     def find_class(self, module, name):
         known = KNOWN.get(f"{module}.{name}")
@@ -191,10 +191,11 @@ class Unreadable(Exception):
 
 
 def load(path):
-    """What torch.save() wrote, its tensors left in the file until they are used. Throws Unreadable."""
+    """Returns the content of a file of torch.save(); its tensors stay in the file until they are used. Throws
+    Unreadable."""
     try:
         is_zip = zipfile.is_zipfile(path)
-        # torch.load() hands such an archive to a reader of its own.
+        # torch.load() passes such an archive to another reader.
         if is_zip and any(name.partition("/")[2] == "constants.pkl" for name in zipfile.ZipFile(path).namelist()):
             raise Unreadable("a TorchScript archive")
         if not is_zip and tarfile.is_tarfile(path):

@@ -1,4 +1,4 @@
-"""How the converter speaks: errors that end it, and notices."""
+"""Messages of the converter: errors that end it, and notices."""
 
 import sys
 

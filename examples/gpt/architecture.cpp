@@ -45,8 +45,8 @@ PartNames names_of(const ModelConfig& config) {
           .classifier = tied ? a.embedding_unit + "." + a.tokens : "weight"};
 }
 
-// A unit's name begins its parameters' names. So where the classifier is a unit of its own, the
-// last norm, "model.norm.weight", is declared by the unit "model" and used by the classifier's.
+// A unit's name is the prefix of its parameters' names. So if the classifier is a unit of its own,
+// the unit "model" declares the last norm, "model.norm.weight", and the classifier's unit uses it.
 std::vector<Unit> units_of(const ModelConfig& config) {
   const Architecture a = architecture_of(config);
   const PartNames names = names_of(config);

@@ -1,6 +1,5 @@
-// What a model is made of, by its family: the names of its parts, and the list of its blocks'
-// operations. From it follow the units that the engine is told of, parameter counts and start
-// values.
+// The parts of a model by its family: their names, and the list of its blocks' operations. The
+// units that the engine manages, parameter counts and start values follow from it.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +13,18 @@
 
 namespace gpt {
 
-// Names are those of Hugging Face's model: checkpoints need no translation.
+// Names are those of Hugging Face's model, so checkpoints need no translation.
 struct Architecture {
   std::string embedding_unit, tokens;
-  std::string positions = {};        // empty: there is no table of them
-  std::string block_units;           // and the number of the layer
-  std::string last_norm;             // of the head
-  std::string classifier_unit = {};  // with a "weight"; empty: the classifier is the embedding
-  NormKind norm = NormKind::rms;     // of all norms
+  std::string positions = {};        // empty if there is no such table
+  std::string block_units;           // followed by the layer's number
+  std::string last_norm;             // the head's
+  std::string classifier_unit = {};  // with a "weight"; empty if the embedding is the classifier
+  NormKind norm = NormKind::rms;     // used by all norms
   std::vector<Operation> block;
 };
 
-// In forward order. `uses`: parameters of other units, by their global names.
+// Units in forward order. `uses`: parameters of other units, by their global names.
 struct Unit {
   std::string name;
   std::vector<Parameter> parameters;
@@ -33,14 +32,14 @@ struct Unit {
 };
 std::vector<Unit> units_of(const ModelConfig& config);
 
-// Where a model's parts find their parameters: units, and names within them or global ones.
+// The names of a model's parts: units, and parameters by names within their unit or global ones.
 struct PartNames {
   std::string embedding_unit, tokens;
-  std::string positions;    // empty: there is no table of them
-  std::string block_units;  // and the number of the layer
+  std::string positions;    // empty if there is no such table
+  std::string block_units;  // followed by the layer's number
   std::string head_unit, norm_weight;
-  std::string norm_bias;   // empty: none
-  std::string classifier;  // global or the head's own
+  std::string norm_bias;   // empty if norms have no bias
+  std::string classifier;  // a global name or one within the head
 
   std::string block_unit(std::int64_t layer) const { return block_units + std::to_string(layer); }
 };
@@ -48,7 +47,7 @@ PartNames names_of(const ModelConfig& config);
 
 Dims dims_of(const ModelConfig& config, std::int64_t batch, std::int64_t sequence);
 BlockPlan block_plan_of(const ModelConfig& config, Products products = Products::apart);
-// Parameters of tables that are only looked up in: they take part in no product.
+// Returns the number of parameters in lookup tables, since these take part in no product.
 std::int64_t looked_up(const ModelConfig& config);
 
 }  // namespace gpt

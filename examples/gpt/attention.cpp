@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t tile_rows = 128;
 
-// The products of a tile: `seen` keys, heads of width d, all operands without gaps.
+// The products of a tile with `seen` keys and heads of width d; all operands are contiguous.
 struct TileProducts {
   std::int64_t rows, seen, d;
 
@@ -87,7 +87,7 @@ typename Attention<T>::Head Attention<T>::key_head(std::int64_t item) const {
 
 template <class T>
 typename Attention<T>::Head Attention<T>::query_head(std::int64_t item, std::int64_t member) const {
-  const std::int64_t head = item * members() + member;  // of all samples
+  const std::int64_t head = item * members() + member;  // over all samples
   return {item / dims_.key_heads * dims_.sequence, head % dims_.heads * dims_.head_channels,
           head * dims_.sequence};
 }
@@ -176,7 +176,7 @@ void Attention<T>::forward(const Qkv<const T>& qkv, T* out, Acc* log_sums) {
   });
 }
 
-// With weights P, dP = dO V^T and delta = dO . O:  dS = P (dP - delta) scale.
+// Computes, with weights P, dP = dO V^T and delta = dO . O:  dS = P (dP - delta) scale.
 template <class T>
 void Attention<T>::backward_tile(int thread, const Head& head, Tile tile, const Backward& b) {
   Scratch& s = scratch_[static_cast<std::size_t>(thread)];

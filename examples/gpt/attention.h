@@ -1,6 +1,6 @@
-// Causal self-attention, head by head and in tiles of queries: no more than a tile of the score
-// matrix exists per thread, and keys behind a tile are never touched. Several heads of queries may
-// share one of keys and values (grouped-query attention).
+// Causal self-attention, head by head and in tiles of queries: a thread holds at most one tile of
+// the score matrix, and keys after a tile are never read. Several query heads may share one head of
+// keys and values (grouped-query attention).
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace gpt {
 
-// Queries, keys and values of all heads, and the distances of their rows; keys and values have one.
+// Queries, keys and values of all heads, and their row distances; keys and values share one.
 template <class P>
 struct Qkv {
   P *query, *key, *value;
   std::int64_t query_distance, key_distance;
 };
 
-// Of rows in memory, in elements.
+// Distances of rows in memory, in elements.
 struct RowDistances {
   std::int64_t query, key;
 };
@@ -32,7 +32,7 @@ class Attention {
 
   Attention(const Dims& dims, Matmul& matmul);
 
-  // out [rows, query channels]; log_sums [batch, heads, sequence] is what backward() needs.
+  // out [rows, query channels]; backward() needs log_sums [batch, heads, sequence].
   void forward(const Qkv<const T>& qkv, T* out, Acc* log_sums);
 
   struct Backward {
@@ -52,16 +52,16 @@ class Attention {
     std::int64_t begin, end;
     std::int64_t rows() const { return end - begin; }
   };
-  // Memory of one thread: one head's matrices side by side in memory, as matrix products like them
-  // best.
+  // Memory of one thread: contiguous matrices of one head, since matrix products run fastest on
+  // these.
   struct Scratch {
     Buffer<T> query, key, value, dout;  // [sequence, head channels]
-    Buffer<T> result;                   // of a tile
+    Buffer<T> result;                   // one tile
     Buffer<Acc> dkey, dvalue;
     Buffer<Acc> scores, gradients;       // [tile, keys]
-    Buffer<T> weights, score_gradients;  // rounded copies, where T is not Acc
+    Buffer<T> weights, score_gradients;  // rounded copies, used if T is not Acc
   };
-  // Where one head of one sample begins, in its row and in memory without gaps: first row, first
+  // The start of one head of one sample in row-major and in contiguous memory: first row, first
   // channel, and the index in log_sums.
   struct Head {
     std::int64_t row, channel, log_sums;
@@ -70,7 +70,7 @@ class Attention {
   static std::int64_t bytes_of(const Scratch& scratch);
   Scratch make_scratch() const;
   void prepare();
-  // A head of keys is an item of work; the heads of queries that it serves are its members.
+  // A head of keys is an item of work; the query heads that share it are its members.
   std::int64_t items() const { return dims_.batch * dims_.key_heads; }
   std::int64_t members() const { return dims_.heads / dims_.key_heads; }
   Head key_head(std::int64_t item) const;
@@ -79,7 +79,7 @@ class Attention {
   std::int64_t tiles() const;
   void gather_keys(const Qkv<const T>& qkv, const Head& head, Scratch& scratch) const;
   void gather_queries(const Qkv<const T>& qkv, const Head& head, Scratch& scratch) const;
-  // Rows of one head, out of rows that hold all heads, and back.
+  // Copy the rows of one head out of rows that hold all heads, and back.
   void gather_rows(const T* from, std::int64_t distance, T* to) const;
   void scatter_rows(const T* from, std::int64_t rows, T* to, std::int64_t distance) const;
   void scores(int thread, Tile tile);

@@ -1,4 +1,4 @@
-// The micro batches of one rank. The samples of a step do not depend on the number of ranks.
+// The micro-batches of one rank. The samples of a step do not depend on the number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class BatchLoader {
   BatchLoader(const DataSource& data, const zero::Runtime& runtime, zero::Batch batch,
               std::int64_t sequence_length);
 
-  // Micro batch `micro` of step `step`, both counted from 0. Valid until the next call.
+  // Returns micro-batch `micro` of step `step`, both counted from 0. Valid until the next call.
   MicroBatch load(std::int64_t step, std::int64_t micro);
 
  private:

@@ -10,10 +10,11 @@ namespace {
 
 using Kind = OperationKind;
 
-// Memory that activations and gradients share in turn. A slot is as wide as its widest user.
+// Memory that activations and gradients use in turn. A slot is as wide as its widest user.
 class Slots {
  public:
-  // The smallest free slot that is wide enough; else the widest free one grows; else a new one.
+  // Returns the smallest free slot that is wide enough, otherwise grows the widest free one or adds
+  // one.
   Place take(std::int64_t width) {
     auto best = free_.end();
     for (auto at = free_.begin(); at != free_.end(); ++at)
@@ -68,7 +69,8 @@ class Planner {
 
  private:
   using Gradients = std::map<std::string, Place>;
-  // Products that run as one: the width of all results, and where these and their gradients lie.
+  // Products that run as one: the width of all results, and the places of these and of their
+  // gradients.
   struct Joined {
     std::int64_t width = 0;
     Place values = {}, gradients = {};
@@ -82,7 +84,7 @@ class Planner {
     throw zero::Error("the operation of the block that writes '" + operation.output + "' " + why);
   }
 
-  // Widths of all activations, and what follows from them.
+  // Computes the widths of all activations and the values that follow from them.
   void measure() {
     std::map<Kind, std::size_t> counts;
     for (PlannedOperation& o : plan_.operations) {
@@ -126,7 +128,7 @@ class Planner {
     o.width = queries;
   }
 
-  // Nobody but later operations may see the values that it replaces.
+  // Checks that only later operations read the values, since the rotation replaces them.
   void check_rope(const PlannedOperation& o) const {
     const std::string& name = o.operation.output;
     for (const PlannedOperation& before : plan_.operations) {
@@ -147,8 +149,8 @@ class Planner {
                          [&](const PlannedOperation& o) { return reads(o, name); });
   }
 
-  // All fusions. A product whose only use is the addition after it need not exist; that which GELU
-  // reads is kept for backward.
+  // Finds all fusions. A product is not stored if only the addition after it reads it; a product
+  // that GELU reads is kept for backward.
   void fuse() {
     std::vector<PlannedOperation>& all = plan_.operations;
     for (std::size_t i = 0; i + 1 < all.size(); ++i) {
@@ -184,8 +186,8 @@ class Planner {
     }
   }
 
-  // A bias would lie between the weights (Qwen2 has some of queries, keys and values). Parts of
-  // rows begin where accesses of 16 bytes may, by any type.
+  // Weights with a bias between them cannot be joined (Qwen2 has biases of queries, keys and
+  // values). Parts of rows must start at multiples of 16 bytes for every type.
   bool can_join(std::size_t index) const {
     constexpr std::int64_t aligned_columns = 8;
     const PlannedOperation& o = plan_.operations[index];
@@ -196,8 +198,8 @@ class Planner {
            o.operation.output != block_output && !is_fused;
   }
 
-  // Whether all that reads the results of these linears takes rows with gaps, and of one distance.
-  // (OLMo 2 has norms of queries and of keys, which do not.)
+  // Returns whether all readers of these linears' results accept rows with gaps, and of one
+  // distance. (OLMo 2's norms of queries and of keys do not.)
   bool may_have_gaps(std::size_t begin, std::size_t end) const {
     std::set<std::string> made;
     for (std::size_t i = begin; i < end; ++i) made.insert(plan_.operations[i].operation.output);
@@ -219,8 +221,9 @@ class Planner {
         return false;
     }
   }
-  // The gradient of SwiGLU's result lies where that of `up` will, in rows with gaps, which products
-  // alone can write; and a product's result begins at a multiple of 256 bytes, by any type.
+  // The gradient of SwiGLU's result is stored in the place of the gradient of `up`, in rows with
+  // gaps, which only products can write. A product's result must start at a multiple of 256 bytes
+  // for every type.
   bool takes_gradient(const PlannedOperation& swiglu, const std::set<std::string>& made) const {
     constexpr std::int64_t aligned_columns = 128;
     return std::all_of(made.begin(), made.end(),
@@ -254,12 +257,13 @@ class Planner {
     return all;
   }
 
-  // Whether backward reads the values of an operation's inputs. Attention's also reads its output.
+  // Returns whether backward reads an operation's inputs. Attention's backward also reads its
+  // output.
   static bool reads_again(const PlannedOperation& o) {
     return o.operation.kind != Kind::add && o.operation.kind != Kind::rope;
   }
 
-  // Activations that backward reads are kept. Recomputation makes them, and the statistics of
+  // Activations that backward reads are kept. Recomputation restores them and the statistics of
   // norms.
   void find_recomputed() {
     std::set<std::string> wanted;
@@ -312,8 +316,8 @@ class Planner {
     }
   }
 
-  // The last operation first; but linears that read one activation add up its gradient in the order
-  // of the list.
+  // Puts the last operation first; but linears that read one activation add to its gradient in the
+  // order of the list.
   void order_backward() {
     const std::vector<PlannedOperation>& all = plan_.operations;
     for (std::size_t end = all.size(); end > 0;) {
@@ -348,8 +352,8 @@ class Planner {
     if (!is_used(o.output_gradient)) slots_.release(o.output_gradient);
   }
 
-  // The gradient of a sum is that of each addend. Those of GELU and of SwiGLU's `up` take the place
-  // of the result's.
+  // The gradient of a sum is also the gradient of each addend. The gradients of GELU's input and of
+  // SwiGLU's `up` replace the result's.
   Place first_gradient(const PlannedOperation& o, const std::string& input) {
     const Operation& operation = o.operation;
     if (operation.kind == Kind::add) return o.output_gradient;
@@ -372,7 +376,7 @@ class Planner {
     return part_of(joined.gradients, part->second);
   }
 
-  // Before a gradient's place is written: no other gradient lies there.
+  // Throws if another gradient is stored in the place that is written next.
   void check_alone(const Operation& operation, const std::string& name) const {
     for (const auto& [other, place] : gradients_)
       if (other != name && place == gradients_.at(name))
@@ -389,10 +393,10 @@ class Planner {
   const Products products_;
   BlockPlan plan_;
   Slots slots_;
-  std::map<std::string, std::int64_t> widths_ = {{block_input, dims_.channels}};  // of activations
+  std::map<std::string, std::int64_t> widths_ = {{block_input, dims_.channels}};  // per activation
   std::set<std::string> kept_;
   std::vector<Joined> joined_;
-  std::map<std::string, Part> parts_;  // of activations
+  std::map<std::string, Part> parts_;  // per activation
   Gradients gradients_ = {{block_output, {Place::In::gradient}}};
 };
 

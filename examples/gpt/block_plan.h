@@ -1,6 +1,6 @@
-// How the blocks run a list of operations: which operations run as one, where each activation and
-// each gradient lies and for how long, and in which order the backward pass goes. No kernels, no
-// memory: the same plan serves the CPU and a GPU.
+// The plan by which blocks run a list of operations: fused operations, the place and lifetime of
+// each activation and gradient, and the order of the backward pass. It has no kernels and no
+// memory, so the same plan serves the CPU and a GPU.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,15 @@
 
 namespace gpt {
 
-// Where an activation or a gradient lies. kept: in memory of the layer, from forward to backward.
-// slot: in memory that all layers share, while an operation still reads it. gradient: where the
-// caller has the gradient of the block's output, and gets that of its input.
+// The place of an activation or a gradient. kept: in memory of the layer, from forward to backward.
+// slot: in memory that all layers share, until no operation reads it any more. gradient: the
+// caller's buffer with the gradient of the block's output, later of its input.
 struct Place {
   enum class In { nowhere, block_input, block_output, kept, slot, gradient };
 
   In in = In::nowhere;
-  std::size_t index = 0;  // of kept ones and of slots
-  // Of a joined product's: its first column, and the distance of rows, which is 0 where there are
-  // no gaps between them.
+  std::size_t index = 0;  // among kept places or among slots
+  // Set for joined products: the first column, and the distance of rows, 0 if they have no gaps.
   std::int64_t column = 0, distance = 0;
 
   bool operator==(const Place&) const = default;
@@ -30,25 +29,26 @@ struct Place {
 
 struct PlannedOperation {
   Operation operation;
-  std::size_t index = 0;  // among those of its kind
+  std::size_t index = 0;  // among operations of its kind
   std::int64_t in_width = 0, width = 0;
   std::vector<Place> inputs;
   Place output;
-  // It runs as a part of the linear before it.
+  // True if it runs as a part of the linear before it.
   bool in_linear_before = false;
-  // How many linears run as one product, counted at the first of them: this one and the next
-  // joined - 1. 0: it runs with one before it. joined_width: of the common result, in whose rows
-  // theirs lie side by side.
+  // The number of linears that run as one product, stored at the first of them: this one and the
+  // next (joined - 1). 0 if it runs with one before it. joined_width: the width of a row of the
+  // common result, in which the linears' rows are adjacent.
   std::size_t joined = 1;
   std::int64_t joined_width = 0;
-  // Recomputation runs it.
+  // True if recomputation runs it.
   bool recomputed = false;
 
   Place output_gradient;
   std::vector<Place> input_gradients;
-  // Of each input: its gradient is there already, and this one adds to it.
+  // For each input: true if its gradient exists already, so that this operation adds to it.
   std::vector<bool> adds;
-  // Of a linear that alone reads the result of a GELU: it makes the gradient of the GELU's input.
+  // Set for a linear that alone reads the result of a GELU: it computes the gradient of the GELU's
+  // input.
   std::optional<std::size_t> gelu;
   bool gradient_in_linear_after = false;  // of that GELU
 
@@ -59,18 +59,18 @@ struct BlockPlan {
   std::vector<PlannedOperation> operations;  // in the order of forward
   std::vector<std::size_t> backward;
   std::vector<std::int64_t> kept_widths, slot_widths;
-  // Of the rows that attention reads.
+  // Distances of the rows that attention reads.
   RowDistances attention_rows{};
-  // Of the widest sum over rows: a linear's bias, a norm's weight and bias.
+  // Width of the widest sum over rows: a linear's bias, or a norm's weight and bias.
   std::int64_t widest_sum = 0;
 };
 
-// Whether neighbouring linears of one input, without biases, run as one product. Kernels of norms
-// and sums see no gaps between rows, so only what rotary embeddings, attention and SwiGLU read is
-// joined. The sums of the input's gradient then run in another order, so the bits differ.
+// Whether neighboring linears of one input run as one product if they have no biases. Kernels of
+// norms and sums accept no gaps between rows, so only results that rotary embeddings, attention and
+// SwiGLU read are joined. Joining changes the order of the input gradient's sums, and so the bits.
 enum class Products { apart, joined };
 
-// Throws Error where the list is none that the walker runs, naming the operation.
+// Throws Error, naming the operation, if the walker cannot run the list.
 BlockPlan plan_block(const Dims& dims, const std::vector<Operation>& operations,
                      Products products = Products::apart);
 

@@ -19,11 +19,11 @@
 
 namespace gpt {
 
-// What stays between forward and backward: all that backward reads, or only each block's input,
-// from which backward computes the rest again. The bits are the same.
+// The memory kept between forward and backward: everything that backward reads, or only each
+// block's input, from which backward computes the rest again. Both give the same bits.
 enum class Activations { keep, recompute };
 
-// A layer's backward() follows a forward() of its micro batch, with the same parameters.
+// A layer's backward() must follow a forward() of its micro-batch with the same parameters.
 template <class T>
 class Blocks {
  public:
@@ -31,10 +31,10 @@ class Blocks {
 
   // in [rows, C] -> out [rows, C]
   virtual void forward(int layer, const T* in, const ParameterValues<T>& values, T* out) = 0;
-  // `gradient` is that of the block's output, then that of its input.
+  // `gradient` holds the gradient of the block's output, and on return that of its input.
   virtual void backward(int layer, const T* in, ParameterGradients<T>& parameters, T* gradient) = 0;
   virtual std::int64_t bytes() const = 0;
-  // By whose kernels it is, where there is a choice.
+  // Returns the name of the kernels' origin, empty if there is no choice.
   virtual std::string attention() const = 0;
 };
 
@@ -97,7 +97,7 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
   using Rope = typename Layers::Rope;
   using Buffer = typename Layers::template Buffer<T>;
 
-  // What forward leaves for the backward pass of the layer that ran last.
+  // Values that forward leaves for the backward pass of the layer that ran last.
   struct Held {
     std::vector<Buffer> kept;
     std::vector<Norm> norms;
@@ -140,11 +140,11 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
     return place.in == Place::In::block_input ? pass.in : to(pass, place);
   }
   std::int64_t elements(const PlannedOperation& o) const { return dims_.rows() * o.width; }
-  // Of an operation's width, at this place.
+  // Returns the rows of an operation's width at this place.
   RowsOf rows(const PlannedOperation& o, Place place) const {
     return {dims_.rows(), o.width, place.distance > 0 ? place.distance : o.width};
   }
-  // Of three activations, or of one that holds them side by side.
+  // Takes three activations, or one that holds all three in each row.
   template <class P, class At>
   Qkv<P> queries_keys_values(const std::vector<Place>& places, const At& at) const {
     const auto [query, key] = plan_.attention_rows;
@@ -157,7 +157,7 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
     return queries_keys_values<const T>(o.inputs, [&](Place p) { return from(pass, p); });
   }
 
-  // NormValues or LinearValues; and their gradients.
+  // Returns NormValues or LinearValues, or their gradients.
   template <class Values>
   static Values values_of(const Operation& operation, const ParameterValues<T>& of) {
     return {of.value(operation.weight),
@@ -191,7 +191,7 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
     }
   }
 
-  // With the GELU or the addition that follows.
+  // Runs the linear together with the GELU or the addition that follows.
   void forward_linear(std::size_t index, const Pass& pass, const ParameterValues<T>& values) {
     const PlannedOperation& o = plan_.operations[index];
     Linear& linear = linears_[o.index];
@@ -209,7 +209,7 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
       layers_.add_product(linear, x, parameters, from(pass, next.inputs[0]), result, elements(o));
   }
 
-  // What data_of(weight's name) says of each linear whose product runs as one with this first one.
+  // Returns data_of(weight's name) for each linear whose product runs as one with this first one.
   template <class Part, class DataOf>
   static std::vector<Part> joined_parts(const PlannedOperation& first, const DataOf& data_of) {
     std::vector<Part> parts;

@@ -1,5 +1,5 @@
-// Memory of the trainer's own: taken and touched once at start, zeroed, aligned to a cache line;
-// large ones lie in huge pages where the system grants them.
+// The trainer's own memory: allocated and touched once at start, zeroed, aligned to a cache line.
+// Large buffers use huge pages if the system grants them.
 #pragma once
 
 #include <sys/mman.h>
@@ -21,7 +21,7 @@ class Buffer {
     const bool large = bytes() >= 4 * huge_page;
     const std::align_val_t alignment{large ? huge_page : 64};
     data_ = {static_cast<T*>(::operator new(bytes(), alignment)), Release{alignment}};
-    if (large) madvise(data_.get(), bytes(), MADV_HUGEPAGE);  // advice: failing is harmless
+    if (large) madvise(data_.get(), bytes(), MADV_HUGEPAGE);  // harmless if it fails
     std::memset(static_cast<void*>(data_.get()), 0, bytes());
   }
 

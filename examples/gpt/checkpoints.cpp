@@ -16,7 +16,7 @@ Checkpoints::Checkpoints(zero::Runtime& runtime, zero::Engine& engine, const Opt
   last_begun_ = std::chrono::steady_clock::now();
 }
 
-// The root looks for all: a failure there ends every rank.
+// Only the root looks, since its failure ends every rank.
 void Checkpoints::clear_later_than(std::int64_t sequence, const std::string& instead) const {
   if (!runtime_.is_root()) return;
   const std::string& directory = options_.checkpoint_directory;
@@ -36,7 +36,7 @@ bool Checkpoints::resume() {
   const std::string& directory = options_.checkpoint_directory;
   if (directory.empty()) return false;
   const bool resumed = load();
-  // What would stop the first save stops the run before its first step.
+  // Errors that would stop the first save end the training run before its first step.
   engine_.open_checkpoints(directory);
   return resumed;
 }
@@ -78,12 +78,12 @@ bool Checkpoints::is_due() {
   if (options_.save_every > 0 && engine_.step_count() % options_.save_every == 0) return true;
   if (options_.save_minutes <= 0) return false;
   const std::chrono::duration<double> age = std::chrono::steady_clock::now() - last_begun_;
-  // Rank 0's clock decides for all.
+  // Rank 0's clock decides for all ranks.
   const bool due = runtime_.is_root() && age.count() >= 60 * options_.save_minutes;
   return runtime_.sum(due ? 1 : 0) > 0;
 }
 
-// Whether a save fits between the signal and the end.
+// Returns whether a save fits between the signal and the end of the process.
 bool Checkpoints::in_time() const {
   const double grace = engine_.config().zero_core.preempt_grace_s;
   const double predicted = engine_.predicted_save_seconds();
@@ -108,7 +108,7 @@ void Checkpoints::save(bool wait) {
   pending_ = engine_.save_checkpoint(options_.checkpoint_directory, options);
 }
 
-// Waits for what was begun; false where that failed.
+// Waits for the pending save; false if it failed.
 bool Checkpoints::settle() {
   if (!pending_) return true;
   const bool committed = pending_->wait();

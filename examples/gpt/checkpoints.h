@@ -1,5 +1,5 @@
-// When train_gpt saves, and what it resumes from: --checkpoint, --resume, --save-every,
-// --save-minutes, --keep, --overwrite-later.
+// Decides when train_gpt saves and resumes: --checkpoint, --resume, --save-every, --save-minutes,
+// --keep, --overwrite-later.
 #pragma once
 
 #include <chrono>
@@ -14,19 +14,20 @@ namespace gpt {
 
 class Checkpoints {
  public:
-  // `data`: what the samples are drawn from; a run that is resumed with others is told so.
+  // `data`: the source of the samples. A run that is resumed with another source prints a notice.
   Checkpoints(zero::Runtime& runtime, zero::Engine& engine, const Options& options,
               std::string data);
 
-  // Loads what --resume asks for; false where the run starts from nothing. Throws ConfigError where
-  // later checkpoints would be in this run's way, SaveError where this run could not save.
+  // Loads the checkpoint that --resume selects; false if the training run starts from nothing.
+  // Throws ConfigError if later checkpoints would collide with this run's, SaveError if this run
+  // could not save.
   bool resume();
-  // After each step: saves when one is due, after the last step, and when a signal asked the run
-  // to stop and there is time for it. True where a checkpoint of this very step is on disk.
+  // Called after each step. Saves when a save is due, after the last step, and when a signal
+  // stopped the run, if there is time left. True if a checkpoint of this very step is on disk.
   bool after_step(bool last, bool stop);
-  // Whether it is known beforehand that this step's result will be saved, also as a model.
+  // Returns whether it is known beforehand that this step's result will be saved, also as a model.
   bool planned_after(std::int64_t step) const;
-  // Of the last one committed; empty: none.
+  // Tag of the last committed checkpoint, empty if there is none.
   const std::string& last_tag() const { return last_tag_; }
 
  private:

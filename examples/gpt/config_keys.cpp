@@ -30,7 +30,7 @@ void read_key(const ConfigKey& key, ConfigReader& reader, ModelConfig& config) {
     case KeyKind::supported:
     case KeyKind::fixed:
       return reader.require(name, key.values);
-    case KeyKind::kept:  // all at once
+    case KeyKind::kept:  // copied all at once
     case KeyKind::ignored:
       return;
   }

@@ -1,5 +1,5 @@
 // The keys of a family's config.json as a table: name in the file, member of ModelConfig, default,
-// what is refused.
+// refused values.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace gpt {
 
 struct ConfigKey {
   enum class Kind {
-    dimension,           // an integer of 1 to `largest`, which must be there
-    optional_dimension,  // 0 where it is missing or null
+    dimension,           // an integer of 1 to `largest`; required
+    optional_dimension,  // 0 if it is missing or null
     number,              // positive
     flag,
-    supported,  // only these values; it may be missing
-    fixed,      // the same, and the first of them is written
-    kept,       // passes from file to file as it is
+    supported,  // only these values, if it is present
+    fixed,      // the same; written with the first of them
+    kept,       // copied unchanged from file to file
     ignored,
   };
   using Json = nlohmann::json;
@@ -31,13 +31,13 @@ struct ConfigKey {
   std::variant<std::monostate, std::int64_t ModelConfig::*, double ModelConfig::*,
                bool ModelConfig::*>
       member = {};
-  Json fallback = {};  // of numbers and flags
+  Json fallback = {};  // for numbers and flags
   std::int64_t largest = ConfigReader::largest_dimension;
   std::vector<Json> values = {};
-  std::string other_name = {};  // read where the name is missing, and written beside it
+  std::string other_name = {};  // read if the name is missing, and written next to it
 };
 
-// Rows of the table.
+// Constructors of rows of the table.
 inline ConfigKey dimension(const std::string& name, std::int64_t ModelConfig::*member,
                            std::int64_t largest = ConfigReader::largest_dimension) {
   return {ConfigKey::Kind::dimension, name, member, {}, largest};
@@ -65,7 +65,7 @@ inline ConfigKey ignored(const std::string& name) {
   return {.kind = ConfigKey::Kind::ignored, .name = name};
 }
 
-// Problems are the reader's.
+// Problems are reported through the reader.
 void read_keys(const std::vector<ConfigKey>& keys, ConfigReader& reader, ModelConfig& config);
 nlohmann::json write_keys(const std::vector<ConfigKey>& keys, const ModelConfig& config);
 

@@ -61,7 +61,7 @@ class FileData : public DataSource {
     for (const TokenFile& file : files_) check_begin_and_end(file);
   }
 
-  // Neighbouring samples share a token: the last target of one is the first input of the next.
+  // Neighboring samples share a token: the last target of one is the first input of the next.
   void read(std::int64_t index, std::span<std::int32_t> text) const override {
     std::int64_t first = order_->at(index) * length_;
     auto file = static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), first) -
@@ -93,8 +93,8 @@ class FileData : public DataSource {
   }
 
  private:
-  // Tokens outside of the vocabulary end a run before its first step, where the ends of a file have
-  // them.
+  // Ends a training run before its first step if the start or the end of a file holds tokens
+  // outside the vocabulary.
   void check_begin_and_end(const TokenFile& file) const {
     std::vector<std::int32_t> tokens(
         static_cast<std::size_t>(std::min<std::int64_t>(4096, file.tokens())));
@@ -113,8 +113,8 @@ class FileData : public DataSource {
            "says which";
   }
 
-  // A hash of blocks spread evenly over the file, the first and the last among them: of all of a
-  // small file.
+  // Hashes blocks spread evenly over the file, including the first and the last; a small file is
+  // hashed whole.
   static std::string sampled_content(const TokenFile& file) {
     constexpr std::int64_t most_blocks = 256, block = 4096;
     const std::int64_t blocks = std::min(most_blocks, (file.tokens() + block - 1) / block);

@@ -13,7 +13,7 @@ using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajo
 
 template <class A, class B, class C>
 void add_product(const A& a, const B& b, C& c) {
-  // Panels of C keep Eigen's packed blocks within its limit for memory on the stack.
+  // Panels of C, because Eigen's packed blocks must fit its limit for memory on the stack.
   constexpr Eigen::Index columns = 256;
   for (Eigen::Index first = 0; first < c.cols(); first += columns) {
     const Eigen::Index count = std::min(columns, c.cols() - first);

@@ -1,5 +1,5 @@
-// A model family: its keys of config.json and its architecture. Each has one object, in the file of
-// its name; family.cpp lists them.
+// A model family: its keys of config.json and its architecture. Each family is one object in a file
+// of its name; family.cpp lists them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,11 +13,11 @@
 namespace gpt {
 
 struct Family {
-  std::string model_type, class_name;  // Hugging Face's
+  std::string model_type, class_name;  // Hugging Face's names
   std::vector<ModelConfig> presets;
   std::vector<ConfigKey> keys;
-  std::vector<std::string> more_keys;  // that `check` reads
-  // What no row of the table can say, when the keys are read and when they are written.
+  std::vector<std::string> more_keys;  // keys that `check` reads
+  // Rules that no row of the table can express, for reading and for writing the keys.
   void (*check)(ConfigReader& reader, ModelConfig& config);
   void (*complete)(const ModelConfig& config, nlohmann::json& json);
   Architecture (*architecture)(const ModelConfig& config);
@@ -30,10 +30,10 @@ const Family& olmo2_family();
 
 const std::vector<const Family*>& families();
 const Family& family_of(const ModelConfig& config);
-// Keys of config.json that the family reads.
+// Returns the keys of config.json that the family reads.
 std::vector<std::string> names_of_keys(const Family& family);
 
-// Of transformers' config.json.
+// Writes a config.json of transformers.
 nlohmann::json json_of(const ModelConfig& config);
 
 }  // namespace gpt

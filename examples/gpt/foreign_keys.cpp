@@ -12,12 +12,12 @@ using Json = nlohmann::json;
 
 struct ForeignKey {
   std::string name;
-  std::vector<Json> harmless;  // none: refused whatever the value
+  std::vector<Json> harmless;  // empty: refused with any value
 };
 
-// By the models that have them: Gemma, Granite, MiniCPM and Cohere scale or cap what Llama does
-// not; Phi, GPT-NeoX and GLM rotate a part of the channels; Mistral, Llama 4 and SmolLM 3 have
-// layers of several kinds; DeepSeek and Mixtral have experts; Falcon has parallel blocks.
+// Keys by the models that have them: Gemma, Granite, MiniCPM and Cohere scale or cap values that
+// Llama does not; Phi, GPT-NeoX and GLM rotate a part of the channels; Mistral, Llama 4 and SmolLM
+// 3 have layers of several kinds; DeepSeek and Mixtral have experts; Falcon has parallel blocks.
 const std::vector<ForeignKey>& foreign_keys() {
   static const std::vector<ForeignKey> table = {{"attention_bias", {false}},
                                                 {"mlp_bias", {false}},
@@ -69,7 +69,7 @@ const std::vector<ForeignKey>& foreign_keys() {
   return table;
 }
 
-// What every config.json has, about files, tasks and generation.
+// Returns whether it is a key of every config.json, about files, tasks and generation.
 bool is_about_other_things(std::string_view name) {
   constexpr std::string_view names[] = {
       "architectures", "bos_token_id",         "dtype",       "eos_token_id",         "model_type",
@@ -85,7 +85,7 @@ std::string shown(const std::string& name) {
   return plain ? name : Json(name).dump();
 }
 
-// A window as long as the context hides nothing.
+// Accepts a window if it is as long as the context, since it hides nothing then.
 void check_window(ConfigReader& reader, const ModelConfig& config) {
   if (!reader.has("sliding_window")) return;
   const Json window = reader.copy({"sliding_window"}).front();

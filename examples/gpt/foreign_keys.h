@@ -1,5 +1,5 @@
-// Keys of a config.json that its family does not read. Those by which other models differ in what
-// they compute are refused, unless their value changes nothing; the others are told of.
+// Keys of a config.json that its family does not read. Keys that change the computation of other
+// models are refused, unless their value changes nothing; the others are reported as notices.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace gpt {
 
-// `own`: the keys that the family reads. Problems are the reader's, notices the config's.
+// `own`: the keys that the family reads. Problems are reported through the reader, notices through
+// the config.
 void check_foreign_keys(const std::vector<std::string>& own, ConfigReader& reader,
                         ModelConfig& config);
 

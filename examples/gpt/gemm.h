@@ -1,4 +1,4 @@
-// What a matrix back end gives: products on the calling thread, with scratch memory of its own.
+// The interface of a matrix back end: products on the calling thread, with its own scratch memory.
 #pragma once
 
 #include <cstdint>
@@ -27,27 +27,28 @@ struct GemmCall {
   const void* bias;
 };
 
-// The next multiple of a cache line of 16-bit elements.
+// Rounds up to a multiple of a cache line of 16-bit elements.
 constexpr std::int64_t at_cache_lines(std::int64_t columns) {
   constexpr std::int64_t grain = 32;
   return (columns + grain - 1) / grain * grain;
 }
 
-// Of one thread.
+// A back end for one thread.
 class Gemm {
  public:
   Gemm();
   ~Gemm();
 
   static const char* name();
-  // With all that decides about the bits of a product: version, instruction set.
+  // Names everything that decides about the bits of a product: version, instruction set.
   static std::string version();
-  // How many elements apart the rows of so many columns lie where products of this dtype are the
-  // quickest. With a vocabulary of 50257 most take 1.1 times as long if rows begin anywhere.
+  // Returns the distance in elements at which rows of this many columns give the fastest products
+  // of this dtype. With a vocabulary of 50257 most products take 1.1 times as long if rows begin
+  // anywhere.
   static std::int64_t row_distance(std::int64_t columns, zero::DType dtype);
-  // False: the back end has no such product on this CPU. fp32 from fp32 is always there.
+  // Returns false if the back end has no such product on this CPU. fp32 from fp32 always exists.
   bool prepare(const ProductShape& shape, zero::DType in, zero::DType out);
-  // After prepare() said true for the same shape and dtypes.
+  // Call it after prepare() returned true for the same shape and dtypes.
   void run(const GemmCall& call, zero::DType in, zero::DType out);
   std::int64_t scratch_bytes() const;
 
@@ -56,10 +57,10 @@ class Gemm {
   std::unique_ptr<Impl> impl_;
 };
 
-// In fp64 on the calling thread, by Eigen whatever the back end.
+// Computes in fp64 on the calling thread, by Eigen for every back end.
 void gemm_double(const GemmCall& call);
 
-// Holds OpenMP and BLAS threads that a library would start for the calling thread at one.
+// Limits OpenMP and BLAS threads that a library would start for the calling thread to one.
 void pin_library_threads();
 
 }  // namespace gpt

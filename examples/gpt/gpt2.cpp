@@ -13,7 +13,7 @@ std::vector<ConfigKey> keys() {
           dimension("vocab_size", &ModelConfig::vocabulary, ConfigReader::largest_vocabulary),
           context, number("layer_norm_epsilon", &ModelConfig::norm_epsilon, 1e-5),
           number("initializer_range", &ModelConfig::initial_deviation, 0.02),
-          // The second is transformers' other name of the same function.
+          // The second value is transformers' other name of the same function.
           fixed("activation_function", {"gelu_new", "gelu_pytorch_tanh"}),
           fixed("tie_word_embeddings", {true}), fixed("scale_attn_weights", {true}),
           supported("scale_attn_by_inverse_layer_idx", {false}),
@@ -28,12 +28,12 @@ void check(ConfigReader& reader, ModelConfig& config) {
     reader.problem("n_embd " + std::to_string(config.channels) + " must be a multiple of n_head " +
                    std::to_string(config.heads));
   reader.require("n_inner", {nullptr, 4 * config.channels});
-  // Transformers takes these names for the same things.
+  // Transformers accepts these names as synonyms.
   reader.require("hidden_size", {config.channels});
   reader.require("num_hidden_layers", {config.layers});
   reader.require("num_attention_heads", {config.heads});
   reader.require("max_position_embeddings", {config.context});
-  // Every published GPT-2 has these keys, so they are no reason to refuse one.
+  // Every published GPT-2 has these keys, so they only give a notice.
   std::string found;
   const nlohmann::json dropout = reader.copy({"attn_pdrop", "embd_pdrop", "resid_pdrop"});
   for (const auto& [key, value] : dropout.items())

@@ -1,4 +1,4 @@
-// The training loop on a rank's GPU; in builds without CUDA there is none.
+// The training loop on a rank's GPU; builds without CUDA have none.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,11 @@
 
 namespace gpt {
 
-// This build has the kernels, and this process sees a GPU.
+// Returns whether this build has the kernels and this process sees a GPU.
 bool can_train_on_gpu() noexcept;
 
-// The runtime's device is a GPU. Throws MemoryError, and TopologyError in builds without kernels.
+// The runtime's device must be a GPU. Throws MemoryError, and TopologyError in builds without
+// kernels.
 std::unique_ptr<TrainingLoop> make_gpu_training_loop(zero::Runtime& runtime, zero::Engine& engine,
                                                      const Task& task);
 

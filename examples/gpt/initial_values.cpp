@@ -10,7 +10,7 @@
 namespace gpt {
 namespace {
 
-// Box and Muller: elements 2p and 2p + 1 are the two values of pair p.
+// Box-Muller transform: elements 2p and 2p + 1 are the two values of pair p.
 double normal(const CounterRandom& random, std::int64_t element) {
   const auto pair = static_cast<std::uint64_t>(element / 2);
   const double radius = std::sqrt(-2 * std::log(random.uniform(2 * pair)));

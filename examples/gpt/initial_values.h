@@ -1,7 +1,7 @@
-// Start values as Hugging Face's models have them, by what the family's operations say: normal with
-// the config's deviation, biases 0, weights of norms 1; GPT-2's residual projections divided by
-// sqrt(2 layers). Element e of a parameter depends on (seed, name, e) alone, so that start values
-// are the same at every world size and stage.
+// Start values like those of Hugging Face's models, from the family's operations: normal with the
+// config's deviation, biases 0, weights of norms 1; GPT-2's residual projections divided by sqrt(2
+// layers). Element e of a parameter depends on (seed, name, e) alone, so that start values are the
+// same at every world size and stage.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace gpt {
 
 class InitialValues {
  public:
-  // The pool outlives it.
+  // The pool must outlive this object.
   InitialValues(const ModelConfig& config, std::uint64_t seed, zero::ThreadPool& pool);
 
   void fill(const zero::ParamShard& shard) const;

@@ -1,6 +1,6 @@
 // The element-wise and row-wise kernels of the model. Each works on a range of rows or columns, so
-// that a pool can share it out; a result never depends on the cut, on alignment or on the
-// instruction set: sums run over 16 fixed lanes, and nothing is contracted. Storage is T,
+// that a pool can divide the work. Results never depend on the cut, on alignment or on the
+// instruction set, since sums run over 16 fixed lanes and nothing is contracted. Storage is T,
 // arithmetic is Acc.
 #pragma once
 
@@ -25,8 +25,8 @@ struct Range {
   std::int64_t begin = 0, end = 0;
 };
 
-// out[r] = token_table[tokens[r]] + position_table[r % sequence]; a null table of positions adds
-// nothing.
+// out[r] = token_table[tokens[r]] + position_table[r % sequence]. If the table of positions is
+// null, it adds nothing.
 template <class T>
 struct EmbedForward {
   const std::int32_t* tokens;
@@ -36,8 +36,8 @@ struct EmbedForward {
   std::int64_t sequence, channels;
 };
 
-// Adds the rows of each token, and of each position if there is a table of them, in fp32, then once
-// to the gradient.
+// Adds the rows of each token, and of each position if there is a table of positions, in fp32, then
+// once to the gradient.
 template <class T>
 struct EmbedBackward {
   const std::int32_t* tokens;
@@ -48,7 +48,7 @@ struct EmbedBackward {
   std::int64_t rows, sequence, channels;
 };
 
-// Of LayerNorm, and of RMSNorm: there mean, bias and dbias are null.
+// Arguments of LayerNorm and of RMSNorm; mean, bias and dbias are null for RMSNorm.
 template <class T>
 struct LayerNormForward {
   const T* in;
@@ -61,7 +61,7 @@ struct LayerNormForward {
   double epsilon;
 };
 
-// din += d(in); dweight and dbias are added to. `rows` is for the parameters' part.
+// din += d(in); dweight and dbias are added to. Only the parameters' gradients use `rows`.
 template <class T>
 struct LayerNormBackward {
   const T* dout;
@@ -83,8 +83,8 @@ struct ColumnSum {
   std::int64_t rows, columns;
 };
 
-// Rotary position embedding, in place: of each head, the pair (i, i + channels / 2) turns by its
-// position's angle. Cosines and sines [sequence, channels / 2]; direction -1 turns back.
+// Rotary position embedding, in place: in each head, the pair (i, i + channels / 2) is rotated by
+// its position's angle. Cosines and sines [sequence, channels / 2]; direction -1 rotates back.
 template <class T>
 struct Rotation {
   T* data;  // [rows, heads, channels], rows `distance` apart
@@ -102,7 +102,7 @@ struct SwigluForward {
   T* out;
 };
 
-// `gradient` is that of the product, then that of `up`.
+// `gradient` holds the gradient of the product, and on return that of `up`.
 template <class T>
 struct SwigluBackward {
   const T* gate;
@@ -111,7 +111,7 @@ struct SwigluBackward {
   T* dgate;
 };
 
-// One row of causal attention weights: `valid` entries, zeros up to `width`.
+// One row of causal attention weights: `valid` entries, then zeros up to `width`.
 template <class Acc>
 struct AttentionRow {
   Acc* scores;
@@ -133,15 +133,15 @@ struct Kernels {
   void (*gelu_forward)(const T* in, T* out, Range elements);
   // gradient *= gelu'(in)
   void (*gelu_backward)(const T* in, T* gradient, Range elements);
-  // scores become weights; returns the log of the sum of exponentials.
+  // Replaces scores by weights; returns the log of the sum of exponentials.
   Acc (*softmax)(const AttentionRow<Acc>&);
-  // scores become the weights of a softmax whose log-sum is known.
+  // Replaces scores by the weights of a softmax, if its log-sum is known already.
   void (*softmax_again)(const AttentionRow<Acc>&, Acc log_sum);
-  // gradient (of the weights) becomes the gradient of the scores.
+  // Replaces the gradient of the weights by the gradient of the scores.
   void (*softmax_backward)(const AttentionRow<Acc>& weights, Acc* gradient, Acc delta);
   Acc (*dot)(const T* a, const T* b, std::int64_t count);
-  // Returns the loss of one row and replaces its logits by scale * d(loss): as T, from the row's
-  // start.
+  // Returns the loss of one row and replaces its logits by scale * d(loss), stored as T from the
+  // row's start.
   double (*cross_entropy)(Acc* logits, std::int64_t count, std::int32_t target, Acc scale);
   void (*narrow)(const Acc* from, T* to, std::int64_t count);
   void (*rms_norm_forward)(const LayerNormForward<T>&, Range rows);
@@ -150,15 +150,15 @@ struct Kernels {
   void (*rotate)(const Rotation<T>&, Range rows);
   void (*swiglu_forward)(const SwigluForward<T>&, Range elements);
   void (*swiglu_backward)(const SwigluBackward<T>&, Range elements);
-  // `out` may be one of the addends.
+  // `out` may alias an addend.
   void (*add)(const T* a, const T* b, T* out, Range elements);
 };
 
-// The kernels for this CPU.
+// Returns the kernels for this CPU.
 template <class T>
 const Kernels<T>& kernels();
 
-// One set per instruction set; those beyond the baseline exist on x86-64 only.
+// One set per instruction set; sets beyond the baseline exist on x86-64 only.
 namespace baseline {
 template <class T>
 const Kernels<T>& kernels();

@@ -1,5 +1,6 @@
-// The kernels' one source, compiled once per instruction set into namespace GPT_KERNELS. It calls no
-// inline function of another header: the linker could keep the copy made for a newer CPU.
+// The kernels' one source, compiled once per instruction set into namespace GPT_KERNELS. It must
+// not call inline functions of other headers, because the linker could keep the copy made for a
+// newer CPU.
 
 #include "examples/gpt/kernels.h"
 
@@ -17,7 +18,7 @@ inline float load(float value) { return value; }
 inline double load(double value) { return value; }
 inline float load(bf16 value) { return __builtin_bit_cast(float, std::uint32_t{value.bits} << 16); }
 
-// As zero::to_float(fp16), without branches: a denormal is what 2^-14 exceeds 2^-14 by.
+// Like zero::to_float(fp16), without branches: a denormal's value is its excess over 2^-14.
 inline float load(fp16 value) {
   const std::uint32_t magnitude = (value.bits & 0x7fffu) << 13;
   const std::uint32_t normal = magnitude + (112u << 23);
@@ -31,7 +32,7 @@ inline float load(fp16 value) {
 
 inline void store(float value, float& to) { to = value; }
 inline void store(double value, double& to) { to = value; }
-// Nearest even, as zero::from_float<bf16>.
+// Rounds to nearest even, like zero::from_float<bf16>.
 inline void store(float value, bf16& to) {
   const auto bits = __builtin_bit_cast(std::uint32_t, value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -39,7 +40,7 @@ inline void store(float value, bf16& to) {
   to.bits = static_cast<std::uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
 }
 
-// As zero::from_float<fp16>, without branches.
+// Like zero::from_float<fp16>, without branches.
 inline void store(float value, fp16& to) {
   const auto bits = __builtin_bit_cast(std::uint32_t, value);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -58,7 +59,8 @@ inline float square_root(float value) { return __builtin_sqrtf(value); }
 inline double square_root(double value) { return __builtin_sqrt(value); }
 inline double exponential(double value) { return __builtin_exp(value); }
 
-// Within 1.5 units in the last place; 1e-38 stands for everything below. No branches, so it vectorizes.
+// Exact within 1.5 units in the last place; values below 1e-38 become 1e-38. No branches, since it
+// must vectorize.
 inline float exponential(float x) {
   x = x > 88.0f ? 88.0f : x;
   x = x < -87.0f ? -87.0f : x;
@@ -84,7 +86,8 @@ inline Acc fold(Acc (&lane)[lanes]) {
   return lane[0];
 }
 
-// The sum of term(i) over fixed lanes. A term with effects would keep the loop from vectorizing.
+// Returns the sum of term(i) over fixed lanes. The loop does not vectorize if a term has side
+// effects.
 template <class Acc, class Term>
 inline Acc sum(int64_t count, Term term) {
   Acc lane[lanes] = {};
@@ -121,7 +124,7 @@ void embed_forward(const EmbedForward<T>& a, Range rows) {
   }
 }
 
-// Columns are summed in blocks that stay in registers.
+// Columns are summed in blocks so that the sums stay in registers.
 constexpr int64_t column_block = 64;
 
 template <class T, class Acc>
@@ -233,8 +236,8 @@ void column_sum(const ColumnSum<T>& a, Range columns) {
   }
 }
 
-// gelu(x) = x * sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3): equal to the tanh form, and exact where
-// 1 + tanh would cancel.
+// gelu(x) = x * sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3): equal to the tanh form, and more
+// exact if the sum 1 + tanh cancels.
 template <class Acc>
 inline Acc gate(Acc x) {
   constexpr Acc twice_root = static_cast<Acc>(1.5957691216057308);
@@ -302,7 +305,7 @@ accumulate_t<T> dot(const T* a, const T* b, int64_t count) {
 
 template <class T>
 void narrow(const accumulate_t<T>* from, T* to, int64_t count) {
-  // Through a block on the stack: `to` may begin where `from` does.
+  // Uses a block on the stack, since `to` may start at the same address as `from`.
   constexpr int64_t block = 256;
   T rounded[block];
   for (int64_t first = 0; first < count; first += block) {

@@ -1,4 +1,4 @@
-// The operations of blocks on the CPU, and what their layers share while they run: attention and
+// The operations of blocks on the CPU, and the resources that their layers share: attention and
 // element-wise kernels over a pool of threads. cuda/layers.h has the same interface for a GPU.
 #pragma once
 
@@ -28,10 +28,11 @@ class CpuLayers {
   using Rope = gpt::Rope<T>;
   template <class U>
   using Buffer = gpt::Buffer<U>;
-  // So attend() alone sees gaps between rows.
+  // Not joined, so only attend() sees gaps between rows.
   static constexpr bool joins_products = false;
 
-  // The others are for GPUs: columns of the widest sum over rows, and rows of what attend() takes.
+  // The unnamed parameters are for GPUs: columns of the widest sum over rows, and rows that
+  // attend() reads.
   CpuLayers(const Dims& dims, Matmul& matmul, std::int64_t, RowDistances)
       : dims_(dims), pool_(matmul.pool()), kernels_(kernels<T>()), attention_(dims, matmul) {}
 
@@ -67,7 +68,7 @@ class CpuLayers {
     attention_.backward(tensors);
   }
 
-  // By their positions; or back.
+  // Rotate rows by their positions, or back.
   void turn(const Rope& rope, T* data, const RowsOf& rows) {
     rope.rotate({data, rows.rows, heads(rows)}, Rope::Direction::forward, pool_);
   }
@@ -81,7 +82,7 @@ class CpuLayers {
     linear.forward(x, values, before);
     gelu_forward(before, y, count);
   }
-  // The gradient of `before`, where the layer's input is gelu(before).
+  // Computes the gradient of `before`, if the layer's input is gelu(before).
   void gelu_input_gradient(Linear& linear, const T* dy, const T* weight, const T* before,
                            T* dbefore, std::int64_t count) {
     linear.input_gradient(dy, weight, dbefore);
@@ -90,7 +91,7 @@ class CpuLayers {
   void gelu_forward(const T* before, T* y, std::int64_t count) {
     for_elements(count, [&](Range range) { kernels_.gelu_forward(before, y, range); });
   }
-  // The gradient of gelu(before) becomes that of `before`.
+  // Replaces the gradient of gelu(before) by that of `before`.
   void gelu_backward(const T* before, T* gradient, std::int64_t count) {
     for_elements(count, [&](Range range) { kernels_.gelu_backward(before, gradient, range); });
   }
@@ -101,14 +102,14 @@ class CpuLayers {
     for_elements(rows.elements(), [&](Range range) { kernels_.swiglu_backward(call, range); });
   }
 
-  // `out` may be one of the addends.
+  // `out` may alias an addend.
   void add(const T* a, const T* b, T* out, std::int64_t count) {
     for_elements(count, [&](Range range) { kernels_.add(a, b, out, range); });
   }
   void clear(T* data, std::int64_t count) { std::fill_n(data, count, T{}); }
 
   std::int64_t bytes() const { return attention_.bytes(); }
-  // By whose kernels, where there is a choice.
+  // Returns the name of the kernels' origin; empty, since a CPU has no choice.
   std::string attention() const { return ""; }
 
  private:

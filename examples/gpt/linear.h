@@ -8,7 +8,7 @@
 
 namespace gpt {
 
-// A null bias: there is none.
+// A null bias: the linear has none.
 template <class T>
 struct LinearValues {
   const T* weight;
@@ -21,20 +21,20 @@ struct LinearGradients {
   T* bias;
 };
 
-// Hugging Face stores W as Conv1D does (GPT-2), or as nn.Linear does.
+// Hugging Face stores W like Conv1D (GPT-2) or like nn.Linear.
 enum class WeightLayout { in_out, out_in };
 
 struct LinearShape {
   std::int64_t rows, in, out;
   WeightLayout layout = WeightLayout::in_out;
   bool bias = true;
-  // The input's gradient adds to that of another user of x.
+  // True if the input's gradient is added to that of another reader of x.
   bool shares_input = false;
-  // Between rows of the input's gradient, where there are gaps; else 0.
+  // Distance of rows of the input's gradient if they have gaps, otherwise 0.
   std::int64_t gradient_distance = 0;
 
   bool transposed() const { return layout == WeightLayout::out_in; }
-  // Between rows of W.
+  // Distance of rows of W.
   std::int64_t weight_distance() const { return transposed() ? in : out; }
 
   // add: y += x W + b

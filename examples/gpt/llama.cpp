@@ -1,6 +1,6 @@
-// Llama, and Qwen2, which is a Llama with biases of queries, keys and values: pre-RMSNorm blocks,
-// rotary positions, SwiGLU, grouped-query attention; the classifier is tied or a matrix of its own.
-// Names are those of Hugging Face's LlamaForCausalLM ("model.layers.0.self_attn.q_proj.weight").
+// Llama, and Qwen2, a Llama with biases of queries, keys and values: pre-RMSNorm blocks, rotary
+// positions, SwiGLU, grouped-query attention; the classifier is tied or a separate matrix. Names
+// are those of Hugging Face's LlamaForCausalLM ("model.layers.0.self_attn.q_proj.weight").
 #include "examples/gpt/family.h"
 #include "examples/gpt/llama_keys.h"
 
@@ -79,11 +79,12 @@ const Family& qwen2_family() {
       .presets = {preset(
           {"qwen2-0.5b", 24, 14, 896, 151936, 131072, 1e-6, 0.02, "qwen2", 2, 64, 4864},
           {.theta = 1e6})},
-      // Where the number of heads is missing, Qwen2Config has a default that is nobody's wish.
+      // Required, because Qwen2Config's default for a missing number of key heads fits hardly any
+      // model.
       .keys = llama_keys(1e-6,
                          {dimension("num_key_value_heads", &ModelConfig::key_heads),
                           fixed("use_sliding_window", {false}), supported("attention_bias", {true}),
-                          // Without use_sliding_window they have no effect.
+                          // They have no effect, since use_sliding_window must be off.
                           ignored("sliding_window"), ignored("max_window_layers")}),
       .more_keys = keys_of_check_llama(),
       .check = check_llama,

@@ -1,4 +1,4 @@
-// Kernels that Llama has beside GPT-2's: a part of kernels.inl, within its namespace.
+// Kernels that Llama needs in addition to GPT-2's: a part of kernels.inl, inside its namespace.
 
 template <class T>
 void rms_norm_forward(const LayerNormForward<T>& a, Range rows) {

@@ -22,7 +22,7 @@ void check_heads(ConfigReader& reader, ModelConfig& config) {
                    " channels: rotary embedding needs an even number");
 }
 
-// Newer files name the kind of each layer.
+// Newer files list the kind of each layer; all must be full attention.
 void require_full_attention(ConfigReader& reader) {
   for (const nlohmann::json& kinds : reader.copy({"layer_types"}))
     for (const nlohmann::json& kind : kinds)
@@ -53,7 +53,7 @@ std::vector<ConfigKey> llama_keys(double epsilon, const std::vector<ConfigKey>& 
       supported("position_embedding_type", {"rope", "rotary"}),
       fixed("attention_dropout", {0.0, nullptr}),
       supported("quantization_config", {nullptr}),
-      supported("original_max_position_embeddings", {nullptr}),  // it belongs into rope_scaling
+      supported("original_max_position_embeddings", {nullptr}),  // belongs into rope_scaling
       kept("bos_token_id"),
       kept("eos_token_id"),
       kept("pad_token_id")};

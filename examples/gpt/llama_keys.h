@@ -1,4 +1,4 @@
-// Keys of config.json that Llama and the families after it share, and what follows from them.
+// Keys of config.json that Llama and the families after it share, and the values derived from them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,9 +8,9 @@
 
 namespace gpt {
 
-// With more rows that a family has of its own.
+// `more`: additional rows of one family.
 std::vector<ConfigKey> llama_keys(double epsilon, const std::vector<ConfigKey>& more);
-// Heads, and rotary embedding.
+// Checks heads and rotary embedding.
 void check_llama(ConfigReader& reader, ModelConfig& config);
 std::vector<std::string> keys_of_check_llama();
 void complete_llama(const ModelConfig& config, nlohmann::json& json);

@@ -27,7 +27,8 @@ std::string bits_of(double value) {
   return hexadecimal(std::bit_cast<std::uint32_t>(static_cast<float>(value)));
 }
 
-// JSON has no infinity and no NaN; the bits beside it tell which it was.
+// Returns null for infinity and NaN, since JSON has neither; the bits next to it identify the
+// value.
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
@@ -80,7 +81,8 @@ Json rank_summary(const zero::RankReport& rank, int number) {
 
 JsonLog::JsonLog(const std::string& path) : path_(path) {
   if (path.empty()) return;
-  // Opening a FIFO waits for a reader; so this asks first, and holds it open for the stream.
+  // Opening a FIFO blocks until there is a reader. So this tests for a reader first, and keeps the
+  // FIFO open for the stream.
   const int probe = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   if (probe < 0 && errno == ENXIO)
     throw zero::ConfigError("--log-json " + path +

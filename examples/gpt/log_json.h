@@ -1,5 +1,5 @@
-// The log of --log-json: one object a line, and a summary as the last; with --compare-stages so for
-// each variant, whose name is then in every line. Written by the root alone.
+// The log of --log-json: one object per line, and a summary as the last line. With --compare-stages
+// each variant writes all of these, with its name in every line. Only the root writes.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace gpt {
 
 class JsonLog {
  public:
-  // Empty: writes nothing. Throws ConfigError when the file cannot be written.
+  // An empty path writes nothing. Throws ConfigError if the file cannot be written.
   explicit JsonLog(const std::string& path);
 
-  // Of the lines from now on; empty: none.
+  // Names the variant of all following lines; empty: none.
   void set_variant(const std::string& name) { variant_ = name; }
   void write(const TrainingRecord& record);
-  // `checkpoint`: the tag of the last one saved, empty if there is none.
+  // `checkpoint`: the tag of the last saved checkpoint, empty if there is none.
   void write_summary(const zero::EngineReport& report, std::uint64_t digest,
                      const std::string& checkpoint);
 

@@ -8,7 +8,8 @@
 namespace gpt {
 namespace {
 
-// Enough rows to pay for reading and writing the classifier's gradient once per chunk.
+// Returns a chunk size large enough to pay for reading and writing the classifier's gradient once
+// per chunk.
 std::int64_t rows_of_chunk(const Dims& dims, std::int64_t logit_bytes) {
   const std::int64_t fitting = logit_bytes / (4 * dims.vocabulary);
   return std::min(dims.rows(), std::max<std::int64_t>(64, fitting / 64 * 64));
@@ -86,7 +87,8 @@ const T* LossHead<T>::differentiate(const Input& input, std::int64_t first, std:
       losses_.data()[first + r] = kernels<T>().cross_entropy(logits_.data() + r * distance, v,
                                                              input.targets[first + r], scale);
   });
-  // A row shorter than its logits' lies at their beginning: move the rows up, from the front.
+  // Each row is shorter than its logits were and is stored at their start. This closes the gaps
+  // from the front.
   auto* bytes = reinterpret_cast<std::byte*>(logits_.data());
   const auto step = static_cast<std::size_t>(distance);
   if (sizeof(T) != sizeof(Acc))

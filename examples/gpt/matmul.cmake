@@ -1,4 +1,4 @@
-# Which library does the matrix products of the trainer: sets gpt_matmul (onednn, blas or eigen) and
+# Chooses the library for the trainer's matrix products: sets gpt_matmul (onednn, blas or eigen) and
 # gpt_matmul_libraries. A library counts only if a program builds with it.
 include(CheckCXXSourceCompiles)
 include(CMakePushCheckState)
@@ -6,8 +6,8 @@ include(CMakePushCheckState)
 set(GPT_MATMUL AUTO CACHE STRING "Matrix products of the trainer: AUTO, onednn, blas or eigen")
 set_property(CACHE GPT_MATMUL PROPERTY STRINGS AUTO onednn blas eigen)
 
-# oneDNN 2.6 or 3. Its own package file is not asked: Debian's demands the headers of OpenCL, which the
-# package of oneDNN does not bring and nothing here needs.
+# oneDNN 2.6 or 3. Its own package file is not used, because Debian's requires the headers of OpenCL, although oneDNN's
+# package does not install them and nothing here needs them.
 function(gpt_find_onednn)
   find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
   find_library(DNNL_LIBRARY dnnl)
@@ -38,7 +38,7 @@ function(gpt_find_onednn)
   endif()
 endfunction()
 
-# AUTO takes a BLAS only if it is a tuned one: the reference BLAS is slower than Eigen.
+# AUTO takes a BLAS only if it is a tuned one, because the reference BLAS is slower than Eigen.
 function(gpt_choose_matmul)
   if(GPT_MATMUL MATCHES "^(AUTO|onednn)$")
     gpt_find_onednn()

@@ -17,7 +17,7 @@ constexpr std::int64_t cut_grain = 16;
 // Columns that a widened product converts at a time.
 constexpr std::int64_t panel_columns = 256;
 
-// The part of a product that makes rows [part] (or columns) of C.
+// Returns the part of a product that computes rows [part] (or columns) of C.
 template <class T, class C>
 GemmCall part_call(const Product<T, C>& p, bool by_rows, Range part) {
   GemmCall call{p.shape, p.a, p.b, p.c, p.bias};
@@ -35,8 +35,7 @@ GemmCall part_call(const Product<T, C>& p, bool by_rows, Range part) {
   return call;
 }
 
-// Rows leave the operands of a part without gaps (but a transposed A), which the fastest kernels
-// want.
+// Cutting by rows leaves operands contiguous (except a transposed A), as the fastest kernels need.
 bool cut_by_rows(const ProductShape& shape) {
   return shape.m >= 64 || shape.m > shape.n;
 }
@@ -61,7 +60,7 @@ Range part_of(std::int64_t count, std::int64_t grain, int parts, int index) {
           std::min(count, grains * (index + 1) / parts * grain)};
 }
 
-// One thread's back end; where that lacks a 16-bit type, operands are converted panel by panel.
+// One thread's back end. If it lacks a 16-bit type, operands are converted panel by panel.
 class Matmul::Worker {
  public:
   template <class T, class C>
@@ -157,7 +156,7 @@ Matmul::Matmul(zero::ThreadPool& pool) : pool_(pool) {
 
 Matmul::~Matmul() = default;
 
-// Prepared on the threads that will run it: pinning is per thread.
+// Prepares on the threads that will run the product, since pinning is per thread.
 template <class T, class C>
 void Matmul::prepare(const ProductShape& shape) {
   if constexpr (!std::is_same_v<T, double>)

@@ -1,8 +1,8 @@
 // Matrix products of the model over a back end that CMake chose (oneDNN, a BLAS or Eigen).
 // Row-major:
 //   C[m,n] = op(A)[m,k] op(B)[k,n] + bias[n] + C
-// with fp32 accumulation, rounded once. A product is cut over the pool by position, so its bits do
-// not depend on timing. One thread calls; run_local() is for the pool's own threads.
+// with fp32 accumulation, rounded once. A product is divided over the pool by position, so its bits
+// do not depend on timing. One thread calls; run_local() is for the pool's own threads.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Product {
   const T* bias = nullptr;
 };
 
-// The index-th of `parts` even ranges of [0, count), cut at multiples of `grain`.
+// Returns the index-th of `parts` even ranges of [0, count), cut at multiples of `grain`.
 Range part_of(std::int64_t count, std::int64_t grain, int parts, int index);
 
 class Matmul {
@@ -33,16 +33,16 @@ class Matmul {
   ~Matmul();
 
   zero::ThreadPool& pool() const { return pool_; }
-  // Makes what the product needs, so that running it takes no memory. Double needs nothing.
+  // Prepares the product, so that run() allocates no memory. Not needed for double.
   template <class T, class C>
   void prepare(const ProductShape& shape);
   template <class T, class C>
   void prepare_local(const ProductShape& shape);
 
-  // On all threads of the pool.
+  // Runs on all threads of the pool.
   template <class T, class C>
   void run(const Product<T, C>& product);
-  // On the calling thread, which is the pool's thread of this index.
+  // Runs on the calling thread, the pool's thread with this index.
   template <class T, class C>
   void run_local(int thread, const Product<T, C>& product);
 

@@ -1,5 +1,5 @@
-// Products by a BLAS, through its Fortran interface. It is column-major, so C is computed
-// transposed.
+// Products by a BLAS, through its Fortran interface. C is computed transposed, since the interface
+// is column-major.
 #include <fstream>
 #include <limits>
 #include <stdexcept>
@@ -30,7 +30,7 @@ const char* Gemm::name() {
   return "BLAS";
 }
 
-// A tuned BLAS chooses its kernels by the CPU.
+// Includes the CPU, since a tuned BLAS chooses its kernels by it.
 std::string Gemm::version() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)

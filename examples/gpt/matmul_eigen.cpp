@@ -1,4 +1,4 @@
-// Products by Eigen: always there, and slower than the other back ends.
+// Products by Eigen: always available, and slower than the other back ends.
 #include "examples/gpt/eigen_product.h"
 
 namespace gpt {
@@ -12,7 +12,7 @@ const char* Gemm::name() {
   return "Eigen";
 }
 
-// Its kernels are chosen when it is compiled.
+// Names the build's instruction set, because Eigen's kernels are chosen at compile time.
 std::string Gemm::version() {
   return "Eigen " + std::to_string(EIGEN_WORLD_VERSION) + "." +
          std::to_string(EIGEN_MAJOR_VERSION) + "." + std::to_string(EIGEN_MINOR_VERSION) + " for " +

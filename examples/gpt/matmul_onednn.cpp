@@ -1,5 +1,5 @@
-// Products by oneDNN, 2.6 or 3. Primitives are made once per shape; their scratch is one buffer of
-// this thread.
+// Products by oneDNN, 2.6 or 3. Primitives are made once per shape; they share one scratch buffer
+// of this thread.
 #include <oneapi/dnnl/dnnl_debug.h>
 #include <algorithm>
 #include <cstring>
@@ -29,8 +29,9 @@ memory::desc matrix(std::int64_t rows, std::int64_t columns, memory::dims stride
   return {{rows, columns}, data_type(dtype), std::move(strides)};
 }
 
-// Empty where this oneDNN has no such product. Version 3 dropped the operation descriptors that
-// version 2 asks for. A template, since only then is the branch that is not taken not compiled.
+// Returns an empty descriptor if this oneDNN has no such product. Version 3 dropped the operation
+// descriptors that version 2 needs. This is a template, since only templates do not compile the
+// branch not taken.
 template <class Product>
 typename Product::primitive_desc describe(const memory::desc& a, const memory::desc& b,
                                           const std::optional<memory::desc>& bias,
@@ -85,7 +86,7 @@ struct Gemm::Impl {
   std::unordered_map<Key, Entry, KeyHash> entries;
   Buffer<std::byte> scratch, panel;
 
-  // A transposed A with gaps (columns of a larger matrix) is copied, some rows of C at a time.
+  // A transposed A with gaps (columns of a larger matrix) is copied, a panel of C's rows at a time.
   static bool in_panels(const ProductShape& shape) {
     return shape.transpose_a && shape.lda != shape.m;
   }
@@ -113,7 +114,8 @@ struct Gemm::Impl {
     }
     Entry entry;
     const auto found = describe<dnnl::matmul>(a, b, bias, c, attributes, engine);
-    // Converted operands are far faster than the reference loops that newer versions have for fp16.
+    // Falls back to converted operands, since they are far faster than newer versions' reference
+    // loops for fp16.
     if (!found || (key.in == DType::fp16 && is_reference(found))) return entry;
     entry.primitive = dnnl::matmul(found);
     entry.a = memory(a, engine, nullptr);
@@ -181,7 +183,8 @@ std::string Gemm::version() {
          std::to_string(version->patch) + " for " + dnnl_cpu_isa2str(isa);
 }
 
-// Its kernels for AMX (bf16) take no gaps between rows; those that do take 1.7 times as long.
+// oneDNN's kernels for AMX (bf16) accept no gaps between rows; those that do take 1.7 times as
+// long.
 std::int64_t Gemm::row_distance(std::int64_t columns, DType dtype) {
   constexpr auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
   const bool has_amx = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & amx) == amx;

@@ -20,11 +20,11 @@ std::int64_t total(const std::vector<zero::MemoryUse>& uses) {
   return bytes;
 }
 
-// Ranks hold almost the same, so of very many ranks these are spread over all, the first and the
-// last among them.
+// Ranks hold almost the same amounts. If there are more ranks than this, only this many are
+// planned, spread evenly and including the first and the last.
 constexpr int most_planned_ranks = 256;
 
-// Of the rank that holds the most.
+// Returns the plan of the rank that holds the most.
 zero::MemoryPlan largest_plan(const Task& task, const Options& options) {
   const zero::ModelSpec model = describe(task.model);
   const int last = options.planned_ranks - 1, looked_at = std::min(last, most_planned_ranks);

@@ -1,5 +1,5 @@
-// --plan: what each rank would hold, from model and config alone, on ranks and GPUs that need not
-// be there.
+// --plan: the memory of each rank, from model and config alone, for ranks and GPUs that need not
+// exist.
 #pragma once
 
 #include "examples/gpt/options.h"
@@ -7,11 +7,11 @@
 
 namespace gpt {
 
-// Of --plan ranks, a variant for each of --compare-stages, or one for the config's stage. Throws
+// Plans --plan ranks: a variant for each of --compare-stages, or one for the config's stage. Throws
 // ConfigError.
 zero::report::Comparison memory_plan(const Options& options);
 
-// Prints it, and writes the report where one is asked for.
+// Prints the plan, and writes the report if the options name a directory for it.
 void show_memory_plan(const Options& options);
 
 }  // namespace gpt

@@ -1,6 +1,6 @@
-// A transformer by hand, of any family: embedding, blocks, loss head. Knows nothing of ranks or
-// shards: the caller hands in the parameters of one part at a time (training_step.h takes them from
-// scopes).
+// A hand-written transformer of any family: embedding, blocks, loss head. It does not depend on
+// ranks or shards: the caller passes the parameters of one part at a time (training_step.h takes
+// them from scopes).
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class Model {
   const PartNames& names() const { return names_; }
   std::int64_t bytes() const;
 
-  // In this order for each micro batch; blocks backward from the last.
+  // Call these in this order for each micro-batch; backward runs from the last block.
   void embed(const MicroBatch& batch, const ParameterValues<T>& parameters);
   void block(int layer, const ParameterValues<T>& parameters);
   // Returns the mean loss.
@@ -49,7 +49,7 @@ class Model {
   Matmul matmul_;
   std::unique_ptr<Blocks<T>> blocks_;
   LossHead<T> head_;
-  std::vector<Buffer<T>> inputs_;  // of each block, and of the head
+  std::vector<Buffer<T>> inputs_;  // per block, and for the head
   Buffer<T> gradient_;
   Buffer<std::int32_t> rows_by_token_;
 };

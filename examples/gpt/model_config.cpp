@@ -12,6 +12,7 @@
 #include "examples/gpt/config_reader.h"
 #include "examples/gpt/family.h"
 #include "examples/gpt/foreign_keys.h"
+#include "zero/base/input_file.h"
 #include "zero/zero.h"
 
 namespace gpt {
@@ -39,7 +40,8 @@ const Family& family_named(const Json& model_type, const std::string& file) {
 
 ModelConfig from_json(const Json& json, const std::string& file) {
   if (!json.is_object()) throw zero::ConfigError(file + " must hold a JSON object");
-  // Files without a model_type were GPT-2's before there was another family.
+  // A file without a model_type is a GPT-2, since there was no other family when such files were
+  // written.
   const Json type = json.value("model_type", Json());
   const Family& family = family_named(type.is_null() ? Json("gpt2") : type, file);
   ModelConfig config;
@@ -61,16 +63,15 @@ ModelConfig read_file(const std::string& file) {
     throw zero::ConfigError("--model " + file + ": neither a preset (" + preset_names() +
                             ") nor a file");
   }
-  if (std::filesystem::is_directory(file, error))
-    throw zero::ConfigError("--model " + file + " is a directory; give the config.json in it");
-  if (!std::filesystem::is_regular_file(file, error))
-    throw zero::ConfigError("--model " + file + " is not a regular file");
-  std::ifstream in(file);
-  if (!in) throw zero::ConfigError("--model " + file + " cannot be read");
+  const std::string text =
+      zero::read_input_file({file, "--model " + file, 16, "the config.json in a model's folder"});
   try {
-    return from_json(Json::parse(in), file);
-  } catch (const Json::exception& e) {
-    throw zero::ConfigError("--model " + file + " is not valid JSON: " + e.what());
+    return from_json(Json::parse(text), file);
+  } catch (const Json::parse_error& problem) {
+    throw zero::ConfigError("--model " + file + " is not valid JSON, from line " +
+                            std::to_string(zero::line_at(text, problem.byte)) + " on");
+  } catch (const Json::out_of_range&) {
+    throw zero::ConfigError("--model " + file + " has a number that is too large");
   }
 }
 

@@ -1,4 +1,4 @@
-// What a model makes of its config and its part names, on the CPU and on a GPU alike: its blocks
+// Parts that a model builds from its config and its part names, on the CPU and on a GPU: its blocks
 // and the loss head's parameters.
 #pragma once
 

@@ -10,7 +10,7 @@ zero::ModelSpec describe(const ModelConfig& config) {
     zero::UnitSpec& declared = model.unit(unit.name);
     for (const Parameter& parameter : unit.parameters) {
       zero::ParamOptions options;
-      options.decay = parameter.shape.size() > 1;  // neither biases nor norms
+      options.decay = parameter.shape.size() > 1;  // no decay of biases and norms
       declared.param(parameter.name, parameter.shape, options);
     }
     for (const std::string& name : unit.uses) declared.uses(name);

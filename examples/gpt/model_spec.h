@@ -1,4 +1,4 @@
-// The model as the engine sees it.
+// The model in the engine's terms.
 #pragma once
 
 #include "examples/gpt/model_config.h"

@@ -1,4 +1,4 @@
-// LayerNorm, or RMSNorm (no mean, no bias), over the rows of a micro batch, on the threads of a
+// LayerNorm, or RMSNorm (no mean, no bias), over the rows of a micro-batch, on the threads of a
 // pool.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace gpt {
 
-// RMSNorm's biases are null.
+// Biases are null for RMSNorm.
 template <class T>
 struct NormValues {
   const T* weight;

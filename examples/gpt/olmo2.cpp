@@ -1,5 +1,5 @@
-// OLMo 2: as Llama, but with norms after attention and after the MLP instead of before them, and
-// norms of all queries and of all keys. Names are those of Hugging Face's Olmo2ForCausalLM.
+// OLMo 2: like Llama, except that norms follow attention and the MLP instead of preceding them, and
+// that all queries and all keys are normed. Names are those of Hugging Face's Olmo2ForCausalLM.
 #include "examples/gpt/family.h"
 #include "examples/gpt/llama_keys.h"
 

@@ -12,7 +12,7 @@
 
 namespace gpt {
 
-// How a parameter starts. residual: normal, divided by sqrt(2 layers).
+// Start value of a parameter. residual: normal, divided by sqrt(2 layers).
 enum class Initial { zero, one, normal, residual };
 
 struct Parameter {
@@ -24,15 +24,15 @@ struct Parameter {
 enum class OperationKind { norm, linear, attention, rope, gelu, swiglu, add };
 
 // Activations have names and are [rows, width]. block_input and block_output are the block's own;
-// every other is written by one operation and read by later ones.
+// one operation writes each of the others, and later ones read it.
 struct Operation {
   OperationKind kind;
   std::vector<std::string> inputs;
   std::string output;
-  std::string weight = {}, bias = {};  // of norms and linears; an empty bias: there is none
-  std::int64_t width = 0;              // a linear's output
+  std::string weight = {}, bias = {};  // of norms and linears; empty: no bias
+  std::int64_t width = 0;              // of a linear's output
   WeightLayout layout = WeightLayout::in_out;
-  Initial initial = Initial::normal;  // a linear's weight
+  Initial initial = Initial::normal;  // of a linear's weight
 };
 
 inline const std::string block_input = "in", block_output = "out";
@@ -63,11 +63,11 @@ inline Operation linear(const std::string& name, const std::string& in, const st
           options.initial};
 }
 
-// Causal, of one activation that holds queries, keys and values side by side, or of three.
+// Causal attention, on one activation that holds queries, keys and values in each row, or on three.
 inline Operation attention(std::vector<std::string> queries_keys_values, const std::string& out) {
   return {OperationKind::attention, std::move(queries_keys_values), out};
 }
-// Rotary embedding, in place, of what a linear or a norm has just written.
+// Rotary embedding, in place, on the result of the linear or norm just before it.
 inline Operation rope(const std::string& activation) {
   return {OperationKind::rope, {activation}, activation};
 }

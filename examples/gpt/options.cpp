@@ -10,7 +10,7 @@
 namespace gpt {
 namespace {
 
-// Long option names in one spelling; values are left alone.
+// Returns the arguments with one spelling of long option names; values are not changed.
 std::vector<std::string> normalised(int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   for (std::string& argument : arguments)
@@ -120,6 +120,12 @@ void declare_run(CLI::App& app, Parsed& p) {
       ->type_name("FILE");
   app.add_flag("--separate-products", o.separate_products,
                "On GPUs: do not join the products of queries, keys and values, nor of gate and up");
+  app.add_flag(
+      "--any-order-attention", o.any_order_attention,
+      "On GPUs: a quicker backward pass of cuDNN's attention, whose bits differ from run to run");
+  zero::add_number(
+      app, "--attention-workspace", o.attention_workspace,
+      "On GPUs: MiB that cuDNN's attention may take for some samples at once; default: 1024");
   zero::add_number(app, "--start-limit", o.start_limit,
                    "Seconds until all ranks have come up; ZERO_START_LIMIT wins");
   zero::add_number(app, "--threads", o.threads,
@@ -147,6 +153,13 @@ void check(const Options& options) {
   if (options.separate_products && options.device == "cpu")
     throw zero::ConfigError(
         "--separate-products is for GPUs, and products on CPUs always are: leave it out");
+  if ((options.any_order_attention || options.attention_workspace != 0) && options.device == "cpu")
+    throw zero::ConfigError(
+        "--any-order-attention and --attention-workspace are for attention on GPUs: add --device "
+        "cuda, or leave them out");
+  if (options.attention_workspace < 0)
+    throw zero::ConfigError("--attention-workspace " + std::to_string(options.attention_workspace) +
+                            ": expected a number of MiB, 1 or more");
   const bool asks = options.resume != "auto" || options.save_every > 0 ||
                     options.save_minutes > 0 || options.keep > 0 || options.overwrite_later;
   if (asks && options.checkpoint_directory.empty())
@@ -221,15 +234,17 @@ Options parse_options(int argc, const char* const* argv) {
 
 zero::Config load_training_config(const Options& options, std::int64_t channels) {
   if (!options.config_file.empty()) {
-    // What "auto" stands for where this trainer knows it.
+    // Values of "auto" that this trainer knows.
     zero::TrainerValues values;
     values.hidden_size = channels;
     values.total_steps = options.steps;
     return zero::load_config(options.config_file, options.overrides, values);
   }
-  // Wider models want smaller steps: 0.003 for tiny, 0.00026 for gpt2.
+  // The rate falls with the width, since wider models need smaller steps: 0.003 for tiny, 0.00026
+  // for gpt2.
   const double learning_rate = std::min(0.003, 0.2 / static_cast<double>(channels));
-  // DeepSpeed's own default of stage 0 stays: --stage then shows what each stage saves.
+  // The stage stays DeepSpeed's own default of 0, so that --stage shows the memory saved by each
+  // stage.
   zero::Text settings = {{"optimizer.type", "AdamW"},
                          {"optimizer.params.lr", std::to_string(learning_rate)},
                          {"optimizer.params.betas", "[0.9, 0.95]"},

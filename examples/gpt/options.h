@@ -1,4 +1,4 @@
-// The command line of train_gpt. Dashes and underscores are alike.
+// The command line of train_gpt. Dashes and underscores are equivalent.
 #pragma once
 
 #include <cstdint>
@@ -20,32 +20,34 @@ struct Options {
   std::int64_t steps = 100;
   std::int64_t sequence_length = 0;  // 0: the model's context, at most 2048
   std::string init_file, save_directory, log_file;
-  std::int64_t max_shard_bytes = 0;  // of a file in save_directory; 0: one file
+  std::int64_t max_shard_bytes = 0;  // per file in save_directory; 0: one file
   std::string checkpoint_directory;  // empty: no checkpoints
   std::string resume = "auto";       // auto, none or a tag
   std::int64_t save_every = 0;       // steps; 0: only after the last
-  double save_minutes = 0;           // by rank 0's clock; 0: never for that
+  double save_minutes = 0;           // by rank 0's clock; 0: never
   std::int64_t keep = 0;             // newest checkpoints; 0: all
   bool overwrite_later = false;
   std::vector<zero::report::StageVariant> compared;  // empty: train once
   std::string report_directory;                      // empty: no report
-  int planned_ranks = 0;                             // only say what so many would hold; 0: train
+  int planned_ranks = 0;                             // prints this many ranks' memory; 0: trains
   std::string device = "cpu";                        // cpu, cuda or auto
   int threads = 0;
   double start_limit = 120;
-  std::string product_file;  // of timed algorithms, for GPUs; empty: those that cuBLASLt advises
-  bool separate_products = false;  // on GPUs: none is joined with its neighbours
-  bool recompute = false;          // of activations
+  std::string product_file;              // timed algorithms, for GPUs; empty: cuBLASLt's own choice
+  bool separate_products = false;        // on GPUs: joins no product with its neighbors
+  bool any_order_attention = false;      // on GPUs: backward may sum in any order
+  std::int64_t attention_workspace = 0;  // on GPUs: MiB for several samples at once; 0: as built
+  bool recompute = false;                // of activations
 
-  // Set instead of all others by --help and --version: what to print.
+  // Set instead of all others by --help and --version: the text to print.
   std::optional<std::string> answer;
 };
 
-// Throws ConfigError with what is wrong and how to get help.
+// Throws ConfigError with the problem and the way to get help.
 Options parse_options(int argc, const char* const* argv);
 
-// The file of --deepspeed_config, or without one the trainer's own defaults for a model of this
-// width, under the overrides.
+// Loads the file of --deepspeed_config, or otherwise the trainer's own defaults for a model of this
+// width, and applies the overrides.
 zero::Config load_training_config(const Options& options, std::int64_t channels);
 
 }  // namespace gpt

@@ -17,7 +17,7 @@ class ParameterValues {
   ~ParameterValues() = default;
 };
 
-// And their gradients: kernels add to grad(), and write target() as its beta says.
+// Parameters with their gradients: kernels add to grad(), and write target() as its beta requires.
 template <class T>
 class ParameterGradients : public ParameterValues<T> {
  public:

@@ -44,8 +44,8 @@ std::string figures(const TrainingRecord& r) {
   return text;
 }
 
-// Open MPI gives ranks a terminal of its own even where mpirun writes to a pipe or a file: under a
-// launcher, what counts is where the launcher's output goes.
+// Returns whether the output is a terminal; under a launcher, whether the launcher's output is.
+// Open MPI gives ranks a terminal even if mpirun writes to a pipe or a file.
 bool output_is_terminal() {
   if (::isatty(STDOUT_FILENO) != 1) return false;
   if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return true;
@@ -88,7 +88,7 @@ void Progress::draw_bar(const TrainingRecord& record) const {
   std::string line = "[" + std::string(filled, '=') + std::string(bar_width - filled, ' ') + "] " +
                      std::to_string(record.step) + "/" + std::to_string(steps_) + ", " +
                      duration(left) + " left | " + figures(record);
-  line.resize(std::min(line.size(), terminal_width() - 1));  // a wrapped line could not be redrawn
+  line.resize(std::min(line.size(), terminal_width() - 1));  // wrapped lines cannot be redrawn
   std::printf("\r%s\x1b[K", line.c_str());
 }
 

@@ -1,5 +1,5 @@
-// What the user sees while training: on a terminal one line that is redrawn, with the time left; in
-// a pipe a plain line every few steps. Used by the root alone.
+// The user's view of a training run: on a terminal one redrawn line with the time left; in a pipe a
+// plain line every few steps. Only the root uses it.
 #pragma once
 
 #include <array>
@@ -15,12 +15,12 @@ namespace gpt {
 
 class Progress {
  public:
-  // Lines every `steps_per_print` steps (0: only the last). floor: the least loss, where it is
+  // Prints lines every `steps_per_print` steps (0: only the last). floor: the lowest loss, if it is
   // known.
   Progress(std::int64_t steps, std::int64_t steps_per_print, std::optional<double> floor);
 
   void show(const TrainingRecord& record);
-  // Ends the redrawn line and says how near the floor the last losses are.
+  // Ends the redrawn line and prints how near the floor the last losses are.
   void finish();
 
  private:
@@ -36,7 +36,8 @@ class Progress {
   std::size_t shown_ = 0;
 };
 
-// What moved between memory and where state rests beside it, if it does: mean over ranks.
+// Prints the mean over ranks of the bytes moved between memory and offload storage, if state is
+// offloaded.
 void print_offload_use(const zero::EngineReport& report);
 
 }  // namespace gpt

@@ -26,7 +26,7 @@ class CounterRandom {
   constexpr std::uint64_t bits(std::uint64_t counter) const {
     return mix_bits(key_ + (counter + 1) * 0x9e3779b97f4a7c15u);
   }
-  // In (0, 1], exactly representable.
+  // Values in (0, 1], exactly representable.
   constexpr double uniform(std::uint64_t counter) const {
     return static_cast<double>((bits(counter) >> 11) + 1) * 0x1.0p-53;
   }

@@ -77,10 +77,10 @@ double yarn_scale(double factor, double mscale) {
 }
 
 // Pairs that turn often within the original context keep their frequency, slow ones get it divided
-// by the factor, those between are blended by a ramp.
+// by the factor, and a ramp blends those in the middle.
 void apply_yarn(const RopeConfig& rope, std::int64_t channels, std::vector<double>& frequency) {
   const auto c = static_cast<double>(channels);
-  // The pair that makes so many turns.
+  // Returns the pair that makes this many turns.
   const auto pair_of = [&](double turns) {
     const double context = static_cast<double>(rope.original_context);
     return c * std::log(context / (turns * 2 * pi)) / (2 * std::log(rope.theta));
@@ -113,7 +113,7 @@ RopeConfig read_rope(ConfigReader& reader, std::int64_t context) {
   RopeConfig rope;
   rope.theta = reader.number("rope_theta", rope.theta);
   reader.require("partial_rotary_factor", {1.0, nullptr});
-  // Where both are there, transformers takes the first.
+  // If both are present, transformers reads the first.
   auto scaling = reader.object(reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   if (scaling) read_scaling(*scaling, context, rope);
   if (rope.theta <= 1) reader.problem("rope_theta must be above 1");
@@ -164,7 +164,7 @@ double amplitude(const RopeConfig& rope) {
   return yarn_scale(rope.factor, 1);
 }
 
-// Angles are rounded to fp32 as transformers rounds them: models are trained with that.
+// Angles are rounded to fp32 like transformers' angles, since models are trained with these.
 template <class Acc>
 RopeTable<Acc>::RopeTable(const RopeConfig& rope, std::int64_t sequence, std::int64_t head_channels)
     : cosines(sequence * head_channels / 2), sines(cosines.size()) {

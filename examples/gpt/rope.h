@@ -1,5 +1,5 @@
-// Rotary position embedding as Hugging Face configures it: a frequency per pair of channels, which
-// rope_scaling changes for contexts beyond the one of pretraining. Formulas of transformers'
+// Rotary position embedding as Hugging Face configures it: a frequency per pair of channels,
+// changed by rope_scaling for contexts beyond that of pretraining. Formulas of transformers'
 // modeling_rope_utils.
 #pragma once
 
@@ -20,24 +20,25 @@ struct RopeConfig {
   double theta = 10000, factor = 1;
   std::int64_t original_context = 0;                // llama3 and yarn
   double low_frequency = 1, high_frequency = 4;     // llama3
-  double attention_factor = 0;                      // yarn; 0: by factor and mscale
+  double attention_factor = 0;                      // yarn; 0: from factor and mscale
   double beta_fast = 32, beta_slow = 1;             // yarn
   double mscale = 0, mscale_of_all_dimensions = 0;  // yarn; 0: not given
   bool truncate = true;                             // yarn
 };
 
-// From rope_theta with rope_scaling, or from rope_parameters. What is not supported is a problem of
-// the reader's.
+// Reads rope_theta with rope_scaling, or rope_parameters. Unsupported values are reported as
+// problems of the reader.
 RopeConfig read_rope(ConfigReader& reader, std::int64_t context);
 // Adds rope_theta and rope_scaling.
 void write_rope(const RopeConfig& rope, nlohmann::json& config);
 
-// Angle per position of each pair of channels. Within the model's context: "dynamic" changes
-// nothing there.
+// Returns the angle per position of each pair of channels, valid within the model's context, since
+// "dynamic" changes nothing there.
 std::vector<double> frequencies(const RopeConfig& rope, std::int64_t head_channels);
-// What sines and cosines are multiplied by.
+// Returns the factor of sines and cosines.
 double amplitude(const RopeConfig& rope);
-// Of every position and pair, [sequence, head_channels / 2]; Acc: float or double.
+// Sines and cosines of every position and pair, [sequence, head_channels / 2]; Acc: float or
+// double.
 template <class Acc>
 struct RopeTable {
   RopeTable(const RopeConfig& rope, std::int64_t sequence, std::int64_t head_channels);
@@ -45,7 +46,7 @@ struct RopeTable {
   Buffer<Acc> cosines, sines;
 };
 
-// Turns queries and keys, [rows, heads, head channels], by their positions; and gradients back.
+// Rotates queries and keys, [rows, heads, head channels], by their positions, and gradients back.
 template <class T>
 class Rope {
  public:

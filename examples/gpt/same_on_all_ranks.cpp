@@ -13,7 +13,8 @@ std::string given(bool is_given) {
   return is_given ? "given" : "not given";
 }
 
-// The rank that finds the difference first may not be the root; every rank throws.
+// Collective, since the rank that finds the difference first may not be the root; every rank
+// throws.
 void note_products(zero::Runtime& runtime, const zero::Engine& engine) {
   try {
     runtime.agree("matrix products (library, version, instruction set)", Gemm::version());
@@ -45,6 +46,8 @@ void agree_on_options(zero::Runtime& runtime, const Options& o) {
                  {"--max-shard-size", std::to_string(o.max_shard_bytes)},
                  {"--product-file", given(!o.product_file.empty())},
                  {"--separate-products", given(o.separate_products)},
+                 {"--any-order-attention", given(o.any_order_attention)},
+                 {"--attention-workspace", std::to_string(o.attention_workspace)},
                  {"--checkpoint", o.checkpoint_directory},
                  {"--resume", o.resume},
                  {"--save-every", std::to_string(o.save_every)},

@@ -1,7 +1,7 @@
-// What every rank of train_gpt must be given alike. Each call is collective and throws
-// DisagreementError with all that differs. Host names, --threads, --recompute, --report, the paths
-// of --deepspeed_config, --init, --data, --log-json and --product-file may differ: what the files
-// hold is compared.
+// Checks that every rank of train_gpt has the same inputs. Each call is collective and throws
+// DisagreementError with all differences. Host names, --threads, --recompute, --report, the paths
+// of --deepspeed_config, --init, --data, --log-json and --product-file may differ, since the
+// contents of the files are compared.
 #pragma once
 
 #include "examples/gpt/options.h"
@@ -10,12 +10,13 @@
 
 namespace gpt {
 
-// Before anything else is done with the options.
+// Must be called before the options are used.
 void agree_on_options(zero::Runtime& runtime, const Options& options);
 
-// Model, data and matrix library, once the engine has compared config and shapes. Of large data
-// files, the length and blocks spread over the whole are compared. Another matrix library or
-// instruction set is an error where zero_core.deterministic is set, else a notice.
+// Compares model, data and matrix library, after the engine has compared config and shapes. For
+// large data files, the length and blocks spread over the whole file are compared. If the matrix
+// library or instruction set differs, it is an error with zero_core.deterministic, otherwise a
+// notice.
 void agree_on_inputs(zero::Runtime& runtime, const zero::Engine& engine, const Task& task);
 
 }  // namespace gpt

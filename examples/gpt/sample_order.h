@@ -1,4 +1,4 @@
-// The order of samples: a permutation per epoch that any rank can evaluate at any place (a Feistel
+// The order of samples: a permutation per epoch that any rank can evaluate at any index (a Feistel
 // network with cycle walking), so that nothing is shuffled in memory or sent.
 #pragma once
 
@@ -10,7 +10,7 @@ class SampleOrder {
  public:
   SampleOrder(std::int64_t samples, std::uint64_t seed);
 
-  // Which sample of the data stands at place `index` of the endless stream.
+  // Returns the sample at `index` of the endless stream.
   std::int64_t at(std::int64_t index) const;
 
  private:

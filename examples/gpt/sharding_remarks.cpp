@@ -9,7 +9,7 @@
 namespace gpt {
 namespace {
 
-constexpr std::int64_t most_layers = 1024;  // that are looked at
+constexpr std::int64_t most_layers = 1024;  // upper limit of the search
 
 struct Held {
   std::int64_t at_rest = 0, slots = 0;
@@ -39,7 +39,8 @@ bool offloads(const Task& task) {
          zero.offload_param.device != zero::OffloadDevice::none;
 }
 
-// The least number of layers with which `more` takes less than `less`; it does not with `layers`.
+// Returns the smallest number of layers for which `more` takes less memory than `less`; it does not
+// for `layers`.
 std::optional<std::int64_t> layers_that_pay(const Task& more, const Task& less, std::int64_t layers,
                                             const Setting& setting) {
   const auto pays = [&](std::int64_t count) {

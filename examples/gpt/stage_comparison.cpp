@@ -22,7 +22,8 @@
 namespace gpt {
 namespace {
 
-// What C libraries keep for later would count in the next variant's baseline.
+// Returns freed memory to the system, since memory cached by C libraries would count in the next
+// variant's baseline.
 void return_freed_memory() {
 #if defined(__GLIBC__)
   ::malloc_trim(0);
@@ -64,8 +65,8 @@ class Comparing {
   }
 
  private:
-  // One step that nobody looks at: code and tables of libraries are in memory for all variants
-  // alike, not in the first one's figures.
+  // Runs one step whose result is not used, so that code and tables of libraries are in memory for
+  // all variants, and not counted in the first one's figures.
   void rehearse() {
     guarded(options_.compared.size() - 1,
             [&](zero::Engine& engine, const Task& task, TrainingLoop& loop) {
@@ -118,13 +119,14 @@ class Comparing {
     progress.show(*record);
   }
 
-  // A process that dies leaves a report that does not claim more than has run.
+  // Written after each variant, so that if the process dies, the report claims no more than has
+  // run.
   void write() const {
     if (runtime_.is_root() && !options_.report_directory.empty())
       zero::report::write_report(comparison_, options_.report_directory);
   }
 
-  // Of a variant that does not run to its end: the report says so, whatever becomes of the process.
+  // Reports a variant that did not run to its end, whatever happens to the process afterwards.
   void note(std::size_t index, const std::string& reason) {
     zero::report::note_failure(comparison_, options_.compared[index].name, reason);
     try {
@@ -134,14 +136,16 @@ class Comparing {
     }
   }
 
-  // Calls body(engine, task, loop) for a variant; want of memory is an error that names it.
+  // Calls body(engine, task, loop) for a variant. If memory is exhausted, the error names the
+  // variant.
   template <class Body>
   void guarded(std::size_t index, const Body& body) {
     return_freed_memory();
     const Task& task = tasks_[index];
     try {
+      std::unique_ptr<TrainingLoop> loop;  // outlives the engine, which may use its memory
       zero::Engine engine(runtime_, describe(task.model), task.config);
-      const auto loop = make_training_loop(runtime_, engine, task);
+      loop = make_training_loop(runtime_, engine, task);
       body(engine, task, *loop);
     } catch (const zero::MemoryError& error) {
       note(index, error.what());
@@ -161,7 +165,7 @@ class Comparing {
         if (said.insert(notice).second) std::printf("config   %s\n", notice.c_str());
   }
 
-  // What all variants have in common, known from the first engine on.
+  // Facts that all variants share, available from the first engine on.
   void begin_report(const zero::Engine& engine, const Task& task) {
     comparison_.facts = facts_of(runtime_, task, engine);
     for (auto& fact : zero::report::facts_of(settings()))
@@ -232,8 +236,8 @@ std::vector<Task> resolve_variants(const Options& options) {
     Options with_stage = options;
     for (const auto& [path, value] : variant.overrides) with_stage.overrides[path] = value;
     tasks.push_back(resolve(with_stage));
-    // Its default depends on the stage, and it decides bits under accumulation. `each` is what the
-    // stages that shard gradients are for.
+    // Set for all variants, since the default depends on the stage and decides bits under
+    // accumulation. `each`, because stages that shard gradients exist to keep them sharded.
     zero::GradientSync& sync = tasks.back().config.zero_core.gradient_sync;
     if (sync == zero::GradientSync::automatic) sync = zero::GradientSync::each;
   }

@@ -1,5 +1,5 @@
-// --compare-stages: the same steps from the same start at each stage, one engine after the other
-// on the same ranks, and what each of them costs.
+// --compare-stages: runs the same steps from the same start at each stage, one engine after the
+// other on the same ranks, and compares their costs.
 #pragma once
 
 #include <string>
@@ -13,14 +13,16 @@
 
 namespace gpt {
 
-// Of compare_stages(): the bits differ, or a signal ended it before all variants had run.
+// Exit code of compare_stages() if the bits differ, or if a signal ended it before all variants had
+// run.
 inline constexpr int not_equal = 1;
 
-// The task of each variant, before the first one runs: what is wrong with one is said at once.
+// Resolves the task of each variant before the first one runs, so that an error in any of them is
+// reported at once.
 std::vector<Task> resolve_variants(const Options& options);
 
-// Collective. Trains under the options at each of their variants; prints the table and writes the
-// report. Returns the exit code. A variant that fails is named in the error.
+// Collective. Trains with the options at each of their variants; prints the table and writes the
+// report. Returns the exit code. If a variant fails, the error names it.
 int compare_stages(zero::Runtime& runtime, const Options& options);
 
 }  // namespace gpt

@@ -12,11 +12,11 @@
 namespace gpt {
 namespace {
 
-// Of tokens. Llama's contexts would take all memory.
+// In tokens. Limited because Llama's full contexts would take all memory.
 constexpr std::int64_t largest_default_sequence = 2048;
 
-// Whether Hugging Face's model names its tensors without "transformer.", as the published gpt2
-// does. What cannot be read is load_weights()'s to report.
+// Returns whether Hugging Face's model names its tensors without "transformer.", like the published
+// gpt2. If the file cannot be read, load_weights() reports it.
 bool names_lack_prefix(std::filesystem::path file) {
   constexpr std::uint64_t largest_header = 100'000'000;
   std::error_code unknown;

@@ -1,4 +1,4 @@
-// What the command line asks for, resolved: model, config and data, before any engine.
+// The command line resolved into model, config and data, before any engine is created.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ struct Task {
 // Throws ConfigError.
 Task resolve(const Options& options);
 
-// Multiplications and additions of one token, forward and backward, recomputation not counted.
+// Returns multiplications and additions per token, forward and backward, without recomputation.
 double flops_per_token(const Task& task);
 
-// What runs, by name: ranks, model, data, batch, compute.
+// Facts about the training run, by name: ranks, model, data, batch, compute.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 Facts facts_of(const zero::Runtime& runtime, const Task& task, const zero::Engine& engine);
 
-// Collective. Fills the engine from --init, or with start values of the seed.
+// Collective. Fills the engine from --init, otherwise with start values of the seed.
 void set_start_values(zero::Engine& engine, const Task& task, zero::ThreadPool& pool);
 
 }  // namespace gpt

@@ -61,7 +61,8 @@ TokenFile::~TokenFile() {
 }
 
 void TokenFile::open() {
-  // A pipe must not make the open wait; it is refused when it turns out to be none of ours.
+  // Non-blocking, since opening a pipe would otherwise wait; if the file is a pipe, it is refused
+  // below.
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   struct stat status {};
   if (fd_ < 0 || ::fstat(fd_, &status) != 0) refuse(path_, std::strerror(errno));
@@ -72,7 +73,8 @@ void TokenFile::open() {
   if (bytes_ == 0) refuse(path_, "is empty");
 }
 
-// A mapping of the file would end the process by SIGBUS where the file has become shorter.
+// Reads instead of mapping, because a mapping would end the process by SIGBUS if the file became
+// shorter.
 void TokenFile::read_bytes(std::int64_t first, std::span<std::byte> out) const {
   while (!out.empty()) {
     const ssize_t got = ::pread(fd_, out.data(), out.size(), first);
@@ -126,7 +128,7 @@ void TokenFile::guess() {
   if (type_ == TokenType::bytes) check_text();
 }
 
-// Looks at blocks that are spread evenly over the file.
+// Reads blocks that are spread evenly over the file.
 void TokenFile::check_uint16() const {
   constexpr std::int64_t most_blocks = 16, block = 4096;
   const std::int64_t blocks = std::min(most_blocks, (tokens_ + block - 1) / block);
@@ -159,8 +161,8 @@ std::string TokenFile::kind() const {
 
 void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
   const auto size = static_cast<std::size_t>(size_of_token(type_));
-  // The file's bytes come to the end of `out`: widened from the front, none is overwritten before
-  // it is used.
+  // The file's bytes are read into the end of `out` and widened from the front, so that none is
+  // overwritten before it is used.
   const std::span<std::byte> bytes = std::as_writable_bytes(out).last(out.size() * size);
   read_bytes((header_ ? header_->bytes : 0) + first * size_of_token(type_), bytes);
   for (std::size_t i = 0; i < out.size(); ++i) {

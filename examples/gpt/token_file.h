@@ -1,5 +1,4 @@
-// A read-only file of tokens: text, whose bytes are the tokens, or stored token
-// numbers.
+// A read-only file of tokens: text, whose bytes are the tokens, or stored token numbers.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +11,13 @@
 
 namespace gpt {
 
-// "auto", "uint8" (or "text"), "uint16", "uint32". Throws ConfigError.
+// Parses "auto", "uint8" (or "text"), "uint16", "uint32". Throws ConfigError.
 TokenType parse_token_type(const std::string& name);
 
-// The header of llm.c or NumPy says the kind of a file, else Megatron's index beside it. Where
-// there is none, and `type` is automatic, the extension says it (.bin and .u16: uint16 as nanoGPT
-// writes it, unless the tokens speak against it; .u32: uint32), else it is text. Throws ConfigError
-// naming the file and what is wrong with it.
+// The header of llm.c or NumPy defines the kind of a file, otherwise Megatron's index next to it.
+// If there is neither and `type` is automatic, the extension does (.bin and .u16: uint16 as nanoGPT
+// writes it, unless the tokens contradict that; .u32: uint32), otherwise it is text. Throws
+// ConfigError naming the file and the problem.
 class TokenFile {
  public:
   TokenFile(const std::string& path, TokenType type);
@@ -31,10 +30,10 @@ class TokenFile {
   std::int64_t tokens() const { return tokens_; }
   // "text", "uint16 tokens (llm.c)", ...
   std::string kind() const;
-  // Whether only the name of the file says its type.
+  // Returns whether the type is known from the file's name alone.
   bool is_guessed() const { return guessed_; }
-  // Tokens [first, first + out.size()). Values of 2^31 and more come out negative. Throws
-  // ConfigError where the file has become shorter or cannot be read.
+  // Reads tokens [first, first + out.size()). Values of 2^31 and more become negative. Throws
+  // ConfigError if the file has become shorter or cannot be read.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
 
  private:

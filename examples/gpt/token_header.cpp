@@ -36,7 +36,7 @@ std::optional<TokenHeader> read_llmc(std::string_view begin) {
   return std::nullopt;
 }
 
-// What stands behind the key in the Python dict of a NumPy header, up to `end`.
+// Returns the text after the key in the Python dict of a NumPy header, up to `end`.
 std::string_view value_of(std::string_view dict, std::string_view key, std::string_view end) {
   const auto at = dict.find(key);
   if (at == std::string_view::npos) return "";
@@ -50,7 +50,7 @@ struct Shape {
   int dimensions = 0;
 };
 
-// From "(20, 1000"; none where it is no shape.
+// Parses text like "(20, 1000"; none if it is no shape.
 std::optional<Shape> shape_of(std::string_view shape) {
   if (!shape.starts_with('(')) return std::nullopt;
   shape.remove_prefix(1);
@@ -77,7 +77,7 @@ TokenType numpy_type(std::string_view descr, const std::string& path) {
                    "for a vocabulary above 65536");
 }
 
-// Format 1 has a length of 2 bytes, 2 and 3 of 4 bytes.
+// The length field has 2 bytes in format 1, 4 bytes in formats 2 and 3.
 std::optional<TokenHeader> read_numpy(std::string_view begin, const std::string& path) {
   if (!begin.starts_with("\x93NUMPY")) return std::nullopt;
   const bool wide = begin.size() > 6 && begin[6] > 1;

@@ -7,14 +7,15 @@
 namespace gpt {
 namespace {
 
-// What a file of so few tokens looks like, says nothing.
+// Files with fewer tokens are not judged, since their statistics are not significant.
 constexpr std::size_t least_pairs = 32, least_for_bytes = 2048;
-// The upper halves of 32-bit tokens, of vocabularies up to a million.
+// Upper halves of 32-bit tokens are at most this, for vocabularies of up to a million.
 constexpr unsigned largest_upper_half = 15;
 
 const std::string keep = "; --token-dtype uint16 reads it as it is";
 
-// The largest token at the places that are `place` modulo `step`, if `read` is applied to each.
+// Returns the largest token at indices that are `place` modulo `step`, after `read` is applied to
+// each.
 template <class Read>
 unsigned largest(std::span<const std::uint16_t> tokens, std::size_t place, std::size_t step,
                  Read read) {
@@ -30,7 +31,7 @@ unsigned swapped(std::uint16_t token) {
   return (token & 0xffu) << 8u | token >> 8u;
 }
 
-// Whether all tokens of one half are the upper halves of wider ones.
+// Returns whether all tokens of one half are the upper halves of wider ones.
 bool are_halves(unsigned upper, unsigned lower) {
   return (upper == 0 && lower > 0) || (upper <= largest_upper_half && lower > 255);
 }
@@ -54,8 +55,8 @@ double entropy(std::span<const std::uint16_t> tokens, unsigned shift) {
   return bits / static_cast<double>(tokens.size());
 }
 
-// The upper bytes of tokens vary less than the lower ones: no vocabulary fills all of 65536, and
-// frequent tokens have small numbers.
+// The upper bytes of tokens vary less than the lower ones, since no vocabulary fills all of 65536
+// and frequent tokens have small numbers.
 bool has_swapped_bytes(std::span<const std::uint16_t> tokens) {
   constexpr double clearly = 0.2;
   return entropy(tokens, 0) + clearly < entropy(tokens, 8);

@@ -1,4 +1,4 @@
-// Whether the bytes of a file can be tokens of the type that its name says.
+// Checks whether the bytes of a file can be tokens of the type that its name implies.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace gpt {
 
-// Neighboring tokens of a file, read as uint16: the first of a block has an even place. Returns
-// what speaks against the type, and what to do; empty if nothing does. Never against few tokens.
+// Takes neighboring tokens of a file, read as uint16; the first of a block has an even index.
+// Returns the evidence against the type and a remedy, or an empty string if there is none. It never
+// doubts few tokens.
 std::string doubt_of_uint16(std::span<const std::uint16_t> tokens);
 
 }  // namespace gpt

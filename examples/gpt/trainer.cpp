@@ -63,7 +63,7 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
     show(record);
   }
   show(loop.finish());
-  const zero::EngineReport report = engine.report();  // while the activations are in memory
+  const zero::EngineReport report = engine.report();  // taken while the activations are in memory
   if (runtime.is_root()) {
     progress.finish();
     print_offload_use(report);
@@ -80,7 +80,7 @@ void save(zero::Runtime& runtime, zero::Engine& engine, const Task& task) {
   std::printf("saved %s for Hugging Face transformers\n", directory.c_str());
 }
 
-// A half-trained model does not take the place of a whole one.
+// A stopped run saves no model, so that a half-trained model never replaces a complete one.
 void tell_what_is_not_saved(const zero::Runtime& runtime, const zero::Engine& engine,
                             const Options& options) {
   if (!runtime.is_root()) return;
@@ -96,7 +96,7 @@ void tell_what_is_not_saved(const zero::Runtime& runtime, const zero::Engine& en
                  static_cast<long long>(options.steps), options.save_directory.c_str());
 }
 
-// Before the first step, not after the last.
+// Checked before the first step, so that a long run does not fail at its end.
 void check_save_directory(const zero::Runtime& runtime, const std::string& directory) {
   if (directory.empty() || !runtime.is_root()) return;
   zero::check_model_directory(directory);
@@ -112,11 +112,13 @@ int train(zero::Runtime& runtime, const Options& options) {
   const Task task = resolve(options);
   check_save_directory(runtime, options.save_directory);
   JsonLog log(runtime.is_root() ? options.log_file : "");
+  // Declared first, so that it outlives the engine if an error ends both: the engine's work may use
+  // the model's memory on a GPU until then.
+  std::unique_ptr<TrainingLoop> loop;
   zero::Engine engine(runtime, describe(task.model), task.config);
-  const Outcome outcome = [&] {
-    const auto loop = make_training_loop(runtime, engine, task);
-    return run_steps(runtime, engine, task, *loop, log);
-  }();
+  loop = make_training_loop(runtime, engine, task);
+  const Outcome outcome = run_steps(runtime, engine, task, *loop, log);
+  loop.reset();  // freed for a save; run_steps() has waited for all work
   if (outcome.interrupted)
     tell_what_is_not_saved(runtime, engine, options);
   else

@@ -1,4 +1,4 @@
-// Trains as the options say, on the ranks of the runtime.
+// Trains according to the options, on the ranks of the runtime.
 #pragma once
 
 #include "examples/gpt/options.h"
@@ -6,13 +6,13 @@
 
 namespace gpt {
 
-// Of train(): a signal asked for a stop, and a checkpoint holds all that was done.
+// Exit code of train() if a signal stopped the run and a checkpoint holds all of its steps.
 inline constexpr int saved_and_stopped = 20;
-// The same, without a checkpoint of the last step: there is no --checkpoint, it would not have
-// fitted, or it failed.
+// The same without a checkpoint of the last step: there is no --checkpoint, the save would not have
+// finished in time, or it failed.
 inline constexpr int stopped_without_save = 21;
 
-// Returns the exit code. A run that was stopped writes no --save-model.
+// Returns the exit code. If a signal stopped the run, it writes no --save-model.
 int train(zero::Runtime& runtime, const Options& options);
 
 }  // namespace gpt

@@ -17,18 +17,18 @@ class TrainingLoop {
  public:
   virtual ~TrainingLoop() = default;
 
-  // Step number `index`, counted from 0. Returns the record of the last step whose result is there:
-  // on a GPU that of the step before, so that nothing waits for it. `stop`: a signal asks for the
-  // end.
+  // Runs step number `index`, counted from 0. Returns the record of the last completed step: on a
+  // GPU that of the step before, so that the host does not wait. `stop`: set if a signal ends the
+  // run.
   virtual std::optional<TrainingRecord> step(std::int64_t index, bool& stop,
                                              const zero::StepOptions& options = {}) = 0;
-  // The record that is still out.
+  // Returns the record that step() has not returned yet.
   virtual std::optional<TrainingRecord> finish() = 0;
-  // By whose kernels attention is, where there is a choice.
+  // Returns the name of the attention kernels' origin, empty if there is no choice.
   virtual std::string attention() const = 0;
 };
 
-// In the engine's compute type, where the task's device is. Takes the memory of the activations.
+// Makes a loop in the engine's compute type, on the task's device. Allocates the activations.
 // Throws MemoryError.
 std::unique_ptr<TrainingLoop> make_training_loop(zero::Runtime& runtime, zero::Engine& engine,
                                                  const Task& task);

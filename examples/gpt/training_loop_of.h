@@ -15,7 +15,7 @@ namespace gpt {
 template <class Model>
 class TrainingLoopOf final : public TrainingLoop {
  public:
-  // The model is made of `settings`.
+  // `settings` are the arguments of the model's constructor.
   template <class... Settings>
   TrainingLoopOf(zero::Runtime& runtime, zero::Engine& engine, const Task& task,
                  Settings&&... settings)
@@ -37,7 +37,7 @@ class TrainingLoopOf final : public TrainingLoop {
     for (zero::MicroStep micro : engine_.micro_steps())
       micro.loss(step_.run(loader_.load(index, micro.index()), scale_of(micro)));
     if (!std::exchange(stepped_once_, true))
-      runtime_.track("activations", model_.bytes());  // some are taken at first need
+      runtime_.track("activations", model_.bytes());  // again: some are allocated at first use
     const Pending queued{index, engine_.step(options)};
     const std::optional<Pending> ready = on_device ? pending_ : queued;
     if (on_device) pending_ = queued;
@@ -78,7 +78,7 @@ class TrainingLoopOf final : public TrainingLoop {
       return micro.loss_scale();
   }
 
-  // A step's time ends where its result is there, and the next one's begins there.
+  // A step's time ends when its result is available; the next step's time begins then.
   TrainingRecord record_of(const Pending& step, bool& stop) {
     const zero::StepResult result = step.ticket.wait();
     stop = result.stop_requested;
@@ -111,7 +111,7 @@ class TrainingLoopOf final : public TrainingLoop {
   std::optional<Pending> pending_;
 };
 
-// Want of memory names what to change.
+// Adds a remedy to the error if memory is exhausted.
 [[noreturn]] inline void throw_no_activations(const zero::Batch& batch, const Task& task,
                                               const std::string& cause) {
   throw zero::MemoryError("no memory for the activations of " + std::to_string(batch.micro) +
@@ -121,7 +121,7 @@ class TrainingLoopOf final : public TrainingLoop {
                           cause);
 }
 
-// What `make` gives for the C++ type of a dtype.
+// Returns the result of `make` for the C++ type of a dtype.
 template <class Make>
 std::unique_ptr<TrainingLoop> make_of_type(zero::DType dtype, Make make) {
   switch (dtype) {

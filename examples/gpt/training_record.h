@@ -1,4 +1,4 @@
-// What one step of training gives to the log and the terminal.
+// The measurements of one training step for the log and the terminal.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ struct TrainingRecord {
   double seconds = 0, tokens_per_second = 0, tflops = 0;
   float loss_scale = 1;
   bool skipped = false;
-  double compression_error = 0;  // 0: nothing is encoded, or nothing measures it
+  double compression_error = 0;  // 0 if nothing is encoded or measured
 };
 
 }  // namespace gpt

@@ -1,4 +1,4 @@
-// One micro batch through the engine: opens the scopes, takes the pointers, calls the model. The
+// One micro-batch through the engine: opens the scopes, takes the pointers, calls the model. The
 // same at every stage and on every device.
 #pragma once
 
@@ -32,7 +32,7 @@ class ScopeGradients final : public ParameterGradients<T> {
   zero::BackwardScope& scope_;
 };
 
-// Model: model.h, or that of a GPU, with what both call an Element, a Loss and a Scale.
+// Model: model.h or a GPU's model; both define Element, Loss and Scale.
 template <class Model>
 class TrainingStep {
  public:

@@ -11,7 +11,7 @@
 namespace gpt {
 namespace {
 
-// By falling frequency.
+// Words by falling frequency.
 constexpr std::array<std::string_view, 64> lexicon = {
     "the",   "of",    "and",   "to",    "in",   "a",    "is",    "that",  "for",  "it",   "as",
     "was",   "with",  "be",    "by",    "on",   "not",  "he",    "his",   "but",  "at",   "are",
@@ -20,10 +20,10 @@ constexpr std::array<std::string_view, 64> lexicon = {
     "if",    "out",   "so",    "up",    "said", "what", "its",   "about", "than", "into", "them",
     "can",   "only",  "other", "time",  "new",  "some", "could", "these", "two"};
 
-// Where a text stands: the letters since the last space. The letters that may follow, with
-// probabilities.
+// A position in the text: the letters since the last space. Edges are the letters that may follow,
+// with probabilities.
 struct Node {
-  double reached = 0;  // probability that a word passes here
+  double reached = 0;  // probability that a word passes this node
   std::map<char, std::size_t> next;
 };
 
@@ -36,7 +36,7 @@ std::vector<double> probabilities() {
   return p;
 }
 
-// The lexicon as a tree; a word's last edge, its space, leads back to the root, node 0.
+// Returns the lexicon as a tree; a word's last edge, its space, leads back to the root, node 0.
 std::vector<Node> letter_tree() {
   std::vector<Node> nodes(1);
   const std::vector<double> p = probabilities();
@@ -54,7 +54,8 @@ std::vector<Node> letter_tree() {
   return nodes;
 }
 
-// The probability of each edge: what continues by letters, and the rest for the space.
+// Returns the probability of each edge: letters that continue a word, and the remainder for the
+// space.
 std::vector<std::pair<std::size_t, double>> edges(const std::vector<Node>& nodes,
                                                   const Node& node) {
   std::vector<std::pair<std::size_t, double>> result;

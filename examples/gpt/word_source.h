@@ -1,7 +1,7 @@
-// Text without a file: words of a small lexicon, drawn independently with Zipf's frequencies, a
-// space behind each. Every sample begins with a word, so the letters before a position determine
-// where in the lexicon it stands, and the entropy of the next letter is known exactly: no model can
-// go below it.
+// Text without a file: words of a small lexicon, drawn independently with Zipf's frequencies, each
+// followed by a space. Every sample begins with a word, so the letters before a position determine
+// its place in the lexicon, and the entropy of the next letter is known exactly: no model can have
+// a lower loss.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@ class WordSource {
  public:
   explicit WordSource(std::uint64_t seed);
 
-  // Letters 0 to text.size() - 1 of a sample, as bytes. Samples are independent of each other.
+  // Reads letters 0 to text.size() - 1 of a sample, as bytes. Samples are independent of each
+  // other.
   void read(std::int64_t sample, std::span<std::int32_t> text) const;
 
-  // The mean entropy of letters 1 to `targets` given all letters before, in nats.
+  // Returns the mean entropy of letters 1 to `targets` given all letters before, in nats.
   double entropy(std::int64_t targets) const;
 
   static std::span<const std::string_view> words();

@@ -1,5 +1,5 @@
-// Inside a program that owns MPI: its ranks form two groups by parity, and each group trains a
-// model of its own, at a ZeRO stage of its own.
+// Uses the library inside a program that owns MPI: the ranks form two groups by parity, and each
+// group trains its own model at its own ZeRO stage.
 // Run: mpirun -n 4 hosted
 #include <zero/mpi.h>
 

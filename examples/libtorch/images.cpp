@@ -85,7 +85,7 @@ void train(zero::Runtime& runtime, const Options& options) {
       std::printf("step %lld: loss %.5f, gradient norm %.4f\n", (long long)result.step, result.loss,
                   result.grad_norm);
   }
-  // Every rank has samples of its own.
+  // Every rank has its own samples, so the result is summed.
   model.eval();
   const torch::NoGradGuard no_grad;
   const Batch held_out = next_batch(256, 1'000'000 + static_cast<uint64_t>(runtime.rank()));

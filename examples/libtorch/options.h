@@ -10,7 +10,7 @@
 struct Options {
   std::string config;
   std::int64_t steps = 150;
-  std::string save;  // a directory for the trained weights; empty: nowhere
+  std::string save;  // directory for the trained weights; empty: not saved
 };
 
 inline Options parse(int argc, char** argv) {

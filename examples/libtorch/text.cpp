@@ -1,4 +1,4 @@
-// A small transformer that learns to continue sequences; its head is its embedding.
+// A small transformer that learns to continue sequences; its head shares the embedding's weight.
 // Run: mpirun -n 2 libtorch_text --deepspeed_config ds_config.json
 #include <torch/torch.h>
 
@@ -53,7 +53,7 @@ struct TransformerImpl : nn::Module {
 };
 TORCH_MODULE(Transformer);
 
-// Each sequence counts on by a step of its own, which its first two tokens show.
+// Each sequence counts on by its own increment, so its first two tokens determine the rest.
 at::Tensor next_batch(int64_t size, uint64_t seed) {
   const auto generator = at::detail::createCPUGenerator(seed);
   const at::Tensor start = torch::randint(0, vocabulary, {size, 1}, generator, torch::kLong);

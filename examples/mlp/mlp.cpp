@@ -1,4 +1,4 @@
-// The smallest complete program: a two-layer perceptron that learns a fixed map.
+// A small complete program: a two-layer perceptron that learns a fixed map.
 // Run: mpirun -n 2 mlp ds_config.json
 #include <zero/zero.h>
 

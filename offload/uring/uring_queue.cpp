@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::size_t most_bytes_per_buffer = std::size_t{1} << 30;  // the kernel's limit
 
-// Held while a ring is set up or given back: its memory goes from one thread's queue to another's
-// through system calls that ThreadSanitizer does not see.
+// Held while a ring is set up or freed: its memory is reused by another thread's queue through
+// system calls that ThreadSanitizer does not see.
 std::mutex& rings() {
   static std::mutex mutex;
   return mutex;
@@ -24,7 +24,7 @@ std::mutex& rings() {
 
 class UringQueue final : public RequestQueue {
  public:
-  // Leaves error() set where the kernel refuses.
+  // Sets error() if the kernel refuses.
   UringQueue(int fd, unsigned depth) : fd_(fd) {
     error_ = ask_io_hook({IoOp::set_up_uring});
     const std::lock_guard lock(rings());
@@ -38,7 +38,7 @@ class UringQueue final : public RequestQueue {
 
   int error() const { return error_; }
 
-  // Returns an errno; unregistered buffers work too.
+  // Returns an errno; unregistered buffers also work.
   int register_buffers(const std::vector<std::span<std::byte>>& buffers) {
     std::vector<iovec> pieces;
     for (const std::span<std::byte> buffer : buffers)

@@ -1,5 +1,5 @@
-// The host's kernels: the vector kernels of kernels.h on the threads of a rank, which run at once
-// where a device queues them. The results do not depend on the number of threads.
+// DeviceKernels of the host: the vector kernels of kernels.h on the threads of a rank. Calls run at
+// once instead of being queued. The results do not depend on the number of threads.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace zero::optim {
 
 namespace {
 
-// Elements that a thread works on at a time, few enough to stay in cache.
+// Elements that a thread processes at a time, few enough to stay in cache.
 constexpr std::int64_t grain_elements = 1 << 14;
 
 struct Elements {
@@ -59,8 +59,8 @@ void run_on(const DeviceUpdate& update, const Elements& part, float* master, flo
       part.begin);
 }
 
-// The same for all elements of a part, in blocks where master weights and states are kept in 16
-// bits: these pass through fp32 on the stack of the thread, and are rounded to nearest even.
+// Calls run_on() for all elements of a part. If master weights or states are stored in 16 bits,
+// they are converted block by block to fp32 on the thread's stack and rounded back to nearest even.
 template <class Run>
 void in_fp32(const DeviceUpdate& update, int states, const Elements& part, const Run& run) {
   constexpr std::int64_t block_elements = 2048;  // few enough to stay in cache
@@ -95,8 +95,8 @@ bool sees_norms(RuleKind rule) {
   return rule_of(rule).scope == UpdateScope::tensor_norms;
 }
 
-// Calls each(range, number, elements) for the ranges of the update that have some of `part`. Rules
-// that see tensor norms leave out the padding behind a tensor.
+// Calls each(range, number, elements) for the ranges of the update that intersect `part`. Rules
+// that see tensor norms skip the padding after a tensor.
 template <class Each>
 void for_ranges(RuleKind rule, const DeviceUpdate& update, const Elements& part, const Each& each) {
   const std::span ranges(update.ranges, static_cast<std::size_t>(update.range_count));
@@ -245,8 +245,8 @@ class HostKernels final : public DeviceKernels {
   }
 
  private:
-  // Cuts [0, count) into one part for each thread, which adds to a sum of its own. What one thread
-  // has done before others are awake is not cut.
+  // Cuts [0, count) into one part per thread, each of which adds to its own sum. Small counts are
+  // not cut, because one thread finishes them before the others are awake.
   template <class Sum, class Add, class Collect>
   void by_threads(std::int64_t count, const Add& add, const Collect& collect) {
     const std::int64_t threads = pool_.threads();
@@ -263,7 +263,7 @@ class HostKernels final : public DeviceKernels {
     for (const Sum& sum : sums) collect(sum);
   }
 
-  // Directions are measured and not kept.
+  // Directions are only measured, not stored.
   void measure_part(RuleKind rule, const DeviceUpdate& update, const Elements& part,
                     const Factors& factors, TensorSums& sums) {
     by_threads<TensorSums>(

@@ -1,6 +1,6 @@
-// The CPU kernels of one SIMD level behind function pointers. The arguments are plain values,
-// because a file compiled for more instructions than the rest must not emit inline functions that
-// others share.
+// CPU kernels of one SIMD level behind function pointers. The arguments are plain values, because a
+// file compiled for more instructions than the others must not emit inline functions that the
+// linker shares with them.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ struct UpdateArrays {
 struct Kernels {
   // Factors as UpdateRule::write() writes them.
   void (*update)(RuleKind rule, const float* factors, const UpdateArrays& arrays);
-  // Directions: fp32, one per element; what they do not write of the arrays stays.
+  // Writes fp32 directions, one per element; arrays that the rule does not update stay unchanged.
   void (*direct)(RuleKind rule, const float* factors, const UpdateArrays& arrays,
                  float* directions);
-  // Rows [begin, end) of a product.
+  // Computes rows [begin, end) of a product.
   void (*product)(const Product& product, std::int64_t begin, std::int64_t end);
-  // Adds up to norm_tile squares to normalised limbs, without carrying; returns how many elements
-  // are not finite and were left out.
+  // Adds up to norm_tile squares to normalized limbs, without carrying; returns the number of
+  // elements left out because they are not finite.
   std::int64_t (*add_squares)(const void* gradient, DType dtype, std::int64_t count,
                               std::int64_t* limbs);
   void (*accumulate)(void* accumulated, DType dtype, const void* addend, DType addend_dtype,
@@ -41,9 +41,9 @@ struct Kernels {
   void (*cast)(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count);
 };
 
-extern const Kernels scalar_kernels, avx2_kernels, avx512_kernels;  // the last two: x86-64 alone
+extern const Kernels scalar_kernels, avx2_kernels, avx512_kernels;  // the last two: x86-64 only
 
-// Of the level in use, or of another that this CPU has.
+// Returns the kernels of the SIMD level in use, or of another level that this CPU supports.
 const Kernels& kernels(SimdLevel level = simd_level());
 
 }  // namespace zero::optim::cpu

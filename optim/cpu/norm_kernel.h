@@ -1,8 +1,8 @@
-// The squares of a block as exact integers. A double plus 1.5 * 2^52 units holds, in its integer
+// Squares of a block as exact integers. A double plus 1.5 * 2^52 units contains, in its integer
 // bits, the double rounded to that unit: those bits are added as integers, and the remainder, which
-// is exact, goes on to a finer unit. How many units a block needs follows from its largest and its
-// smallest magnitude; two do for most. The sums then go to the limbs of the fixed grid, so the
-// choice of units leaves no trace.
+// is exact, is split again in a finer unit. The number of units follows from the block's largest
+// and smallest magnitude; most blocks need two. The sums are then added to the limbs of the fixed
+// grid, so the result does not depend on the choice of units.
 #pragma once
 
 #include "optim/cpu/kernels.h"
@@ -90,7 +90,7 @@ struct SquareSum {
 template <class V, class T>
 std::int64_t add_finite_squares(const SquareSum<V, T>& block, std::int64_t* limbs);
 
-// Returns how many elements are not finite.
+// Returns the number of elements that are not finite.
 template <class V, class T>
 std::int64_t add_block(const SquareSum<V, T>& block, std::int64_t* limbs) {
   const MagnitudeRange range = block.range();
@@ -100,7 +100,7 @@ std::int64_t add_block(const SquareSum<V, T>& block, std::int64_t* limbs) {
   return 0;
 }
 
-// The block again, with zeros for what is not finite.
+// Adds the block again with zeros for elements that are not finite; returns their number.
 template <class V, class T>
 std::int64_t add_finite_squares(const SquareSum<V, T>& block, std::int64_t* limbs) {
   float finite[norm_tile];

@@ -1,6 +1,6 @@
-// A matrix product whose elements do not depend on how it is cut: each is one chain of fused
-// multiplications and additions over the depth. Tiles of rows x columns stay in registers; the
-// chain rests in `out` between blocks of the depth, which is exact.
+// Matrix product with elements that do not depend on how it is cut: each is one chain of fused
+// multiply-adds over the depth. Tiles of rows x columns stay in registers; between blocks of the
+// depth the chain is stored in `out`, which is exact.
 #pragma once
 
 #include "optim/cpu/kernels.h"
@@ -12,7 +12,7 @@ template <class V>
 struct ProductKernel {
   static constexpr int vectors = V::lanes == 1 ? 4 : 2;
   static constexpr int columns = vectors * V::lanes;
-  // As many as the registers hold beside one row of b.
+  // As many rows as the registers hold next to one row of b.
   static constexpr int rows = V::lanes == 16 ? 12 : V::lanes == 8 ? 6 : 4;
   static constexpr std::int64_t depth_block = 256;
 
@@ -40,7 +40,7 @@ struct ProductKernel {
     return value < most ? value : most;
   }
 
-  // Columns beyond the matrix are zero.
+  // Columns beyond the matrix are filled with zeros.
   void pack(const Block& block, float* panel) const {
     const std::int64_t width = at_most(columns, product.cols - block.column);
     for (std::int64_t k = 0; k < block.length; ++k)

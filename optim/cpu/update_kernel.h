@@ -8,15 +8,15 @@
 
 namespace zero::optim::cpu {
 
-// Stands for the type of a 16-bit copy that is not wanted.
+// Placeholder type if no 16-bit copy is written.
 struct NoCopy {};
 
 template <class V, class Rule, class Gradient, class Copy>
 struct Update {
   using Factors = typename Rule::template Factors<V>;
   static constexpr bool copies = !std::is_same_v<Copy, NoCopy>;
-  // A copy from this size on is written past the caches: about 5 % faster, as its lines are not
-  // read.
+  // Copies of at least this size bypass the caches, which is about 5 % faster, since their lines
+  // are not read first.
   static constexpr std::int64_t streaming_bytes = 1 << 20;
 
   const Gradient* gradient;
@@ -59,7 +59,7 @@ struct Update {
   }
 };
 
-// One pass that moves the states and writes directions beside.
+// One pass that updates the states and also writes directions.
 template <class V, class Rule, class Gradient>
 struct Direct {
   using Factors = typename Rule::template Factors<V>;

@@ -1,4 +1,4 @@
-// Exact sums of squares over tiles, a block of threads at a time: sums are of integers, so no
+// Exact sums of squares over tiles, one thread block at a time. Since the sums are of integers, no
 // result depends on the order of threads.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace zero::optim::cuda {
 inline constexpr int tile_lanes = norm_tile / (threads * lane_elements);  // per thread
 static_assert(tile_lanes * threads * lane_elements == norm_tile);
 
-// The range of a block's values, for all its threads.
+// Returns the range of a block's values in all of its threads.
 __device__ inline MagnitudeRange range_of_block(MagnitudeRange own) {
   __shared__ MagnitudeRange warps[threads / 32];
   for (int offset = 16; offset > 0; offset /= 2) {
@@ -28,7 +28,7 @@ __device__ inline MagnitudeRange range_of_block(MagnitudeRange own) {
   return all;
 }
 
-// The sum over the block, right in thread 0.
+// Returns the sum over the block; valid only in thread 0.
 __device__ inline unsigned long long sum_of_block(unsigned long long own) {
   __shared__ unsigned long long warps[threads / 32];
   for (int offset = 16; offset > 0; offset /= 2) own += __shfl_xor_sync(~0u, own, offset);
@@ -64,7 +64,7 @@ __device__ void add_tile(const float (*values)[lane_elements], unsigned finite_l
   if (threadIdx.x == 0) carry_limbs(limbs);
 }
 
-// The values of a tile that one thread holds. Those that are not finite count apart.
+// Values of a tile that one thread holds. Values that are not finite are counted separately.
 struct Tile {
   float values[tile_lanes][lane_elements];
   unsigned finite = 0;
@@ -82,13 +82,13 @@ __device__ inline std::int64_t lane_at(std::int64_t tile, int lane) {
   return tile * norm_tile + (std::int64_t{lane} * threads + threadIdx.x) * lane_elements;
 }
 
-// What one block adds up.
+// Sum over the tiles of one block.
 struct BlockSum {
   std::int64_t limbs[norm_limb_count] = {};  // in thread 0
   unsigned long long non_finite = 0;         // of each thread
 
-  // Carried limbs of up to 2^23 blocks add up without overflow; they are carried once more where
-  // they are read. By all threads.
+  // Adds to the total; call it from all threads. Carried limbs of up to 2^23 blocks add up without
+  // overflow; the reader carries the total once more.
   __device__ void add_to(NormSum& sum) const {
     const unsigned long long left_out = sum_of_block(non_finite);
     if (threadIdx.x != 0) return;

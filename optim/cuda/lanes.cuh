@@ -1,6 +1,6 @@
-// How the kernels of a step reach their arrays: eight elements of a thread at a time, in accesses
-// of 16 bytes; or four, in accesses of 16 bytes of fp32 and of 8 of a 16-bit type. Starts of arrays
-// are aligned to 256 bytes and counts are multiples of 128.
+// Array access of an optimizer step's kernels: each thread moves eight elements at a time in
+// 16-byte accesses, or four, in 16-byte accesses of fp32 and 8-byte accesses of a 16-bit type.
+// Arrays start at multiples of 256 bytes and counts are multiples of 128.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,7 +26,8 @@ using zero::cuda::Launch;
 using zero::cuda::launch;
 using zero::cuda::native;
 
-// A thread per item, or every so many; no launch where there are none.
+// Launches one thread per item, or one per several items if there are too many. Launches nothing if
+// there are no items.
 template <class... Parameters>
 void launch_over(const char* name, std::int64_t items, Stream stream, void (*kernel)(Parameters...),
                  const std::type_identity_t<Parameters>&... arguments) {
@@ -35,7 +36,7 @@ void launch_over(const char* name, std::int64_t items, Stream stream, void (*ker
       static_cast<unsigned>(std::min<std::int64_t>((items + threads - 1) / threads, most_blocks));
   launch(Launch{name, dim3(blocks), threads, native(stream)}, kernel, arguments...);
 }
-// One thread.
+// Launch of a single thread.
 inline Launch once(const char* name, Stream stream) {
   return {name, dim3(1), 1, native(stream)};
 }
@@ -60,7 +61,7 @@ __device__ inline void for_lanes(std::int64_t count, const Body& body) {
     body(at);
 }
 
-// An element of an array without alignment.
+// Loads one element of an array without alignment.
 __device__ inline float load_one(const void* from, DType dtype, std::int64_t at) {
   return with_float_type(dtype,
                          [&]<class T>() { return to_float(static_cast<const T*>(from)[at]); });

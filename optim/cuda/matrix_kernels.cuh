@@ -1,4 +1,4 @@
-// The kernels of orthogonalization; see orthogonalize.h.
+// Kernels of orthogonalization; see orthogonalize.h.
 #pragma once
 
 #include <cmath>
@@ -34,7 +34,7 @@ struct Panels {
   }
 };
 
-// The end of an element's chain of sums.
+// Applies the scale and the addend to an element's finished sum.
 __device__ inline float finished_element(const Product& product, float sum, std::int64_t row,
                                          std::int64_t col) {
   sum = product.scale * sum;
@@ -51,7 +51,7 @@ __device__ inline void product_tile(const Product& p, std::int64_t rows, std::in
     __syncthreads();
     panels.load(p, rows, row, col, depth);
     __syncthreads();
-    // Beyond the depth nothing is added: 0 * 0 would turn -0 into 0.
+    // Stops at the depth, because adding 0 * 0 beyond it would turn -0 into 0.
     const int length = static_cast<int>(min(std::int64_t{depth_block}, p.depth - depth));
     for (int k = 0; k < length; ++k)
       for (int r = 0; r < of_thread; ++r)

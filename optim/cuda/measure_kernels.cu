@@ -1,4 +1,4 @@
-// The norms of parameters and of directions, by tensor.
+// Per-tensor norms of parameters and directions.
 #include "optim/cuda/norm_kernels.h"
 
 #include <cuda_runtime.h>

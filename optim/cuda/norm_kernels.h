@@ -1,5 +1,5 @@
-// Sums of squares for norms, launched into a stream. A file each, since they are most of what the
-// compiler has to do for an optimizer step.
+// Launches of the sums of squares for norms. Each has a file of its own, since these kernels take
+// most of the compile time of an optimizer step.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What an update rule sees of the arrays: its factors, and the elements of one lane with their
+// Arguments of an update rule on the GPU: its factors, and the elements of one lane with their
 // states.
 #pragma once
 
@@ -15,7 +15,7 @@ __device__ auto factors_of(const DeviceUpdate& update, const StepDecision& decis
   return factors;
 }
 
-// The elements of one lane, with their states.
+// Elements of one lane, with their states.
 template <class Rule, int elements = lane_elements>
 struct Lane {
   float gradient[elements], master[elements];

@@ -1,5 +1,5 @@
-// The kernels of an optimizer step, but for the norms, which take most of the compiler's time.
-// Compiled without contraction.
+// Kernels of an optimizer step, except the norms, which take most of the compile time. Compiled
+// without contraction.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 using namespace cuda;
 
-// The range that holds an element.
+// Returns the index of the range that contains an element.
 __device__ int range_of(const DeviceUpdate& update, std::int64_t element) {
   int low = 0, high = update.range_count - 1;
   while (low < high) {
@@ -243,7 +243,8 @@ class CudaKernels final : public DeviceKernels {
 
   void normalise(float* values, std::int64_t count, NormSum* norm, Stream stream) override {
     if (count == 0) return;
-    zero::cuda::check(cudaMemsetAsync(norm, 0, sizeof *norm, native(stream)), "cudaMemsetAsync");
+    zero::cuda::call_cuda("cudaMemsetAsync", cudaMemsetAsync, norm, 0, sizeof *norm,
+                          native(stream));
     launch_norm(values, DType::fp32, count, norm, stream);
     launch_over("normalise_kernel", count, stream, normalise_kernel, values, count, norm);
   }

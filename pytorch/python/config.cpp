@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "pytorch/managed_parameter.h"
 #include "zero/monitor/monitor.h"
 #include "zero/zero.h"
 
@@ -16,19 +17,6 @@ namespace {
 
 namespace py = pybind11;
 using optim::OptimizerOptions;
-
-const char* name_of(GradientSync sync) {
-  switch (sync) {
-    case GradientSync::each:
-      return "each";
-    case GradientSync::last:
-      return "last";
-    case GradientSync::inner:
-      return "inner";
-    default:
-      return "automatic";
-  }
-}
 
 // Replaces a member where the program has a value for it.
 template <class T>
@@ -123,8 +111,12 @@ void declare_config(py::module_& module) {
       .def_property_readonly("stage", [](const Config& c) { return c.zero_optimization.stage; })
       .def_property_readonly("reshards",
                              [](const Config& c) { return c.zero_core.reshard_after_forward; })
-      .def_property_readonly("gradient_sync",
-                             [](const Config& c) { return name_of(c.zero_core.gradient_sync); })
+      .def_property_readonly("sync_is_automatic",
+                             [](const Config& c) {
+                               return c.zero_core.gradient_sync == GradientSync::automatic;
+                             })
+      .def_property_readonly(
+          "syncs_each", [](const Config& c) { return c.zero_core.gradient_sync == GradientSync::each; })
       .def_property_readonly("optimizer_type", [](const Config& c) { return c.optimizer.type; })
       .def_property_readonly(
           "learning_rate",
@@ -144,6 +136,11 @@ void declare_config(py::module_& module) {
       .def_readonly("optimizer_given", &Config::optimizer_given)
       .def_readonly("fp16", &Config::fp16_enabled)
       .def_readonly("bf16", &Config::bf16_enabled)
+      .def_property_readonly("buffer_dtype",
+                             [](const Config& c) -> std::optional<at::ScalarType> {
+                               if (!c.buffer_dtype) return std::nullopt;
+                               return scalar_type(*c.buffer_dtype);
+                             })
       .def_readonly("gradient_clipping", &Config::gradient_clipping)
       .def_readonly("steps_per_print", &Config::steps_per_print)
       .def_readonly("seed", &Config::seed)

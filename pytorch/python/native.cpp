@@ -86,6 +86,7 @@ class Ranks {
     RuntimeOptions options;
     options.device = device;
     options.rendezvous = std::move(rendezvous);
+    options.catch_signals = false;  // until something is trained
     // Where OMP_NUM_THREADS is set, as many as torch has; else the cores that the rank has.
     if (std::getenv("OMP_NUM_THREADS") != nullptr) options.threads = at::get_num_threads();
     if (device == "cuda") options.stream = torch_stream(at::Device(at::kCUDA, -1));
@@ -128,13 +129,28 @@ class Model {
   float loss_scale() { return parameters_->loss_scale(); }
   void note_loss(double mean) { parameters_->micro_step().loss(mean); }
 
+  // `max_norm`: this step's own clipping, beside the config's. The norm that is returned is the one
+  // before it.
   StepResult step(std::optional<double> learning_rate, const ValuesByGroup& groups,
-                  double mean_over) {
+                  double mean_over, std::optional<double> max_norm) {
     StepOptions options;
     options.learning_rate = learning_rate;
     options.groups = groups;
     options.mean_over = mean_over;
-    return parameters_->step(options).wait();
+    double norm = 0;
+    if (max_norm)
+      options.inspect = [&norm, most = *max_norm](Gradients& gradients) {
+        norm = gradients.norm();
+        const auto factor = static_cast<float>(most / (norm + 1e-6));
+        if (factor < 1)
+          gradients.edit([factor](ParamShard shard) {
+            for (float& value : shard.values) value *= factor;
+          });
+        return Decision::apply;
+      };
+    StepResult result = parameters_->step(options).wait();
+    if (max_norm && !result.skipped) result.grad_norm = norm;
+    return result;
   }
 
   bool is_resident(const std::string& name, at::ScalarType type) {
@@ -315,6 +331,8 @@ void declare_ranks(py::module_& module) {
       .def_property_readonly("threads", [](Ranks& r) { return r.runtime().threads(); })
       .def_property_readonly("gpu", [](Ranks& r) { return r.runtime().gpu(); })
       .def("describe", [](Ranks& r) { return r.runtime().describe(); })
+      .def("catch_signals", [](Ranks& r,
+                               const std::vector<int>& numbers) { r.runtime().catch_signals(numbers); })
       .def("end", &Ranks::end, Unlocked())
       .def("sum", &Ranks::sum, Unlocked())
       .def("broadcast", &Ranks::broadcast, py::arg("tensor"), py::arg("root") = 0, Unlocked())
@@ -366,10 +384,15 @@ void declare_model(py::module_& module) {
           "end_forward", [](Model& m) { m.parameters().end_forward(); }, Unlocked())
       .def("loss_scale", &Model::loss_scale, Unlocked())
       .def("note_loss", &Model::note_loss, Unlocked())
+      .def("mixes_origins",
+           [](Model& m) {
+             return m.parameters().origins().scaled && m.parameters().origins().by_hand;
+           })
+      .def("by_hand", [](Model& m) { return m.parameters().origins().by_hand; })
       .def(
           "end_backward", [](Model& m) { m.parameters().end_backward(); }, Unlocked())
       .def("step", &Model::step, py::arg("learning_rate"), py::arg("groups"), py::arg("mean_over"),
-           Unlocked())
+           py::arg("max_norm") = py::none(), Unlocked())
       .def(
           "next_values",
           [](Model& m, const std::string& group) { return m.engine().next_values(group); },
@@ -384,7 +407,9 @@ void declare_model(py::module_& module) {
       .def(
           "drop_gradients", [](Model& m) { return m.parameters().drop_gradients(); }, Unlocked())
       .def(
-          "check_unchanged", [](Model& m) { m.parameters().check_unchanged(); }, Unlocked())
+          "check_unchanged",
+          [](Model& m, bool trains) { m.parameters().check_unchanged(trains); },
+          py::arg("trains"), Unlocked())
       .def("failed", [](Model& m) { return m.engine().failed(); })
       .def("reduces_each_micro_step", [](Model& m) { return m.engine().reduces_each_micro_step(); })
       .def("read_gradient", &Model::read_gradient, py::arg("name"), py::arg("shape"),
@@ -437,6 +462,10 @@ void declare_model(py::module_& module) {
 PYBIND11_MODULE(_native, module) {
   module.attr("torch_version") = ZERO_TORCH_VERSION;
   module.attr("has_cuda") = ZERO_ON_GPUS != 0;
+  // Whether the tensor's memory is an engine's.
+  module.def("is_of_engine", [](const at::Tensor& tensor) {
+    return tensor.has_storage() && use_of(*tensor.storage().unsafeGetStorageImpl()) != nullptr;
+  });
   // A tensor that has a shape and no values: for a module whose weights come from a file.
   module.def("without_memory", [](const std::vector<std::int64_t>& shape, at::ScalarType dtype) {
     return at::from_blob(nullptr, shape, at::TensorOptions(dtype));

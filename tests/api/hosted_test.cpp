@@ -1,5 +1,5 @@
-// A program that owns MPI adopts two disjoint groups, under mpirun -n 4: hosted_test shm|mpi.
-// Both groups train; then one rank of one group throws. Its peer learns of it, the other group does
+// A program that owns MPI adopts two disjoint groups, under mpirun -n 4: hosted_test shm|mpi. Both
+// groups train; then one rank of one group throws. Its peer gets an error, the other group does
 // not, and MPI stays usable: nothing aborts, exits or finalizes.
 #include <zero/mpi.h>
 
@@ -27,7 +27,8 @@ toy::Trace train(zero::Runtime& runtime, int stage) {
   return toy::train(runtime, {}, config, 4);
 }
 
-// Trains on every rank of the group but for one that gives up; returns what the rank caught.
+// Trains on every rank of the group except one that gives up; returns the message that the rank
+// caught.
 std::string train_until_failure(MPI_Comm group, const zero::RuntimeOptions& options, bool fails) {
   try {
     zero::Runtime runtime = zero::adopt(group, options);

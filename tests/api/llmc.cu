@@ -1,5 +1,5 @@
-// llm.c's loop: pointers per layer are taken from the scope; its kernels stay as they are and add
-// into gradients.
+// llm.c's loop: pointers per layer come from the scope; the kernels are unchanged and add into
+// gradients.
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
           }
           const zero::StepTicket ticket = engine.step({.learning_rate = 3e-4, .inspect = {}});
           if (previous)
-            std::printf("%f\n", previous->wait().loss);  // of the step before: nothing stalls
+            std::printf("%f\n", previous->wait().loss);  // the step before, so nothing stalls
           previous = ticket;
         }
       },

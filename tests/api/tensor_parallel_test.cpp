@@ -1,7 +1,7 @@
 // Data parallelism x tensor parallelism in a program that owns MPI, under mpirun:
-// tensor_parallel_test T, for T ranks a model-parallel group. Blocks as Megatron-LM cuts them (a
+// tensor_parallel_test T, for T ranks per model-parallel group. Blocks cut as in Megatron-LM (a
 // column-parallel and a row-parallel matrix, a replicated bias) are trained at every stage, and
-// compared with the same model whole on one rank.
+// compared with the same model uncut on one rank.
 #include <zero/mpi.h>
 
 #include <algorithm>
@@ -39,10 +39,10 @@ struct Case {
   int stage = 0;
   std::string optimizer = "AdamW", clipping = "0.3";
   int accumulation = 1;
-  std::string file_directory;  // not empty: the optimizer's state rests in a file there
-  int bad_step = -1;           // whose gradient of block 1 is not finite on the last rank of all
-  bool marks_split = true;     // as it must be
-  bool equal_biases = true;    // likewise
+  std::string file_directory;  // if not empty: optimizer state is offloaded to a file there
+  int bad_step = -1;           // step at which the last rank's gradient of block 1 is not finite
+  bool marks_split = true;     // as required
+  bool equal_biases = true;    // as required
 };
 
 struct Outcome {
@@ -249,7 +249,7 @@ std::string failure_of(const Groups& groups, const Case& c) {
   return "";
 }
 
-// Every rank fails; those that hear of another's failure before their own may know of that alone.
+// Every rank fails; a rank that receives another's failure before its own may report only that one.
 void check_refused(const Groups& groups, const Case& c, const std::string& reason,
                    const std::string& what) {
   const std::string failure = failure_of(groups, c);
@@ -274,7 +274,7 @@ void refuse(const Groups& groups) {
                 "whole matrices cannot be had of parts");
 }
 
-// Whoever waits for a rank that gives up learns of it, in either group.
+// A rank that waits for one that gives up gets an error, in either group.
 void lose_a_rank(const Groups& groups) {
   std::string caught;
   try {

@@ -1,6 +1,6 @@
-// A user's program with what real models have: a tied head, frozen parameters, an optimizer group,
-// recomputation, accumulation, evaluation, sampling on the root, looking at gradients and changing
-// them, saving and loading. The kernels are small; the calls are those of a large program.
+// A user's program with the features of real models: a tied head, frozen parameters, an optimizer
+// group, recomputation, accumulation, evaluation, sampling on the root, reading and changing
+// gradients, saving and loading. The kernels are small; the calls are those of a large program.
 #include <zero/zero.h>
 
 #include <cmath>
@@ -40,14 +40,14 @@ Sample sample(int64_t index) {
   return {token, (token + 1) % vocabulary};
 }
 
-// The inputs of each block, and the gradient that flows down.
+// The inputs of each block, and the gradient that flows back.
 struct Activations {
   std::vector<std::vector<float>> x = std::vector(layers + 1, std::vector<float>(channels));
   std::vector<float> gradient = std::vector<float>(channels);
   int64_t bytes() const { return (layers + 2) * channels * int64_t(sizeof(float)); }
 };
 
-// What a block adds in channel j is gain tanh(weight x) + adapter x + frozen.
+// A block adds gain tanh(weight x) + adapter x + frozen in channel j.
 template <class T>
 struct Block {
   const T *gain, *weight, *adapter, *frozen;
@@ -89,7 +89,7 @@ void block_backward(zero::BackwardScope& s, const std::vector<float>& x, std::ve
   dy = dx;
 }
 
-// The probabilities of the next token.
+// Returns the probabilities of the next token.
 template <class T>
 std::vector<float> predict(const zero::Scope& s, const std::vector<float>& x) {
   const T *gain = s.value<T>("gain"), *wte = s.value<T>("embed.wte");
@@ -152,7 +152,7 @@ template <class T>
 double mean_loss(zero::Runtime& runtime, zero::Engine& engine, Activations& a) {
   double loss = 0;
   int count = 0;
-  // Ranks with fewer samples serve the gathers of the others.
+  // Ranks with fewer samples still take part in the gathers of the others.
   zero::Evaluation evaluation = engine.evaluate();
   while (evaluation.next(count < 4 + runtime.rank())) {
     const Sample b = sample(runtime.rank() + count++ * runtime.size());
@@ -212,7 +212,7 @@ void save_and_load(zero::Runtime& runtime, zero::Engine& engine, const zero::Con
   engine.read("embed.wte", "value", mine);
   other.read("embed.wte", "value", loaded);
   if (mine != loaded) runtime.fail("the loaded weights differ");
-  runtime.sum(0);  // all have read the file
+  runtime.sum(0);  // all ranks have read the file
   if (runtime.is_root()) std::filesystem::remove_all(folder);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 
-// A group of version 2.
+// Makes a cgroup of version 2.
 void make_group(const TemporaryDirectory& directory, const std::string& name,
                 const std::string& limit, const std::string& usage, const std::string& stat = "") {
   std::filesystem::create_directories(directory / name);
@@ -30,7 +30,7 @@ TEST_CASE("page cache and slabs that the kernel takes back are free to take") {
              "anon 100\nfile 850\nshmem 30\ninactive_file 700\nactive_file 120\n"
              "slab_reclaimable 40\nslab_unreclaimable 5\nslab 45\n");
   CHECK(cgroup_available(directory / "cgroup", directory.file("own", "0::/\n")) == 870);
-  // Figures of different moments: never below nothing used, nor below nothing left.
+  // Usage and limit may be read at different moments: neither may become negative.
   make_group(directory, "cgroup", "1000", "50", "inactive_file 70\n");
   CHECK(cgroup_available(directory / "cgroup", directory / "own") == 1000);
   make_group(directory, "cgroup", "1000", "1010");
@@ -46,7 +46,7 @@ TEST_CASE("a group is held by the limits of all groups above it") {
   CHECK(cgroup_available(directory / "cgroup", own) == 600);
   make_group(directory, "cgroup/job/step", "500", "300");
   CHECK(cgroup_available(directory / "cgroup", own) == 200);
-  // The path is the host's, the container sees its own group at the mount.
+  // The path is the host's, since the container sees its own group at the mount.
   make_group(directory, "cgroup", "100", "30");
   directory.file("own", "0::/docker/0123\n");
   CHECK(cgroup_available(directory / "cgroup", own) == 70);

@@ -1,4 +1,4 @@
-// What the ground floor has for devices, as far as a machine without one can tell.
+// The parts of zero/base for devices, as far as they can be tested on a machine without one.
 #include <doctest/doctest.h>
 
 #include <sched.h>

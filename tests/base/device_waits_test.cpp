@@ -20,7 +20,7 @@ TEST_CASE("a wait for a device ends at its limit, and says for what") {
                                          "the reduce of unit h.3"),
                        StalledError);
   CHECK(waits.stalled());
-  // Nobody waits any more; what is there is there.
+  // Nothing waits any more, so a condition that holds already is no error.
   CHECK(waits.limit() == milliseconds(0));
   CHECK_NOTHROW(waits.await([] { return true; }));
   waits.set_limit(milliseconds(30));

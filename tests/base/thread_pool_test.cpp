@@ -25,7 +25,7 @@ TEST_CASE("several threads may give a pool work, and each gets all of its own do
         pool.for_ranges(std::ssize(own), 7, [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t i = begin; i < end; ++i) ++own[static_cast<std::size_t>(i)];
         });
-        // What has been asked for has been done when the call returns.
+        // All work is done when the call returns.
         if (own.front() != round + 1 || own.back() != round + 1) return;
       }
     });
@@ -37,7 +37,7 @@ TEST_CASE("too few threads are named, and those that were started end") {
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child == 0) {
-    // Limits on processes do not hold for root.
+    // Drops root, since limits on processes do not apply to it.
     if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(0);
     const rlimit none{0, 0};
     ::setrlimit(RLIMIT_NPROC, &none);

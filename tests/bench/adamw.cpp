@@ -1,5 +1,6 @@
-// AdamW over 33.5 M parameters beside a read-modify-write loop over as many bytes as it keeps in
-// place, interleaved: the loop is what memory allows, and the update should reach 0.9 of it.
+// AdamW over 33.5 M parameters against a read-modify-write loop over the same number of bytes that
+// it keeps in place, interleaved: the loop is the limit set by memory, and the update should reach
+// 0.9 of it.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -18,7 +19,7 @@ using namespace zero;
 
 constexpr std::int64_t parameters = std::int64_t{1} << 25;
 
-// Touched, in huge pages where the system has them.
+// Memory that is touched at the start, in huge pages if the system has them.
 class Array {
  public:
   explicit Array(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
@@ -57,7 +58,7 @@ const void* gradient_of(DType dtype, std::int64_t begin) {
   return arrays().gradient.at(begin);
 }
 
-// What this thread works on.
+// The part of one thread.
 struct Part {
   explicit Part(const benchmark::State& state)
       : count(parameters / state.threads()), begin(count * state.thread_index()) {}

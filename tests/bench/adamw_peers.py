@@ -1,8 +1,10 @@
-"""Our AdamW in turns with what memory allows (a read-modify-write loop), torch's fused AdamW and DeepSpeedCPUAdam.
+"""Times our AdamW in turns with the limit set by memory (a read-modify-write loop), torch's fused AdamW and
+DeepSpeedCPUAdam.
 
   adamw_peers.py BENCH_ADAMW_STEP [--peers limit torch deepspeed] [--python PYTHON] [--json FILE]
 
-fp32, one array; PYTHON is that of an environment with torch and deepspeed in it. Peers run with the threads of ours.
+fp32, one array; PYTHON is the interpreter of an environment with torch and deepspeed. Peers use as many threads as
+ours.
 """
 
 import argparse
@@ -30,7 +32,7 @@ def main():
     parser.add_argument("--peers", nargs="+", choices=("limit", "torch", "deepspeed"),
                         default=["limit", "torch", "deepspeed"])
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--elements", type=int, default=33_000_000)  # arrays a power of two apart share memory banks
+    parser.add_argument("--elements", type=int, default=33_000_000)  # no power of two: such arrays share memory banks
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--turns", type=int, default=21)
     parser.add_argument("--json", help="append one object per pair to this file")

@@ -1,7 +1,7 @@
 // AdamW over one array in turns with other programs (see adamw_peers.py):
 //   bench_adamw_step DIRECTORY update|limit THREADS ELEMENTS
-// "limit" multiplies the three arrays that an update keeps in place by a constant: what memory
-// allows.
+// "limit" multiplies the three arrays that an update keeps in place by a constant: the limit set by
+// memory.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

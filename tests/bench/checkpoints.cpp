@@ -1,5 +1,5 @@
-// One save or load of a model of many equal units, timed over all ranks; tests/bench/checkpoints.py
-// runs it beside fio and others and makes the table.
+// Times one save or load of a model of many equal units over all ranks; tests/bench/checkpoints.py
+// runs it in turns with fio and others and makes the table.
 //
 // usage: bench_checkpoints save|load|background|digest DIRECTORY MILLION_ELEMENTS
 #include <algorithm>
@@ -29,7 +29,7 @@ void compute() {
   }
 }
 
-// The time of Engine::step() alone.
+// Returns the time of Engine::step() alone.
 double step(zero::Engine& engine) {
   for (zero::MicroStep micro : engine.micro_steps()) {
     for (zero::Unit& unit : engine.units()) {
@@ -53,7 +53,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Seconds by which a save in the background makes its steps longer.
+// Returns the seconds by which a background save makes its steps longer.
 double stall(zero::Engine& engine, const std::string& directory) {
   std::vector<double> plain;
   for (int i = 0; i < 5; ++i) plain.push_back(step(engine));

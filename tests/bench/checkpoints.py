@@ -1,10 +1,11 @@
-"""Checkpoints beside fio, torch.save and DeepSpeed on the same disk: medians of interleaved rounds, as a table.
+"""Compares checkpoints with fio, torch.save and DeepSpeed on the same disk: medians of interleaved rounds, as a table.
 
 usage: checkpoints.py BENCH_CHECKPOINTS MPIEXEC DIRECTORY [MILLION_ELEMENTS [ROUNDS]]
 
 DIRECTORY decides the disk. Two ranks save the fp32 state of stage 3 (weights, two moments): 12 bytes an element. fio
-writes and reads as many bytes with as many jobs, direct and synced; cold means that the page cache was dropped, which
-needs root. ZERO_TORCH_PYTHON names a Python with torch and deepspeed; without it those rows are left out.
+writes and reads the same number of bytes with the same number of jobs, direct and synced; cold means that the page
+cache was dropped, for which root is needed. ZERO_TORCH_PYTHON names a Python with torch and deepspeed; if it is not
+set, those rows are left out.
 """
 
 import json

@@ -1,7 +1,7 @@
-// Collectives of ours beside those of MPI, on the same buffers, in turns:
+// Compares our collectives with those of MPI, on the same buffers, in turns:
 //   mpirun -n N bench_collectives [auto|shm|mpi|hierarchical [BYTES]]
-// and all_gather beside plain copies of as many bytes within each rank, which is what memory
-// allows. Prints the medians of 15 repetitions, the full vector's bytes per second, and the paired
+// and all_gather with plain copies of the same number of bytes within each rank, the limit set by
+// memory. Prints the medians of 15 repetitions, the full vector's bytes per second, and the paired
 // ratio of times: its median and its quartiles.
 #include <mpi.h>
 
@@ -23,7 +23,7 @@ namespace {
 using namespace zero;
 using namespace zero::comm;
 
-// Seconds per call; all ranks start together, and the slowest counts.
+// Returns seconds per call; all ranks start together, and the slowest counts.
 double seconds(int calls, const std::function<void()>& call) {
   MPI_Barrier(MPI_COMM_WORLD);
   const auto begin = std::chrono::steady_clock::now();
@@ -41,7 +41,7 @@ struct Contest {
 
 constexpr int repetitions = 15;
 
-// At a quarter of the way, a half, three quarters.
+// Returns the value at one, two or three quarters of the sorted values.
 double quantile(std::vector<double> values, int quarters) {
   std::sort(values.begin(), values.end());
   return values[(values.size() - 1) * static_cast<std::size_t>(quarters) / 4];

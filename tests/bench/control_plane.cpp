@@ -1,6 +1,6 @@
-// What the engine adds to a step of a small model: mpirun -n N bench_control_plane. The step opens
-// all scopes and takes all pointers, but runs no kernel of the model; gathers, reductions, norm and
-// update are the engine's own and counted. Prints medians over single steps by stage.
+// Measures the engine's cost per step of a small model: mpirun -n N bench_control_plane. The step
+// opens all scopes and takes all pointers, but runs no kernel of the model; gathers, reductions,
+// norm and update are the engine's and are counted. Prints medians over single steps by stage.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t byte_vocabulary = 256;
 
-// Uniform tokens, as the peers train on.
+// Uniform tokens, the same kind of data as the peers'.
 class RandomTokens {
  public:
   RandomTokens(std::int64_t vocabulary, std::int64_t count, int rank)

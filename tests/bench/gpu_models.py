@@ -1,6 +1,6 @@
 """GPT-2 and Llama in PyTorch as a user would write them, with Hugging Face's names and shapes, and their start values.
 
-Attention is F.scaled_dot_product_attention, by cuDNN where the device has it.
+Attention is F.scaled_dot_product_attention, by cuDNN if the device has it.
 """
 
 import json
@@ -43,7 +43,7 @@ class Gpt2Block(nn.Module):
 
 
 def rotated(x, angles):
-    """x [.., tokens, heads * channels], by the pairs (i, i + channels / 2) of each head."""
+    """Rotates x [.., tokens, heads * channels] in the pairs (i, i + channels / 2) of each head."""
     cosine, sine = angles
     heads = x.unflatten(-1, (-1, 2 * cosine.shape[-1]))
     a, b = heads.float().chunk(2, dim=-1)
@@ -119,7 +119,7 @@ def loss_of(x, classifier, targets):
 
 
 def make(config, device):
-    """With start values of a fixed seed."""
+    """Makes a model with start values of a fixed seed."""
     model = (Gpt2 if config["model_type"] == "gpt2" else Llama)(config).to(device)
     generator = torch.Generator(device).manual_seed(2024)
     with torch.no_grad():
@@ -133,12 +133,12 @@ def make(config, device):
 
 
 def own_parameters(model):
-    """Those of Hugging Face, each once: `blocks` is a second name."""
+    """Returns the parameters with Hugging Face's names, each once, since `blocks` is a second name."""
     return [(name, p) for name, p in model.named_parameters(remove_duplicate=True) if not name.startswith("blocks.")]
 
 
 def save(model, folder):
-    """As Hugging Face writes a model's model.safetensors, in fp32."""
+    """Writes model.safetensors in Hugging Face's format, in fp32."""
     header, end = {}, 0
     for name, parameter in own_parameters(model):
         begin, end = end, end + 4 * parameter.numel()

@@ -1,10 +1,11 @@
-"""One step of train_gpt kernel by kernel: time, bytes of device memory, and the rate of both, by Nsight Compute.
+"""Profiles one step of train_gpt kernel by kernel: time, bytes of device memory, and the rate of both, by Nsight
+Compute.
 
   gpu_profile.py TRAIN_GPT [--model gpt2] [--batch B] [--ncu NCU] [--copy-tb-s 4.3]
 
-Kernels of one name are added up. Beside the time of each stands the shortest that its bytes allow, at the rate of a
-device copy (its roofline where memory bounds it): the difference is what can be gained, or arithmetic. Where there is
-no ncu, or it may not read the counters: one line, and 77.
+Kernels of one name are added up. The table has the time of each and the shortest time that its bytes allow at the rate
+of a device copy (its roofline if memory bounds it): the difference can be gained, or is arithmetic. If there is no ncu,
+or it may not read the counters: one line, and 77.
 """
 
 import argparse
@@ -21,14 +22,14 @@ import gpu_run
 TIME, READ, WRITTEN = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"
 SCALES = {"": 1, "byte": 1, "kbyte": 1e3, "mbyte": 1e6, "gbyte": 1e9, "nsecond": 1, "usecond": 1e3, "msecond": 1e6,
           "second": 1e9, "ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
-STEPS, END_OF_STEP = 3, "decide_kernel"  # the verdict on a step's gradients, once in each step
+STEPS, END_OF_STEP = 3, "decide_kernel"  # the decision about a step's gradients, once per step
 NO_COUNTERS = re.compile(r".*(ERR_NVGPUCTRPERM|Failed to initialize|LibraryNotLoaded|not supported).*")
 SHOWN = 40
 Launch = collections.namedtuple("Launch", "name time_ns bytes")
 
 
 def launches(text):
-    """In their order, from ncu's CSV: one line per launch and metric."""
+    """Returns the launches in their order, from ncu's CSV: one line per launch and metric."""
     lines = text.splitlines()
     begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if begin is None:
@@ -44,7 +45,8 @@ def launches(text):
 
 
 def short(name):
-    """Without parameters and namespaces; template arguments tell kernels of one name apart."""
+    """Returns the name without parameters and namespaces; template arguments stay, since kernels of one name differ by
+    them."""
     name = re.sub(r"\(anonymous namespace\)::|<unnamed>::|^void ", "", name).strip()
     if name.endswith(")"):
         depth, at = 0, len(name)
@@ -56,7 +58,7 @@ def short(name):
 
 
 def one_step(found):
-    """The launches of the last whole step."""
+    """Returns the launches of the last whole step."""
     ends = [i for i, launch in enumerate(found) if END_OF_STEP in launch.name]
     if len(ends) < 2:
         sys.exit(f"{len(ends)} launches of {END_OF_STEP} among {len(found)}: no whole step was profiled")
@@ -96,7 +98,7 @@ def main():
         gpu_run.write_inputs(folder, config,
                              gpu_run.draw_tokens(config["vocab_size"], batch * gpu_run.context(config) + 1))
         output = folder / "ncu.csv"
-        # Other clocks than its own would need a right over the machine, and would not be those of training.
+        # The clocks stay as they are, because changing them needs a privilege, and training would run at others.
         prefix = [args.ncu, "--clock-control", "none", "--csv", "--metrics", f"{TIME},{READ},{WRITTEN}", "--log-file", output]
         try:
             gpu_run.Run(args.program, folder, gpu_run.settings(batch), STEPS, args.device,

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-# As Hugging Face's config.json has them; GPT-2's vocabulary filled up to a multiple of 128.
+# Configs in Hugging Face's format; GPT-2's vocabulary is padded to a multiple of 128.
 CONFIGS = {
     "gpt2": {"model_type": "gpt2", "n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50304, "n_positions": 1024},
     "gpt2-xl": {"model_type": "gpt2", "n_layer": 48, "n_head": 25, "n_embd": 1600, "vocab_size": 50304,
@@ -23,7 +23,7 @@ CONFIGS = {
                    "max_position_embeddings": 64, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
                    "tie_word_embeddings": True},
 }
-BATCH = {"gpt2": 64, "gpt2-xl": 16, "llama-1.2b": 8}  # samples of a step
+BATCH = {"gpt2": 64, "gpt2-xl": 16, "llama-1.2b": 8}  # samples per step
 ADAMW = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 CLIP = 1.0
 
@@ -37,8 +37,8 @@ def model_config(name, vocabulary=None):
 
 
 def draw_tokens(vocabulary, count, seed=7):
-    """As frequent as words are, about: the embedding's gradient sums over the places of one token. In text with few
-    different tokens, or with all of them as frequent, that would take another time."""
+    """Draws tokens with about the frequencies of words, since the embedding's gradient sums over the places of one
+    token: with few different tokens, or equally frequent ones, that would take another time."""
     draw = random.Random(seed).random
     return array.array("I", (int(vocabulary * draw() ** 3) for _ in range(count)))
 
@@ -54,10 +54,11 @@ def settings(batch, bf16=True, **more):
 
 
 class Run:
-    """Of train_gpt over what write_inputs() wrote: the records of its steps, its summary, whose attention it took.
+    """A run of train_gpt over the files of write_inputs(): the records of its steps, its summary, its attention
+    kernels.
 
-    Ends the program where train_gpt fails, and where the attention of 16-bit types on a GPU is not cuDNN's: its speed
-    would be another one. `any_attention` takes what there is, as a machine without a GPU has no cuDNN.
+    Ends the program if train_gpt fails, and if the attention of 16-bit types on a GPU is not cuDNN's, since its speed
+    would differ. `any_attention` accepts any, because a machine without a GPU has no cuDNN.
     """
 
     def __init__(self, program, folder, config, steps, device="cuda", init=False, any_attention=False, prefix=(),
@@ -81,12 +82,12 @@ class Run:
         self.rank = next(line["summary"] for line in lines if "summary" in line)["ranks"][0]
 
     def step_ms(self, warmup):
-        """Sorted, without the first steps and the last, which waits for no step behind it."""
+        """Returns sorted times without the first steps and the last, since the last waits for no step after it."""
         return sorted(record["step_ms"] for record in self.records[warmup:-1] or self.records)
 
 
 def add_options(parser):
-    """What all of these programs take."""
+    """Adds the options that all of these programs share."""
     parser.add_argument("program", type=os.path.abspath)
     parser.add_argument("--model", choices=CONFIGS, default="gpt2")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

@@ -1,14 +1,14 @@
-"""Steps of train_gpt alone on one GPU, on a token file of its own; needs no PyTorch.
+"""Measures steps of train_gpt alone on one GPU, on its own token file; needs no PyTorch.
 
   gpu_steps.py TRAIN_GPT [--model gpt2|gpt2-xl|llama-1.2b] [--vocabulary V] [--batch B] [--steps 15]
   gpu_steps.py TRAIN_GPT --model llama-1.2b --separate-products    of queries, keys, values, gate and up
-  gpu_steps.py TRAIN_GPT --offload GPU_BENCH [--model ...]    also with state in host memory
+  gpu_steps.py TRAIN_GPT --attention-workspace MIB, --any-order-attention    of cuDNN
+  gpu_steps.py TRAIN_GPT --offload GPU_BENCH [--ways WAY ...] [--model ...]    also with state in host memory
 
---offload: copies of pinned memory without anything beside them (GPU_BENCH --copies), steps without offload, with
-optimizer states in host memory that the CPU updates, or the GPU, and with parameters there too. A copy's rate is
-compared with that of the raw copies.
-What offload adds to a step, divided by the time of its copies, is the share of them that is not hidden; since it
-includes the update too, the hidden share is at least what is printed.
+--offload: copies of pinned memory while nothing else runs (GPU_BENCH --copies), steps without offload, with optimizer
+states in host memory that the CPU updates, or the GPU, and with parameters there too. A copy's rate is compared with
+that of the raw copies. The time that offload adds to a step, divided by the time of its copies, is the share of them
+that is not hidden; since it includes the update too, the hidden share is at least the printed one.
 """
 
 import argparse
@@ -39,7 +39,9 @@ def figure(name, value):
 def steps_alone(args, folder, tokens_per_step):
     run = gpu_run.Run(args.program, folder, gpu_run.settings(args.batch), args.steps, args.device,
                       any_attention=args.any_attention,
-                      more=("--separate-products",) if args.separate_products else ())
+                      more=[*(["--separate-products"] if args.separate_products else []),
+                            *(["--any-order-attention"] if args.any_order_attention else []),
+                            *(["--attention-workspace", args.attention_workspace] if args.attention_workspace else [])])
     times = run.step_ms(args.warmup)
     middle = statistics.median(times)
     figure("attention", run.attention.replace(" ", "_"))
@@ -53,7 +55,7 @@ def steps_alone(args, folder, tokens_per_step):
 
 
 def raw_rates(program):
-    """Bytes per second of copies that have the bus for themselves, by the direction's name in the summary."""
+    """Returns bytes per second of copies while nothing else uses the bus, by the direction's name in the summary."""
     run = subprocess.run([program, "--copies"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(run.stdout, flush=True)
     if run.returncode != 0:
@@ -64,7 +66,8 @@ def raw_rates(program):
 
 def offload(args, folder):
     raw, plain = raw_rates(args.offload), None
-    for name, sections in OFFLOADED.items():
+    for name in ("none", *args.ways):
+        sections = OFFLOADED[name]
         run = gpu_run.Run(args.program, folder, gpu_run.settings(args.batch, **sections), args.steps, args.device,
                           any_attention=args.any_attention)
         middle = statistics.median(run.step_ms(args.warmup))
@@ -90,7 +93,10 @@ def main():
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--separate-products", action="store_true")
+    parser.add_argument("--any-order-attention", action="store_true")
+    parser.add_argument("--attention-workspace", type=int, metavar="MIB")
     parser.add_argument("--offload", metavar="GPU_BENCH")
+    parser.add_argument("--ways", nargs="+", choices=list(OFFLOADED)[1:], default=list(OFFLOADED)[1:])
     args = parser.parse_args()
     config = gpu_run.model_config(args.model, args.vocabulary)
     args.batch = args.batch or gpu_run.BATCH.get(args.model, 4)

@@ -1,13 +1,14 @@
-"""GPT-2 and Llama trained by train_gpt and by PyTorch on one GPU, in one run.
+"""Compares GPT-2 and Llama trained by train_gpt and by PyTorch on one GPU, in one run.
 
-  gpu_training.py speed TRAIN_GPT [--model gpt2|gpt2-xl|llama-1.2b] [--batch B] [--fsdp2] [--whole] [--repeat R]
+  gpu_training.py speed TRAIN_GPT [--model gpt2|gpt2-xl|llama-1.2b] [--batch B] [--fsdp2] [--whole] [--any-order] [--repeat R]
   gpu_training.py losses TRAIN_GPT [--model ...] [--steps 50]
 
 speed: tokens per second, in bf16 with fp32 master weights, ours and PyTorch's in turns: torch.compile, autocast, fused
-AdamW, attention by cuDNN, clipping; --fsdp2: fully_shard at world size 1 too. What is compiled is one block, which all
-blocks share, and the loss; --whole: the whole model as one graph, which takes minutes with many blocks. losses: how far each step's loss is from
-PyTorch's in fp32, ours in bf16 and PyTorch's own bf16 with fp32 master weights, from the same start values and tokens;
-ours may be 1.5 times as far. Without torch: one line, and 77. --device cpu with the models tiny-gpt2 and tiny-llama tries the script itself.
+AdamW, attention by cuDNN, clipping; --fsdp2: fully_shard at world size 1 too. One block, shared by all blocks, and the
+loss are compiled; --whole: the whole model as one graph, which takes minutes if there are many blocks. losses: how far
+each step's loss is from PyTorch's in fp32, ours in bf16 and PyTorch's own bf16 with fp32 master weights, from the same
+start values and tokens; ours may be 1.5 times as far. Without torch: one line, and 77. --device cpu with the models
+tiny-gpt2 and tiny-llama tests the script itself.
 """
 
 import argparse
@@ -31,24 +32,24 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-FARTHER = 1.5  # than PyTorch's bf16
+FARTHER = 1.5  # allowed ratio to PyTorch's bf16
 UNTOLD = 2.0**-14
 
 
-def ours(args, folder, steps):
+def ours(args, folder, steps, more=()):
     return gpu_run.Run(args.program, folder, gpu_run.settings(args.batch), steps, args.device, init=True,
-                       any_attention=args.any_attention)
+                       any_attention=args.any_attention, more=more)
 
 
 def groups(model):
-    """Weight decay as train_gpt has it: on matrices alone."""
+    """Returns parameter groups with train_gpt's weight decay: on matrices alone."""
     parameters = gpu_models.own_parameters(model)
     return [{"params": [p for _, p in parameters if p.dim() > 1]},
             {"params": [p for _, p in parameters if p.dim() == 1], "weight_decay": 0.0}]
 
 
 def with_cudnn(device):
-    """Attention by cuDNN, by FlashAttention where it refuses."""
+    """Selects attention by cuDNN, or by FlashAttention if cuDNN refuses."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     if device == "cpu":
         return contextlib.nullcontext()
@@ -111,7 +112,9 @@ def seconds_of_peer(args, peer, text):
 def speed(args, folder, text):
     tokens = args.batch * args.tokens
     peers = {"torch.compile": {"compiled": True}, **({"fsdp2": {"fsdp2": True}} if args.fsdp2 else {})}
-    taken = {name: [] for name in ("ours", *peers)}
+    # Ours without a fixed order, since PyTorch's attention has none in its backward pass either.
+    variants = {"ours_any_order": ("--any-order-attention",)} if args.any_order and args.device == "cuda" else {}
+    taken = {name: [] for name in ("ours", *variants, *peers)}
 
     def note(name, seconds):
         taken[name].append(seconds)
@@ -126,6 +129,9 @@ def speed(args, folder, text):
     for _ in range(args.repeat):
         run = ours(args, folder, args.warmup + args.steps)
         note("ours", statistics.median(run.step_ms(args.warmup)) / 1e3)
+        for name, more in variants.items():
+            run = ours(args, folder, args.warmup + args.steps, more)
+            note(name, statistics.median(run.step_ms(args.warmup)) / 1e3)
         for name, options in peers.items():
             made[name] = made.get(name) or Peer(args, **options)
             note(name, seconds_of_peer(args, made[name], text))
@@ -140,8 +146,8 @@ def losses(args, folder, text):
     theirs = peer_losses(args, text, bf16=True)
     mine = [record["loss"] for record in ours(args, folder, args.steps).records]
     far = lambda found: [abs(a - b) for a, b in zip(found, exact, strict=True)]  # noqa: E731
-    # Single steps come near by chance: the largest distance so far is compared, from a part of the loss on that
-    # bf16 cannot tell from none.
+    # Compares the largest distance so far, since single steps are near by chance. It starts at the part of the loss
+    # below which bf16 cannot be told from an exact loss.
     worst = 0.0
     for step, (own, their) in enumerate(zip(map(max_so_far(), far(mine)), map(max_so_far(), far(theirs))), start=1):
         worst = max(worst, own / max(their, exact[step - 1] * UNTOLD))
@@ -164,7 +170,7 @@ def max_so_far():
 
 
 def peer_losses(args, text, bf16):
-    """Of a model in fp32, or of one in bf16 with fp32 master weights, as ours and DeepSpeed's are."""
+    """Returns the losses of a model in fp32, or of one in bf16 with fp32 master weights, like ours and DeepSpeed's."""
     torch.backends.cuda.matmul.allow_tf32 = False
     masters = gpu_models.make(gpu_run.CONFIGS[args.model], args.device)
     model = copy.deepcopy(masters).bfloat16() if bf16 else masters
@@ -194,6 +200,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--fsdp2", action="store_true")
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--any-order", action="store_true", help="ours also with --any-order-attention")
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         print("skipped: PyTorch sees no GPU")
@@ -202,7 +209,7 @@ def main():
     args.tokens = gpu_run.context(config)
     args.batch = args.batch or (gpu_run.BATCH.get(args.model, 4) if args.what == "speed" else 4)
     args.steps = args.steps or (20 if args.what == "speed" else 50)
-    # One batch is the whole data: in each epoch its samples come in another order, which no loss depends on.
+    # One batch is all the data. Each epoch orders its samples differently, but no loss depends on the order.
     text = torch.tensor(gpu_run.draw_tokens(config["vocab_size"], args.batch * args.tokens + 1))
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -1,12 +1,12 @@
-"""Two hosts of two ranks behind a slow link: steps of GPT-2 124M in bf16 in two ways, in turns.
+"""Two hosts of two ranks with a slow link: steps of GPT-2 124M in bf16 in two ways, in turns.
 
   hosts.py BENCH_GPT_STEP [OURS:PEER ...] [--rate 1gbit] [--tokens 64] [--turns 15] [--json FILE]
 
-A way is one of WAYS below; by default the hierarchical transport against flat pairwise exchange at stage 2. Beside the
-ratio of times stands that of the bytes on the link, which is what a link that takes all the time gives.
+A way is one of WAYS below; by default the hierarchical transport against flat pairwise exchange at stage 2. The ratio
+of times is printed with that of the bytes on the link, its value if the link took all the time.
 
 The hosts are network namespaces of this machine (../faults/multi_node_hosts.py), so it needs root. All ranks share the
-machine's cores; the link is what differs.
+machine's cores; only the link differs.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""What wire formats do to training: the mean loss of a run's last steps, against the same run without a format, and
-the relative error of what was encoded.
+"""Measures the effect of wire formats on training: the mean loss of a run's last steps, against the same run without a
+format, and the relative error of encoded values.
 
   losses.py TRAIN_GPT [WAY ...] [--seeds 6] [--ranks 2] [--steps 500] [--last 100] [--json FILE]
 
-A way is one of WAYS below; by default all of them. Runs of one seed have the same start values and data, so that what is
-compared is the difference of two runs: its mean over the seeds, and how sure that mean is.
+A way is one of WAYS below; by default all of them. Runs of one seed have the same start values and data, so that the
+difference of two runs is compared: its mean over the seeds, and the standard error of that mean.
 """
 
 import argparse
@@ -33,9 +33,9 @@ WAYS = {
 
 
 def outcome_of(args, way, seed, folder):
-    """The mean loss of the last steps, and the mean error of all encodings, or None."""
+    """Returns the mean loss of the last steps, and the mean error of all encodings, or None."""
     log = folder / "log.jsonl"
-    keys = {**WAYS[way], "zero_core.wire.max_error": 1000}  # which measures the errors
+    keys = {**WAYS[way], "zero_core.wire.max_error": 1000}  # a limit, since errors are measured only if there is one
     settings = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
     command = [args.mpirun, "-n", args.ranks, "--oversubscribe", args.program, "--deepspeed_config",
                CONFIGS / "zero3.json", "--model", CONFIGS / "quickstart_model.json", "--steps", args.steps,
@@ -49,7 +49,7 @@ def outcome_of(args, way, seed, folder):
 
 
 def row_of(way, outcomes, plain):
-    """Mean loss, and of the differences in percent: mean, standard deviation, standard error."""
+    """Returns the mean loss, and of the differences in percent: mean, standard deviation, standard error."""
     losses, errors = zip(*outcomes)
     differences = [100 * (own / other - 1) for own, other in zip(losses, (loss for loss, _ in plain))]
     spread = statistics.stdev(differences) if len(differences) > 1 else 0.0

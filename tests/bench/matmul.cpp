@@ -1,5 +1,5 @@
 // The matrix products of a GPT-2 124M block and head at 256 rows, through the trainer's back end,
-// beside what the core's multiply-add units give (fp32: a loop over registers).
+// against the rate of the core's multiply-add units (fp32: a loop over registers).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ ProductShape weight_gradient(std::int64_t in, std::int64_t out) {
   return {.m = in, .n = out, .k = rows, .transpose_a = true, .lda = in, .ldb = out, .ldc = out};
 }
 
-// The embedding is stored [vocabulary, channels]: the head's products are those of its transpose.
+// The head's products use the transpose, since the embedding is stored [vocabulary, channels].
 std::vector<Case> cases() {
   return {{"qkv/forward", forward(channels, 3 * channels)},
           {"qkv/input", input_gradient(channels, 3 * channels)},

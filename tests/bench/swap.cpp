@@ -1,6 +1,6 @@
-// A contestant of swap.py: optimizer steps of a model of many equal units, whose state rests in
-// memory or in a file. Reports seconds, with commas between them: of Engine::step() to the end of
-// its last write, of the forward and backward passes before it, and FileOverlap of both.
+// A contestant of swap.py: optimizer steps of a model of many equal units, with state in memory or
+// in a file. Reports seconds, separated by commas: of Engine::step() to the end of its last write,
+// of the forward and backward passes before it, and FileOverlap of both.
 //
 // usage: bench_swap PIPES none|DIRECTORY MILLION_ELEMENTS BLOCK_BYTES DEPTH [STAGE]
 #include <chrono>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int units = 8;
 
-// No zeros, which a disk may treat in its own way.
+// Fills with values other than zero, since a disk may treat zeros specially.
 void fill(std::span<float> gradient) {
   std::uint32_t x = 1;
   for (float& value : gradient) {
@@ -51,7 +51,7 @@ Seconds step(zero::Engine& engine, std::size_t elements) {
   seconds.passes = since(start);
   engine.step();
   float one = 0;
-  engine.read("last.bias", "value", {&one, 1});  // after the last write has ended
+  engine.read("last.bias", "value", {&one, 1});  // returns after the last write
   seconds.step = since(start) - seconds.passes;
   return seconds;
 }

@@ -3,10 +3,10 @@
 usage: swap.py BENCH_SWAP DIRECTORY [MILLION_ELEMENTS [PAIRS]]
 
 DIRECTORY decides the disk. AdamW over fp32 parameters at stage 1 on one rank: a step reads and writes two moments, 8
-bytes an element each way, in blocks of 1 MiB of which 8 are under way for reads and 8 for writes. fio does the same
-behind our bytes: a job that reads and one that writes, or one job of mixed reads and writes with depth 16, whichever is
-faster. The same step with its state in memory says how much there is to hide: what is hidden of it is what the step does
-not take longer than fio. The same at stage 2, where gradients rest in the file too, without fio.
+bytes an element each way, in blocks of 1 MiB; 8 reads and 8 writes are in flight. fio does the same after our bytes in
+the file: a job that reads and one that writes, or one job of mixed reads and writes with depth 16, whichever is faster.
+The same step with its state in memory gives the time that could be hidden; the hidden part is that time minus the
+step's excess over fio. The same at stage 2, with gradients in the file too, without fio.
 """
 
 import json
@@ -29,7 +29,7 @@ def contestant(program, place, millions, stage):
 
 
 def file_of(pid, directory):
-    """The rank's file, which has no name."""
+    """Returns the rank's file, which has no name."""
     for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         if os.readlink(link).startswith(os.path.realpath(directory)) and link.stat().st_size > 0:
             return link
@@ -37,17 +37,17 @@ def file_of(pid, directory):
 
 
 class Fio:
-    """Reads and writes behind what the engine uses of its file, as many bytes each way as a step."""
+    """Reads and writes after the engine's part of its file, as many bytes each way as a step."""
 
     def __init__(self, path):
         self.path, self.bytes = path, path.stat().st_size // BLOCK * BLOCK
         self.offset = (path.stat().st_size + BLOCK - 1) // BLOCK * BLOCK
         with open(path, "r+b") as file:
             os.posix_fallocate(file.fileno(), self.offset, self.bytes)
-        self.run({"write": DEPTH})  # what was never written reads without the disk
+        self.run({"write": DEPTH})  # writes all of it first, since reads of unwritten blocks need no disk
 
     def run(self, jobs):
-        """Seconds of the slowest of the jobs, which are given with their depth."""
+        """Returns the seconds of the slowest job; jobs are given with their depth."""
         command = ["fio", f"--filename={self.path}", f"--bs={BLOCK}", f"--offset={self.offset}", f"--size={self.bytes}",
                    "--direct=1", "--ioengine=io_uring", "--fixedbufs=1", "--allow_file_create=0", "--thread",
                    "--output-format=json"]
@@ -73,7 +73,7 @@ def figures_of(engine):
 
 
 def measure(program, directory, millions, pairs, stage):
-    """Figures with the state in a file and in memory, and fio's seconds, where asked for, in turns."""
+    """Measures with the state in a file and in memory, and with fio if requested, in turns."""
     with tempfile.TemporaryDirectory(dir=directory) as inner, contestant(program, inner, millions, stage) as swap, \
             contestant(program, "none", millions, stage) as memory:
         fio = Fio(file_of(swap.pids[0], inner)) if stage == 1 else None

@@ -1,11 +1,12 @@
-"""A GPT-2 trained by ours and by another in turns: step times, their paired ratio, and resident memory.
+"""Compares a GPT-2 trained by ours and by another program in turns: step times, their paired ratio, and resident
+memory.
 
   training.py BENCH_GPT_STEP|PACKAGE [--python PYTHON] [--bf16] [--json FILE] OURS:THEM...
 
-A pair is a ZeRO stage of ours and what it meets: another stage of ours (0:1 is stage 1 over stage 0), or a peer of
-peers/gpt_peers.py: ddp, fsdp2, ds0 to ds3, alone. 2+nvme is stage 2 with its state in a file of --nvme DIRECTORY. No rank
-is bound to a core, and each has one thread. PYTHON is that of an environment with the peer in it. Where a PACKAGE is
-given, the folder that holds `zerocore`, ours is the Python package, and all train the GPT-2 of transformers.
+A pair is a ZeRO stage of ours and its opponent: another stage of ours (0:1 is stage 1 over stage 0), or a peer of
+peers/gpt_peers.py: ddp, fsdp2, ds0 to ds3, alone. 2+nvme is stage 2 with its state in a file of --nvme DIRECTORY. No
+rank is bound to a core, and each has one thread. PYTHON is the interpreter of an environment with the peer. If a
+PACKAGE is given, the folder that holds `zerocore`, ours is the Python package, and all train the GPT-2 of transformers.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-// A contestant's side of turns.py: the ranks of several programs stay resident, and each does its
-// work only when it is told to. A rank that waits sleeps in read(), outside of any collective, so
-// that the others have the machine to themselves.
+// A contestant's side of turns.py: the ranks of several programs stay resident, and each works only
+// when it gets an order. A waiting rank sleeps in read(), outside of any collective, so that the
+// others have the machine to themselves.
 #pragma once
 
 #include <unistd.h>
@@ -13,14 +13,13 @@ namespace zero::bench {
 
 class Turns {
  public:
-  // Pipes of the directory: RANK.in brings orders, RANK.out takes answers.
+  // Opens the directory's pipes: RANK.in carries orders, RANK.out answers.
   Turns(const std::string& directory, int rank)
       : orders_(directory + "/" + std::to_string(rank) + ".in"),
         answers_(directory + "/" + std::to_string(rank) + ".out") {}
 
-  // Takes turns until there are no more: step() is called as often as each asks for, and returns
-  // what shall be reported with the seconds of a turn: a loss, or several figures with commas
-  // between them.
+  // Takes turns until there are no more: calls step() as often as each order demands, and reports
+  // its result with the seconds of a turn: a loss, or several figures separated by commas.
   template <class Step>
   void serve(Step step) {
     answers_ << "ready " << getpid() << std::endl;

@@ -1,8 +1,8 @@
-"""Programs measured in turns: all ranks of both stay resident, one program works while the other sleeps.
+"""Measures programs in turns: all ranks of both stay resident, one program works while the other sleeps.
 
-A contestant is a command whose ranks open DIRECTORY/RANK.in and DIRECTORY/RANK.out, answer "ready PID", and then for each
-number N on the one pipe do N steps and answer "SECONDS NOTE" on the other (turns.h; peers/turns_peer.py). What runs next
-to each other in time is compared: the ratio of a pair is free of the machine's slow drift.
+A contestant is a command whose ranks open DIRECTORY/RANK.in and DIRECTORY/RANK.out, answer "ready PID", and then for
+each number N on the one pipe do N steps and answer "SECONDS NOTE" on the other (turns.h; peers/turns_peer.py). Turns
+next to each other in time are compared, since the ratio of a pair is free of the machine's slow drift.
 """
 
 import json
@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 
-DIRECTORY = "{turns}"  # in a command: the contestant's pipes
+DIRECTORY = "{turns}"  # replaced in a command by the contestant's pipes
 
 START_LIMIT_S, TURN_LIMIT_S = 600, 300
 
@@ -26,7 +26,7 @@ START_LIMIT_S, TURN_LIMIT_S = 600, 300
 class Contestant:
     """with Contestant(name, command, ranks) as c: c.turn() -> seconds of its slowest rank.
 
-    The command starts all ranks, or one of them where it `each` is started for every rank.
+    The command starts all ranks, or one of them if `each` is set: then it is started for every rank.
     """
 
     def __init__(self, name, command, ranks, environment=None, each=False):
@@ -36,7 +36,7 @@ class Contestant:
         self.note, self.notes = None, []
 
     def __enter__(self):
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the ranks go
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the ranks end too
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="turns"))
         try:
             self.start()
@@ -51,7 +51,7 @@ class Contestant:
             os.mkfifo(pipe)
         self.log = open(self.folder / "log", "w+")
         self.processes = [self.launch(rank) for rank in range(self.ranks if self.each else 1)]
-        # Opened for both directions, an open never blocks; a rank that dies is noticed by the time limit.
+        # Opened for both directions, since such an open never blocks; if a rank dies, the time limit ends the wait.
         self.orders = [open(os.open(pipe, os.O_RDWR), "w") for pipe in pipes[0::2]]
         self.answers = [open(os.open(pipe, os.O_RDWR), "r") for pipe in pipes[1::2]]
         ready = self.listen(START_LIMIT_S)
@@ -63,7 +63,7 @@ class Contestant:
                                 stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True)
 
     def listen(self, limit_s):
-        """One line of every rank."""
+        """Returns one line of every rank."""
         lines = [None] * self.ranks
 
         def read(rank):
@@ -83,7 +83,7 @@ class Contestant:
         return lines
 
     def turn(self, steps=1):
-        """Seconds per step of the slowest rank."""
+        """Returns seconds per step of the slowest rank."""
         for orders in self.orders:
             orders.write(f"{steps}\n")
             orders.flush()
@@ -93,11 +93,11 @@ class Contestant:
         return max(float(seconds) for seconds, _ in answers) / steps
 
     def resident_bytes(self):
-        """The largest rank's PSS: a page that several ranks map counts by its share."""
+        """Returns the largest rank's PSS: each rank counts its share of a page that several ranks map."""
         return max(proportional_set_size(pid) for pid in self.pids)
 
     def peak_resident_bytes(self, steps=2, interval_s=0.1):
-        """The largest sample while it works; sampling disturbs, so these steps are not for timing."""
+        """Returns the largest sample while it works. These steps are not for timing, since sampling disturbs them."""
         peak, done = [0], threading.Event()
 
         def sample():
@@ -134,7 +134,7 @@ def proportional_set_size(pid):
 
 
 def interval(values, share=0.95, draws=4000):
-    """Of the median, by bootstrap."""
+    """Returns the interval of the median, by bootstrap."""
     generator = random.Random(1)
     medians = sorted(statistics.median(generator.choices(values, k=len(values))) for _ in range(draws))
     cut = (1 - share) / 2
@@ -142,7 +142,7 @@ def interval(values, share=0.95, draws=4000):
 
 
 def play(ours, peer, pairs=15, warmup=3, steps=1):
-    """Seconds of both, turn by turn; who begins alternates."""
+    """Returns seconds of both, turn by turn; they alternate in who begins."""
     for _ in range(warmup):
         ours.turn(steps)
         peer.turn(steps)
@@ -154,7 +154,7 @@ def play(ours, peer, pairs=15, warmup=3, steps=1):
 
 
 def summary(ours_s, peer_s):
-    """Medians, and the paired ratio peer/ours with its 95 % interval: above 1, ours is faster."""
+    """Returns medians, and the paired ratio peer/ours with its 95 % interval: above 1, ours is faster."""
     ratios = [p / o for o, p in zip(ours_s, peer_s)]
     low, high = interval(ratios)
     return {"pairs": len(ratios), "ours_ms": 1e3 * statistics.median(ours_s), "peer_ms": 1e3 * statistics.median(peer_s),
@@ -162,7 +162,7 @@ def summary(ours_s, peer_s):
 
 
 def report(names, result, file=None):
-    """One line for people; with a file, one JSON object for tables."""
+    """Prints one line for people; with a file, also writes one JSON object for tables."""
     more = "".join(f"  {key} {value:.1f}" for key, value in result.items() if key.endswith(("mib", "_s")))
     print(f"{names[0]:24} {result['ours_ms']:9.2f} ms  {names[1]:24} {result['peer_ms']:9.2f} ms  "
           f"ratio {result['ratio']:.3f} [{result['low']:.3f}, {result['high']:.3f}] of {result['pairs']}{more}", flush=True)

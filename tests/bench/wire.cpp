@@ -1,8 +1,8 @@
-// The wire formats beside a copy of memory, on one core: bench_wire [MIB [BLOCK]]
+// Compares the wire formats with a copy of memory, on one core: bench_wire [MIB [BLOCK]]
 //
 // For each format and dtype of elements: GiB/s of encode(), with and without its errors, and
-// decode(), counting the bytes that are read and those that are written, and the same of a memcpy()
-// that moves as many bytes. In turns; the best of the repetitions, as others may use the memory at
+// decode(), counting the bytes read and written, and the same for a memcpy() that moves the same
+// number of bytes. In turns; the best of the repetitions counts, since others may use the memory at
 // the same time.
 #include <algorithm>
 #include <chrono>
@@ -37,7 +37,7 @@ struct Buffers {
 template <class Call>
 void run(const char* what, std::int64_t bytes, Buffers& buffers, const Call& call) {
   double own = HUGE_VAL, copying = HUGE_VAL;
-  const auto half = static_cast<std::size_t>(bytes / 2);  // which is read, and is written
+  const auto half = static_cast<std::size_t>(bytes / 2);  // read once and written once
   for (int i = 0; i < repetitions; ++i) {
     own = std::min(own, seconds(call));
     copying = std::min(

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Builds, links and starts ZeroCore with combinations of its options: CUDA, UNITY, TORCH, MPI and TESTS, with GCC and
 # clang, Ninja and Makefiles, in a path with a blank. Together with the release build that CI makes first (g++, Ninja,
-# CUDA, TORCH, MPI, TESTS), every pair of values comes. Code is not optimized, and a row builds the fewest programs that
-# link what is in question. CUDA's rows need nvcc and TORCH's a python3 with torch; without, they are named and left out.
+# CUDA, TORCH, MPI, TESTS), every pair of values occurs. Code is not optimized, and a row builds the fewest programs
+# that link the parts under test. CUDA's rows need nvcc and TORCH's a python3 with torch; if these are missing, the rows
+# are named and left out.
 # Usage: combinations.sh FOLDER [--torch-python PYTHON] [--all] [ROW ...]
-# FOLDER is emptied first. --all: all combinations instead, hours. ROW: the names of rows, to try these alone.
+# FOLDER is emptied first. --all: all combinations instead, takes hours. ROW: the names of rows, to run these alone.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$1
@@ -50,7 +51,7 @@ nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 quick=(-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CUDA_FLAGS_DEBUG=-O0 -DCMAKE_CUDA_ARCHITECTURES=90)
 failed=()
 
-# What a program says when it is started is its proof of being linked.
+# Starts the program; its output proves that it was linked.
 start() {
   local build=$1 program
   shift
@@ -64,7 +65,7 @@ start() {
   done
 }
 
-# missing NAME CUDA TORCH: whether this machine lacks what the row needs.
+# missing NAME CUDA TORCH: returns whether this machine lacks a requirement of the row.
 missing() {
   if [[ $2 == ON && ! -x $nvcc ]]; then
     echo "== $1: left out, there is no nvcc"
@@ -88,7 +89,7 @@ try() {
     cmake --build "$build" -j "$jobs" --target "$@" && start "$build" "$@"
 }
 
-# The quickstart where nvidia-smi answers, from a tree with a blank in its path: that tree's entries are links.
+# Runs the quickstart as if nvidia-smi answered, from a tree with a blank in its path, made of links.
 quickstart() {
   local tree="$work/a tree" bin="$work/bin" entry cmake
   mkdir -p "$tree" "$bin"
@@ -96,7 +97,7 @@ quickstart() {
     [[ ${entry##*/} == build ]] || ln -sfn "$entry" "$tree/${entry##*/}"
   done
   printf '#!/bin/sh\necho "GPU 0: NVIDIA H100 (pretended)"\n' >"$bin/nvidia-smi"
-  # It chooses all but how much is optimized.
+  # Passes all of its options except the optimization level.
   cmake=$(command -v cmake)
   cat >"$bin/cmake" <<SHIM
 #!/bin/sh
@@ -109,7 +110,7 @@ SHIM
   PATH="$bin:$PATH" CUDAARCHS=90 RANKS=2 STEPS=1 "$tree/examples/quickstart.sh" || return 1
   grep -q "CUDA .*NCCL" "$tree/build/quickstart/configure.log" || { echo "the quickstart left CUDA out" && return 1; }
   if [[ -n $python ]]; then
-    # Its own folder, with the Python package.
+    # A folder of its own, with the Python package.
     cmake "$tree/build/release" -DZERO_TORCH=ON -DZERO_TORCH_PYTHON="$python" -DZERO_BUILD_TESTS=OFF &&
       cmake --build "$tree/build/release" -j "$jobs" --target zerocore_python &&
       start "$tree/build/release" zerocore_python

@@ -1,5 +1,5 @@
-// An adapter over a frozen base, as LoRA trains one: weights of a part, initialization of the rest,
-// checkpoints and exports of what is trained alone; buffers, and state of single ranks.
+// An adapter over a frozen base, like LoRA: weights of a part, initialization of the rest,
+// checkpoints and exports of the trained parameters alone; buffers, and state of single ranks.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ zero::ModelSpec base_model() {
   return model;
 }
 
-// With counts of batches, as BatchNorm keeps them, in the last layer.
+// The last layer also has counts of batches, like BatchNorm.
 zero::ModelSpec adapted_model() {
   zero::ModelSpec model;
   for (int l = 0; l < layers; ++l)
@@ -65,7 +65,8 @@ zero::Config config_of(int stage, bool background = false) {
   return config;
 }
 
-// y = w x + b (a x) through all layers; the loss is what a scaled y lacks of x.
+// y = w x + b (a x) through all layers; the loss is half the squared difference of x and a scaled
+// y.
 void step(Runtime& runtime, Engine& engine) {
   const auto layer = [&](int l) -> zero::Unit& {
     return engine.units()[static_cast<std::size_t>(l)];
@@ -130,7 +131,7 @@ void step(Runtime& runtime, Engine& engine) {
   engine.step().wait();
 }
 
-// A base in a file, with buffers of the value 2.
+// Writes a base to a file, with buffers of the value 2.
 void export_base(const std::string& folder) {
   zero::testing::run_ranks(2, [&](Runtime& runtime) {
     Engine engine(runtime, base_model(), config_of(3));
@@ -215,7 +216,7 @@ TEST_CASE("checkpoints of what is trained alone go on over the same base, at any
         const zero::SaveTicket saved = engine.save_checkpoint(
             folder, {.tag = "stage-" + std::to_string(stage), .trainable_only = true});
         const std::vector<float> at_save = means_of(engine);
-        step(runtime, engine);  // changes the buffers while the save may be written
+        step(runtime, engine);  // changes the buffers while the save may still be running
         CHECK(saved.wait());
         const std::uint64_t digest = engine.digest();
         if (!runtime.is_root()) return;
@@ -232,7 +233,7 @@ TEST_CASE("checkpoints of what is trained alone go on over the same base, at any
             "l0.w has no values"));
         load_base(engine, directory / "base");
         engine.resume(folder, zero::Resume::must_exist, tag);
-        CHECK(means_of(engine) == means);  // of rank 0, on every rank
+        CHECK(means_of(engine) == means);  // rank 0's values, on every rank
         CHECK(*engine.buffer<std::int64_t>("head.batches") == 2 * engine.batch().accumulation);
         step(runtime, engine);
         const std::uint64_t digest = engine.digest();
@@ -265,7 +266,7 @@ TEST_CASE("a checkpoint without its frozen parameters refuses another base") {
     });
 }
 
-// As a converter writes it whose source names no frozen parameters.
+// Rewrites the manifest like that of a converter whose source names no frozen parameters.
 void forget_base(const TemporaryDirectory& directory, const std::string& checkpoint) {
   const std::string file = checkpoint + "/manifest.json";
   zero::checkpoint::Manifest manifest =
@@ -302,7 +303,7 @@ TEST_CASE("a checkpoint that names no frozen parameters goes on over the base th
       const std::uint64_t digest = engine.digest();
       if (runtime.is_root()) CHECK(digest == expected);
     });
-  // Trained parameters have to be there.
+  // Trained parameters must be present.
   zero::testing::run_ranks(2, [&](Runtime& runtime) {
     zero::ModelSpec more = adapted_model();
     more.unit("more").param("c", {4});

@@ -1,5 +1,5 @@
-// Saves that are written while training goes on: the state of their own step, bounded memory,
-// failures at a step border, and what becomes of them when the engine ends.
+// Saves that are written while training continues: the state of their own step, bounded memory,
+// failures at a step border, and their fate when the engine ends.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ void with_wide_engine(int ranks, const Config& config,
   });
 }
 
-// Every write of a file takes a while, so that the training is far ahead of it.
+// Delays every write of a file, so that training is far ahead of it.
 struct SlowWrites {
   SlowWrites() {
     zero::checkpoint::set_file_hook([](const FileEvent& event) {
@@ -130,7 +130,7 @@ TEST_CASE("the ranks find out by themselves that a save is on disk, and the next
     engine.save_checkpoint(root, {.tag = "second"});
     engine.save_checkpoint(root, {.tag = "third", .asynchronous = false});
     CHECK(engine.resume(root)->tag == "third");
-    // The engine's end waits for the last.
+    // The engine's destructor waits for the last save.
     engine.save_checkpoint(root, {.tag = "fourth"});
   });
   for (const char* tag : {"step-0", "second", "third", "fourth"})
@@ -150,7 +150,7 @@ TEST_CASE("a failure in the background surfaces at a step border, on all ranks")
         runtime.sum(0);
         if (runtime.is_root())
           zero::checkpoint::set_file_hook([op](const FileEvent& event) {
-            // One rank's file, or the commit.
+            // Fails one rank's file, or the commit.
             const bool mine = contains(event.path, "00002-of") || event.op == FileOp::rename;
             return event.op == op && mine ? ENOSPC : 0;
           });
@@ -187,7 +187,7 @@ TEST_CASE("on_save_error: a save that fails at once") {
     zero::tests::with_engine(2, config, [&](Runtime& runtime, Engine& engine) {
       engine.initialize(toy::fill);
       CHECK(engine.save_checkpoint(root, {.tag = "a"}).wait());
-      // The tag is taken.
+      // Refused because the tag is taken.
       const auto again = [&] { return engine.save_checkpoint(root, {.tag = "a"}).wait(); };
       if (goes_on)
         CHECK(!again());

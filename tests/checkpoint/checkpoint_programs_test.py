@@ -1,4 +1,4 @@
-"""train_gpt's --checkpoint, --resume, ... and `zero checkpoint`, from outside.
+"""Runs train_gpt's --checkpoint, --resume, ... and `zero checkpoint` as programs.
 
 Usage: checkpoint_programs_test.py TRAIN_GPT ZERO MPIRUN
 """
@@ -35,7 +35,7 @@ def digest(log):
 
 
 def tensors(path):
-    """Name -> (dtype, shape, bytes) of a safetensors file, read as the format's page says."""
+    """Returns name -> (dtype, shape, bytes) of a safetensors file, read according to the format's page."""
     with open(path, "rb") as file:
         data = file.read()
     (length,) = struct.unpack("<Q", data[:8])
@@ -50,7 +50,7 @@ class Programs(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        # An uninterrupted run, and one in two halves that saves on the way.
+        # Makes an uninterrupted run, and one in two halves that saves between them.
         train(2, "--steps", "8", "--stage", "1", "--log-json", cls.at("straight.json"))
         cls.first = train(2, "--steps", "4", "--stage", "1", "--checkpoint", cls.at("c"), "--save-model", cls.at("m"))
         cls.second = train(2, "--steps", "8", "--stage", "3", "--checkpoint", cls.at("c"), "--save-every", "2",

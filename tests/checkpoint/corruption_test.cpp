@@ -1,4 +1,4 @@
-// Whatever happens to the files of a checkpoint is noticed before anything of it is used.
+// Any damage to the files of a checkpoint is noticed before any of its data is used.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ using zero::tests::with_engine;
 const std::string first_shard = "shard-00001-of-00002.safetensors";
 const std::string second_shard = "shard-00002-of-00002.safetensors";
 
-// Two saves of one run by two ranks: tags "a" and "b".
+// Holds two saves of one run by two ranks: tags "a" and "b".
 const TemporaryDirectory& original() {
   static const TemporaryDirectory directory;
   static const bool made = [] {
@@ -66,7 +66,7 @@ struct Copy {
   std::string root = directory / "root";
 };
 
-// Everything that a load checks, without an engine.
+// Runs all checks of a load, without an engine.
 void verify(const std::string& root, const std::string& tag = "b") {
   zero::checkpoint::CheckpointReader(root + "/" + tag).verify();
 }
@@ -76,7 +76,7 @@ void set_manifest(const Copy& copy, const std::string& text) {
   copy.write(copy.file("manifest.xxh3"), zero::checkpoint::format_manifest_digest(text));
 }
 
-// The manifest with a change and a digest that fits it: an attack, not an accident.
+// Returns the error for a changed manifest with a fitting digest: an attack, not an accident.
 std::string refusal_of_forged(const std::function<void(nlohmann::json&)>& change) {
   const Copy copy;
   auto document = nlohmann::json::parse(read_text(copy.file("manifest.json")));
@@ -202,7 +202,7 @@ TEST_CASE("a load reads the header of each file once, whatever the number of ran
     zero::checkpoint::set_file_hook({});
     return count.load();
   };
-  CHECK(reads(1) == 4);  // of two files: its length, then all of it
+  CHECK(reads(1) == 4);  // of two files: its length, then its content
   CHECK(reads(3) == 4);
 }
 
@@ -294,7 +294,7 @@ TEST_CASE("a damaged checkpoint leaves a running engine as it was, on all ranks"
       CHECK(engine.resume(copy.root)->tag == "b");
       CHECK(engine.step_count() == 2);
     });
-  // A fresh one has nothing to lose: it reads once, and refuses to go on.
+  // A fresh engine has nothing to lose: it reads once, and throws.
   copy.write(copy.file(second_shard), damaged);
   with_engine(2, without_fallback(strategies[3]), [&](zero::Runtime&, zero::Engine& engine) {
     CHECK_THROWS_AS(engine.resume(copy.root), LoadError);
@@ -325,7 +325,7 @@ TEST_CASE("where a file of the newest checkpoint is damaged, the one before it i
                       other.resume(copy.root, zero::Resume::must_exist, "a");
                       CHECK(engine.digest() == other.digest());
                       CHECK(read_text(copy.file(second_shard)) == left);
-                      // The run comes to the tag of the damaged one again.
+                      // The run reaches the tag of the damaged checkpoint again.
                       train_until(runtime, engine, 2);
                       engine.save_checkpoint(copy.root, {"b"}).wait();
                       CHECK(other.resume(copy.root)->tag == "b");
@@ -336,7 +336,7 @@ TEST_CASE("where a file of the newest checkpoint is damaged, the one before it i
       CHECK(contains(said, "left as it is, and the newest one before it is taken"));
       CHECK(read_text(copy.root + "/.trash-set-aside-b/" + second_shard) == left);
     }
-  // By its tag it is what was asked for; and where all are damaged, nothing is left to take.
+  // If it is requested by its tag, it is refused; if all are damaged, none is left to load.
   const Copy copy;
   spoil(copy, "b");
   const auto resume = [&](const std::string& tag) {
@@ -371,7 +371,7 @@ TEST_CASE("the newest valid checkpoint is taken, and damage is said") {
   CHECK(contains(refusal<LoadError>([&] { chosen("c"); }), "has no checkpoint \"c\"; it has a, b"));
   fs::remove(copy.file("manifest.json", "a"));
   CHECK(contains(refusal<LoadError>([&] { chosen(); }), "none of its checkpoints"));
-  // A renamed one would come in under a name that its manifest does not have.
+  // A renamed checkpoint is refused, since its manifest has another name.
   fs::remove_all(copy.root + "/b");
   fs::copy(original() / "root/b", copy.root + "/c");
   CHECK(contains(refusal<LoadError>([&] { chosen("c"); }), "was it renamed?"));

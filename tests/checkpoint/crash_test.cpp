@@ -1,6 +1,6 @@
-// Wherever a save is cut off, what is left loads as the checkpoint before or as the new one, whole.
-// Once by ending the process before each system call of the save; once by building, from a record
-// of those calls, the states that a power loss may leave on a disk.
+// If a save is cut off anywhere, the directory loads as the previous checkpoint or as the new one,
+// complete. Tested by ending the process before each system call of the save, and by building, from
+// a record of those calls, the states that a power loss may leave on a disk.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ using zero::tests::with_engine;
 
 constexpr int killed = 99;
 
-// Two ranks go from `from` steps (0: initial values) to `to` and save.
+// Trains two ranks from `from` steps (0: initial values) to `to` and saves.
 void train_and_save(const std::string& root, int from, int to, const zero::SaveOptions& options,
                     bool hooked, const zero::checkpoint::FileHook& hook = {}) {
   with_engine(2, config_of(strategies[2], true), [&](zero::Runtime& runtime, zero::Engine& engine) {
@@ -55,8 +55,8 @@ void train_and_save(const std::string& root, int from, int to, const zero::SaveO
   });
 }
 
-// A root with step-1, and the files of step-2 as an undisturbed run saves them; and a root with
-// step 1 under a tag that is to be replaced.
+// A root with step-1, and the files of step-2 from an undisturbed save; and a root with step 1
+// under a tag that is going to be replaced.
 struct Setting {
   Setting() {
     train_and_save(directory / "old", 0, 1, {}, false);
@@ -72,7 +72,8 @@ const Setting& setting() {
   return instance;
 }
 
-// The data of all shards; headers hold the save id, which differs from save to save.
+// Returns the data of all shards without headers, since these hold the save id, which differs from
+// save to save.
 std::string data_of(const std::string& root, const std::string& name) {
   zero::checkpoint::CheckpointReader reader(root + "/" + name);
   reader.verify();
@@ -83,7 +84,8 @@ std::string data_of(const std::string& root, const std::string& name) {
   return data;
 }
 
-// What a start would resume from: its step, after checking that it is whole and the right bits.
+// Returns the step from which a start would resume, after checking that it is complete and has the
+// right bits.
 std::string loads(const std::string& root) {
   const auto choice = zero::checkpoint::choose(root, "");
   if (!choice) return "nothing";
@@ -121,7 +123,7 @@ bool save_killed_at(const std::string& root, const zero::SaveOptions& options, i
   return WEXITSTATUS(status) == killed;
 }
 
-// ---- a disk that may lose what was not synced -----------------------------------------------
+// ---- a disk that may lose data that was not synced ------------------------------------------
 
 struct Inode {
   bool directory = false;
@@ -185,7 +187,7 @@ class Disk {
 
   enum class Data { all, none, zeros, half };
 
-  // With the first `names` of the pending changes of names on disk, but not number `without`.
+  // Writes the first `names` of the pending changes of names, except number `without`.
   void write_to(const std::string& root, std::size_t names, std::size_t without, Data data) const {
     auto tree = durable_;
     for (std::size_t i = 0; i < names; ++i)
@@ -193,7 +195,7 @@ class Disk {
     fs::remove_all(root);
     fs::create_directories(root);
     for (const auto& [path, node] : tree) {
-      // A file whose directory is not there is not there.
+      // A file does not exist if its directory does not.
       if (!fs::is_directory(fs::path(root + path).parent_path())) continue;
       if (node->directory)
         fs::create_directory(root + path);
@@ -232,7 +234,7 @@ class Disk {
     pending_.push_back(std::move(change));
   }
 
-  // The names in this directory reach the disk; so do earlier changes that they build on.
+  // Syncs the names in this directory, and earlier changes that they depend on.
   void sync_names(const std::string& directory) {
     std::size_t last = 0;
     for (std::size_t i = 0; i < pending_.size(); ++i)
@@ -253,7 +255,7 @@ struct Recorded {
   std::string path, target, data;
 };
 
-// Operations on files of this name fail, where one is given.
+// Operations on files named `failing` fail, if it is not empty.
 std::vector<Recorded> record_save(const std::string& root, const zero::SaveOptions& options,
                                   const std::string& failing = "") {
   std::vector<Recorded> record;
@@ -270,8 +272,8 @@ std::vector<Recorded> record_save(const std::string& root, const zero::SaveOptio
   return record;
 }
 
-// Of a save from step 1 to step 2 into a copy of the folder: each state in which the process may
-// die loads as one of the two, and the next start clears away what was left, and saves.
+// Saves step 2 over step 1 in a copy of the folder: each state in which the process may die must
+// load as one of the two, and the next start must remove the remains and save.
 void check_kills(const std::string& folder, const zero::SaveOptions& options) {
   std::map<std::string, int> outcomes;
   bool came_that_far = true;
@@ -338,7 +340,7 @@ TEST_CASE("every state that a power loss may leave loads as the old or the new o
             CAPTURE(without);
             CAPTURE(static_cast<int>(data));
             REQUIRE((tag == "step-1" || tag == "step-2"));
-            // What was reported as saved stays saved.
+            // A save that was reported as complete must stay so.
             if (done == record.size()) REQUIRE(tag == "step-2");
           }
       if (done < record.size())

@@ -1,4 +1,4 @@
-// Runs of the toy model that save, resume and go on.
+// Runs of the toy model that save, resume and continue.
 #pragma once
 
 #include <functional>
@@ -56,7 +56,7 @@ inline toy::Trace train_until(Runtime& runtime, Engine& engine, std::int64_t ste
   return trace;
 }
 
-// On N ranks, each with an engine of this config.
+// Runs the body on N ranks, each with an engine of this config.
 inline void with_engine(int ranks, const Config& config,
                         const std::function<void(Runtime&, Engine&)>& body) {
   testing::run_ranks(ranks, [&](Runtime& runtime) {

@@ -1,5 +1,5 @@
-// Saves that fail: on every rank with the same words, the checkpoint before untouched, nothing left
-// behind, and the run can go on.
+// Saves that fail: every rank throws the same message, the previous checkpoint is untouched, no
+// files are left, and the run can continue.
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -51,7 +51,8 @@ void verify(const std::string& root, const std::string& tag) {
   zero::checkpoint::CheckpointReader(root + "/" + tag).verify();
 }
 
-// In a process of its own, which may change what it is allowed to do; true where `body` says so.
+// Runs the body in a process of its own, since it may change the process's permissions; returns its
+// result.
 bool in_child(const std::function<bool()>& body) {
   std::fflush(nullptr);
   const pid_t child = ::fork();
@@ -69,8 +70,8 @@ bool in_child(const std::function<bool()>& body) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// The words of a save by two ranks with a good checkpoint before it; "" where it succeeded. Checks
-// that the run can save afterwards.
+// Returns the error of a save by two ranks after a good checkpoint; "" if it succeeded. Checks that
+// the run can save afterwards.
 std::string save_under(const std::string& root, const std::function<void(bool on)>& fault,
                        const zero::SaveOptions& options = {"second"}) {
   std::string words;
@@ -129,7 +130,7 @@ TEST_CASE("any operation of a save may fail") {
       CAPTURE(path);
       CAPTURE(words);
       if (words.empty()) {
-        // Not needed: `latest`, and clearing up, come after the commit.
+        // These may fail, since `latest` and removing old files come after the commit.
         verify(root, "second");
         if (failed)
           CHECK((op == FileOp::read || contains(path, "latest") || op == FileOp::remove ||
@@ -174,7 +175,7 @@ TEST_CASE("any operation of a save that replaces a checkpoint may fail") {
     REQUIRE(saved.size() == 2);
     CHECK(saved[1].tag == "first");
     CHECK((saved[1].sequence == 1) == !words.empty());
-    // One that cannot be read when the save begins is kept.
+    // A checkpoint that cannot be read when the save begins is kept.
     const bool unreadable = op == FileOp::read;
     for (const std::string& name : names_in(root))
       CHECK((name == "latest" || name == ".lock" || name == "first" || name == "third" ||
@@ -240,7 +241,7 @@ TEST_CASE("a directory that vanishes while a save writes is a save that failed")
 }
 
 TEST_CASE("a limit on open files is a save that failed, and training may go on") {
-  // The first number that is free is the last that the limit allows.
+  // Sets the limit so that `more` further descriptors can be opened.
   const auto limit_to = [](int more) {
     rlimit limit{};
     ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -249,7 +250,7 @@ TEST_CASE("a limit on open files is a save that failed, and training may go on")
     limit.rlim_cur = static_cast<rlim_t>(next + more);
     ::setrlimit(RLIMIT_NOFILE, &limit);
   };
-  // A writer needs two at a time.
+  // A save fails with these, because a writer needs two at a time.
   for (const int more : {0, 1}) {
     CAPTURE(more);
     const TemporaryDirectory directory;
@@ -302,7 +303,7 @@ TEST_CASE("a full file system is noticed before anything is written") {
       if (on) std::ofstream(small + "/ballast") << std::string(1'200'000, 'x');
     });
     if (!contains(words, "the file system has")) return false;
-    // Without the check in front, the reservation or the write finds out.
+    // Without the check at the beginning, the reservation or the write fails.
     fs::remove_all(small + "/root");
     words = save_under(small + "/root", [&](bool on) {
       zero::checkpoint::set_file_hook({});
@@ -339,11 +340,11 @@ TEST_CASE("directories that cannot be written to") {
     if (::geteuid() == 0 && ::setuid(65534) != 0) return true;
     return contains(refusal<SaveError>([&] { Saver(directory / "locked"); }), "Permission denied");
   }));
-  // A link in the place of the lock is not followed.
+  // A link in place of the lock is not followed.
   fs::create_symlink(directory / "file", directory / "real/.lock");
   CHECK(refusal<SaveError>([&] { Saver(directory / "real"); }) != "");
   CHECK(zero::tests::read_text(directory / "file") == "x");
-  // DeepSpeed's directory is not ours to write to.
+  // DeepSpeed's directory must not be written to.
   fs::create_directories(directory / "ds/global_step10");
   directory.file("ds/global_step10/mp_rank_00_model_states.pt", "PK");
   CHECK(
@@ -375,7 +376,7 @@ TEST_CASE("retention keeps the newest valid ones, and what was set aside") {
                 if (!runtime.is_root()) return;
                 CHECK(names_in(root) == std::set<std::string>{".lock", "latest", "t3", "t4", "t5"});
               });
-  // A damaged one counts for nothing, and is left alone.
+  // A damaged checkpoint is not counted, and left alone.
   fs::remove(root + "/t4/manifest.xxh3");
   CHECK(contains(zero::list_checkpoints(root).at(1).tag, "t3"));
   CHECK(zero::list_checkpoints(root).at(2).sequence == 0);
@@ -400,7 +401,7 @@ TEST_CASE("a checkpoint that is retired beside a reader is left out, or named") 
     engine.initialize(toy::fill);
     for (const char* tag : {"t1", "t2", "t3"}) engine.save_checkpoint(saved, {tag}).wait();
   });
-  // When that file of t3 is read, t3 is retired; with `all` so is t1, and only then t2 is there.
+  // Retires t3 when its file is read; with `all` retires t1 too, and only then creates t2.
   const auto retire_at = [&](const std::string& file, bool all = false) {
     zero::checkpoint::set_file_hook({});
     fs::remove_all(root);
@@ -416,7 +417,7 @@ TEST_CASE("a checkpoint that is retired beside a reader is left out, or named") 
   };
   retire_at("manifest.json");
   CHECK(zero::list_checkpoints(root).size() == 2);
-  // Only one is kept: the newer one is not in the first listing.
+  // Only one is kept, since the newer one is not in the first listing.
   retire_at("manifest.json", true);
   REQUIRE(zero::list_checkpoints(root).size() == 1);
   CHECK(zero::list_checkpoints(root).front().tag == "t2");

@@ -1,4 +1,4 @@
-// Saves and loads that wait for one slow rank, as long as it gets on, and no longer.
+// Saves and loads wait for one slow rank as long as it makes progress, and no longer.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -27,7 +27,7 @@ using zero::tests::TemporaryDirectory;
 
 constexpr double limit = 0.6;
 
-// Calls on the file of the last of three ranks take so long.
+// Makes calls on the file of the last of three ranks take this long.
 void slow_down(std::chrono::milliseconds time, const std::function<bool(FileOp)>& which) {
   zero::checkpoint::set_file_hook([=](const FileEvent& event) {
     if (contains(event.path, "00003-of") && which(event.op)) std::this_thread::sleep_for(time);
@@ -39,7 +39,8 @@ struct Words {
   std::string printed, thrown;
 };
 
-// Of three ranks with a checkpoint "first", which make the call while files are slow.
+// Returns the messages of three ranks with a checkpoint "first" that make the call while files are
+// slow.
 Words words_of(bool in_background, const std::function<void()>& slow,
                const std::function<void(Engine&, const std::string& root)>& call) {
   const TemporaryDirectory directory;

@@ -1,5 +1,5 @@
-// Saves twice, and ends all ranks by SIGKILL at one point of the second save. Or stops the rank
-// that is there, or lets its call never return.
+// Saves twice, and ends all ranks by SIGKILL at one point of the second save. Or stops the rank at
+// that point, or lets its call never return.
 //
 // usage: kill_program DIRECTORY POINT [stop|hang]     K0 ... K9, or "none"
 #include <signal.h>
@@ -23,16 +23,16 @@ using zero::checkpoint::FileOp;
 struct Point {
   const char* name;
   FileOp op;
-  std::string path;  // the end, or with a slash in front a part, of the event's path
-  int count;         // of such events on one rank
+  std::string path;  // the end of the event's path, or a part of it if it starts with a slash
+  int count;         // number of such events on one rank
 };
 
-// Before and during the parts of the commit, as docs/checkpoints.md names them.
+// Before and during the parts of the commit, by their names in docs/checkpoints.md.
 const std::vector<Point> points = {
     {"K0", FileOp::create, "shard-00002-of-00002.safetensors", 1},  // before a file is made
     {"K1", FileOp::write, "shard-00002-of-00002.safetensors", 2},   // during its data
     {"K2", FileOp::sync, "shard-00002-of-00002.safetensors", 1},    // written, not synced
-    {"K3", FileOp::close, "shard-00002-of-00002.safetensors", 1},   // synced, nobody knows
+    {"K3", FileOp::close, "shard-00002-of-00002.safetensors", 1},   // synced, not yet reported
     {"K4", FileOp::create, "manifest.json", 1},                     // all ranks are done
     {"K5", FileOp::sync, "manifest.json", 1},                       // during the manifest
     {"K6", FileOp::rename, "", 1},                                  // before the commit point

@@ -1,5 +1,5 @@
-"""kill -9 of all ranks at each point of a save: the old or the new checkpoint, whole; the next start clears the rest.
-And a rank that is stopped there: the others name it, and the job ends.
+"""kill -9 of all ranks at each point of a save: the old or the new checkpoint is complete, and the next start removes
+the remains. If a rank is stopped there, the others name it, and the job ends.
 
 usage: kill_test.py KILL_PROGRAM ZERO MPIRUN
 """
@@ -15,7 +15,7 @@ import launch  # noqa: E402
 PROGRAM, ZERO, MPIEXEC = launch.absolute(sys.argv[1:4])
 LIMIT_S = 60
 STALLED = 18
-COMMITTED_FROM = 7  # K7: after the rename, which other processes see at once
+COMMITTED_FROM = 7  # K7: after the rename, since other processes see that at once
 
 
 def expect(job, condition, problem):
@@ -40,7 +40,7 @@ def killed_at(folder, point):
     verify = launch.Job([ZERO, "checkpoint", "verify", os.path.join(folder, "root")], folder)
     expect(verify, verify.finish(LIMIT_S) == 0, "what is found is not whole")
     expect(verify, f"/root/{found}: whole" in verify.printed(), f"not the {found} one")
-    # The next start goes on from it, clears away what was left, and saves.
+    # The next start resumes from it, removes the remains, and saves.
     second = run(folder, "none")
     expect(second, second.code == 0 and f"resumed {found}" in second.printed(), "it does not go on")
     expect(second, digest(first) == digest(second), "another state")
@@ -61,7 +61,7 @@ def stopped_at(folder, point, rank):
 
 
 def hung(folder):
-    """No rank gets on, and the one whose call does not return ends all the same."""
+    """A call on one rank does not return: no rank makes progress, and even that rank ends."""
     job = launch.Job(launch.mpirun(MPIEXEC, 2, PROGRAM, os.path.join(folder, "root"), "K2", "hang"), folder)
     expect(job, job.finish(LIMIT_S) == STALLED, "it does not end as a stall")
     expect(job, "the writing of new has made no progress for 2 s: rank 1 is at " in "\n".join(job.messages()),

@@ -1,5 +1,5 @@
-// A model over an earlier one in the same directory: cut off anywhere, what loads is one of the
-// two.
+// A model exported over an earlier one in the same directory: if the export is cut off anywhere,
+// one of the two loads.
 #include "zero/checkpoint/model_files.h"
 
 #include <doctest/doctest.h>
@@ -26,12 +26,13 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> tensor_names = {"a", "b", "c", "d"};
 constexpr std::int64_t elements = 4;
-// Of one file, two and four.
+// Makes one file, two and four.
 constexpr std::int64_t sizes[] = {0, 32, 16};
 
 struct CutOff {};
 
-// Tensors full of the value, the first `tensors` of them; all: the export is finished.
+// Exports tensors filled with the value, only the first `tensors` of them; with all, the export is
+// finished.
 void export_model(const std::string& directory, std::int64_t max_file_bytes, float value,
                   std::size_t tensors = tensor_names.size() + 1) {
   std::vector<TensorEntry> entries;
@@ -43,7 +44,7 @@ void export_model(const std::string& directory, std::int64_t max_file_bytes, flo
   if (tensors > tensor_names.size()) writer.finish();
 }
 
-// The one value of all tensors.
+// Returns the one value of all tensors.
 float value_in(const std::string& path) {
   const ModelReader reader(path);
   std::set<float> found;
@@ -56,7 +57,8 @@ float value_in(const std::string& path) {
   return *found.begin();
 }
 
-// By the index before the single file, as we read, and the other way round, as transformers does.
+// Reads the index before the single file, like our reader, and in the other order, like
+// transformers.
 void check_old_or_new(const std::string& directory) {
   CHECK(value_in(directory) >= 1);
   if (fs::exists(directory + "/model.safetensors"))
@@ -69,8 +71,8 @@ std::set<std::string> names_in(const std::string& root) {
   return names;
 }
 
-// Cut off after so many tensors, or before so many of the operations that follow. False where it
-// came to its end.
+// Cuts the export off after this many tensors, or before one of the operations that follow. False
+// if it completed.
 bool export_cut_off(const std::string& directory, std::int64_t max_file_bytes, std::size_t point) {
   if (point <= tensor_names.size()) {
     export_model(directory, max_file_bytes, 2, point);
@@ -179,14 +181,14 @@ TEST_CASE("the files of an export have the usual names where nothing else has th
   CHECK(names_in(model) == usual);
   export_model(model, 32, 2);
   CHECK(names_in(model) == next);
-  // What belongs to something else is left alone.
+  // Files that belong to something else are left alone.
   directory.file("model/model-card.safetensors", "");
   directory.file("model/model-00001-of-00002.safetensors.tmp-17-0", "cut off");
   export_model(model, 32, 3);
   CHECK(names_in(model).contains("model-card.safetensors"));
   fs::remove(model + "/model-card.safetensors");
   CHECK(names_in(model) == usual);
-  // An index that cannot be read names nothing, and a link to a directory is as good as one.
+  // An index that cannot be read names no files, and a link to a directory is equivalent to it.
   directory.file("model/" + std::string(model_index_name), "{");
   fs::create_directory_symlink(model, directory / "link");
   export_model(directory / "link", 32, 4);

@@ -1,5 +1,5 @@
-// Saved at any stage and world size, loaded at any other: the same state, and the same run where
-// the world size is the same.
+// State saved at any stage and world size loads at any other; the run continues bitwise identically
+// if the world size is the same.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ struct Reference {
   toy::Trace rest;           // from there to last_step
 };
 
-// One checkpoint per strategy, and how each run went on.
+// One checkpoint per strategy, and the continuation of each run.
 Reference save_all(const TemporaryDirectory& directory, int ranks, bool bf16) {
   Reference reference;
   for (const Strategy& strategy : strategies)
@@ -59,8 +59,8 @@ Reference save_all(const TemporaryDirectory& directory, int ranks, bool bf16) {
   return reference;
 }
 
-// The checkpoints of all strategies, one after another: the first into a fresh engine, the others
-// over what it holds by then.
+// Loads the checkpoints of all strategies, one after another: the first into a fresh engine, the
+// others over its present values.
 void check_loads(const TemporaryDirectory& directory, int saved_ranks, const Reference& reference,
                  int ranks, const Config& config) {
   with_engine(ranks, config, [&](Runtime& runtime, Engine& engine) {
@@ -244,7 +244,7 @@ TEST_CASE("what a save and a resume demand of the program") {
         zero::DisagreementError);
     for (zero::MicroStep micro : engine.micro_steps()) {
       if (micro.last()) CHECK_THROWS_AS(engine.save_checkpoint(directory / "a"), zero::UsageError);
-      CHECK(saved.wait());  // a save that has ended can be asked anywhere
+      CHECK(saved.wait());  // the result of a finished save can be read anywhere
       break;
     }
   });
@@ -296,7 +296,7 @@ TEST_CASE("a model in several files is the model in one") {
   with_engine(2, config_of(strategies[3], true), [&](Runtime& runtime, Engine& engine) {
     engine.initialize(toy::fill);
     engine.export_model(one);
-    engine.export_model(many);  // what is there goes
+    engine.export_model(many);  // replaced by the next export
     engine.export_model(many, {.max_file_bytes = 700});
     if (runtime.is_root()) CHECK(!std::filesystem::exists(many + "/model.safetensors"));
   });

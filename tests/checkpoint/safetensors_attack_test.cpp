@@ -35,7 +35,7 @@ void read_everything(const std::string& path) {
     std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
     try {
       reader.read(tensor, 0, values);
-    } catch (const LoadError&) {  // not a dtype of numbers
+    } catch (const LoadError&) {  // not a numeric dtype
     }
   }
 }
@@ -157,7 +157,7 @@ TEST_CASE("what a reader must accept") {
       "{" + good + "}     ",
       "{\"__metadata__\":{}," + good + "}",
       "{" + good + ",\"__metadata__\":{\"k\":\"\\u0000\"}}",
-      // Not in the order of the data; tensors without elements at both ends of another.
+      // Entries out of the order of the data; tensors without elements at both ends of another.
       "{" + entry("e", "\"F32\"", "[0]", "[8,8]") + "," + good + "," +
           entry("s", "\"I8\"", "[1,0]", "[0,0]") + "}",
       "{" + entry("h", "\"F16\"", "[1,2]", "[4,8]") + "," + entry("x", "\"F32\"", "[]", "[0,4]") +

@@ -26,7 +26,7 @@ TensorEntry entry(std::string name, std::string dtype, std::vector<std::int64_t>
   return {.name = std::move(name), .dtype = std::move(dtype), .shape = std::move(shape)};
 }
 
-// A file of that name with these pieces of data.
+// Writes a file of that name with these pieces of data.
 void write(const TemporaryDirectory& directory, const char* name, std::vector<TensorEntry> tensors,
            const std::map<std::string, std::string>& metadata,
            const std::vector<std::span<const std::byte>>& pieces) {

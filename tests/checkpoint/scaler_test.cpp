@@ -1,4 +1,5 @@
-// A checkpoint keeps the loss scaler: the resumed run goes on as the uninterrupted one, to the bit.
+// A checkpoint keeps the loss scaler: the resumed run is bitwise identical to the uninterrupted
+// one.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -17,7 +18,8 @@ using zero::tests::TemporaryDirectory;
 using zero::tests::train_until;
 using zero::tests::with_engine;
 
-// Overflows at first, then grows every third step: the scale moves before and after the save.
+// Overflows at first, then grows every third step, so that the scale changes before and after the
+// save.
 Config fp16_config(int stage, double loss_scale = 0) {
   Config config = toy::config(stage, {});
   config.fp16_enabled = true;
@@ -51,7 +53,7 @@ TEST_CASE("a run resumed in the middle of a window equals the uninterrupted one"
         const toy::Trace rest = train_until(runtime, engine, last_step);
         if (runtime.is_root()) CHECK(rest == expected);
       });
-    // At another world size the scale goes on too; a static one stays what the config says.
+    // A dynamic scale is restored at another world size too; a static one keeps the config's value.
     for (const double loss_scale : {0.0, 32.0})
       with_engine(2, fp16_config(2, loss_scale), [&](Runtime& runtime, Engine& engine) {
         engine.resume(directory / "all");

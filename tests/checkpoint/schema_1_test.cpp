@@ -1,5 +1,5 @@
-// A checkpoint of the manifest's first schema, which two ranks saved at stage 2 with bf16: such
-// ones load for good.
+// A checkpoint of the manifest's first schema, saved by two ranks at stage 2 with bf16. Such
+// checkpoints must load forever.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -28,6 +28,6 @@ TEST_CASE("a checkpoint of schema 1 loads at other stages and numbers of ranks")
         CHECK(resumed->rank_states == std::vector<std::string>{"zero", "one"});
         CHECK(engine.buffer<float>("a.mean")[2] == 3.f);
         CHECK(*engine.buffer<std::int64_t>("b.count") == 41);
-        if (runtime.is_root()) CHECK(digest == 3535679488462230027u);  // as before the save
+        if (runtime.is_root()) CHECK(digest == 3535679488462230027u);  // the digest before the save
       });
 }

@@ -1,5 +1,5 @@
-// The headers of a checkpoint's files say what lies where, and must fit the manifest: each of them
-// here is an attack, not an accident, since damage is found by digests before.
+// The headers of a checkpoint's files define the layout of their data, and must agree with the
+// manifest: each difference here is an attack, not an accident, since digests detect damage before.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -38,7 +38,7 @@ struct Checkpoint {
     const std::int64_t bytes = std::ssize(headers.back()) + entries.back().back().end();
     manifest.files.push_back({.name = name, .bytes = bytes, .chunks = {Digest{}}});
   }
-  // With a change of the first header.
+  // Returns the error after a change of the first header.
   std::string refusal_of(const std::function<void(nlohmann::json&)>& change) {
     auto header = nlohmann::json::parse(headers[0].substr(length_bytes));
     change(header);
@@ -63,7 +63,7 @@ TEST_CASE("headers of shards say which elements lie where, and the data begins a
     CHECK(shards[i].entries == checkpoint.entries[i]);
     CHECK(shards[i].header_bytes == 4096);
   }
-  // They alone do.
+  // Only the headers do: the manifest names each array at most once.
   const std::string text = format_manifest(checkpoint.manifest);
   CHECK(text.find("a:x@1") == text.rfind("a:x@1"));
   CHECK(checkpoint.manifest.data_bytes() == 8 + 2 * 15 * 4 + 7 * 2);

@@ -1,5 +1,5 @@
-// Checkpoints hold what ranks own, not what they gather: they go between runs with and without wire
-// formats, whose layouts differ.
+// Checkpoints hold the slices that ranks own, not gathered copies, so they load in runs with and
+// without wire formats, although the layouts differ.
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -72,11 +72,11 @@ Config fed_back(int stage, const char* format, bool two_hops = false) {
 }
 
 struct Saved {
-  toy::Trace rest;  // of the run that went on
+  toy::Trace rest;  // of the run that continued
   std::uint64_t digest = 0;
 };
 
-// Trains for three steps, saves, and goes on to five.
+// Trains for three steps, saves, and continues to the fifth.
 Saved save_at_three(int ranks, const Config& config, const std::string& directory,
                     bool asynchronous) {
   Saved saved;
@@ -108,7 +108,7 @@ TEST_CASE("residues of error feedback go on from a checkpoint at any stage") {
         Config other = fed_back(stage, "int4", two_hops);
         other.zero_optimization.reduce_bucket_size = 300;
         with_engine(4, other, [&](Runtime& runtime, Engine& engine) {
-          // Twice: residues of steps that were undone are gone.
+          // Twice, since the second time the residues of undone steps must be gone.
           for (int time = 0; time < 2; ++time) {
             REQUIRE(engine.resume(directory / "saved"));
             const toy::Trace trace = train_until(runtime, engine, 5);
@@ -175,7 +175,7 @@ TEST_CASE("residues that a checkpoint lacks or has for other exchanges start fro
 
 namespace {
 
-// Resumes on four ranks, goes on to the fifth step, and returns what was said of residues.
+// Resumes on four ranks, continues to the fifth step, and returns the notice about residues.
 std::string notice_on_resuming(const Config& config, const std::string& from, toy::Trace& rest,
                                const std::string& save_again = "") {
   const std::string text = stderr_of([&] {
@@ -195,7 +195,7 @@ Config keeping_small(Config config, std::int64_t threshold) {
   return config;
 }
 
-// Schedules and groups in which residues are of other sums.
+// Schedules and groups in which residues belong to other sums.
 std::vector<Config> ways_to_feed_back() {
   std::vector<Config> ways{fed_back(3, "int4"), fed_back(3, "mxfp8"), fed_back(3, "int4", true)};
   for (Config& way : ways) way.zero_core.wire.block_size = 32;

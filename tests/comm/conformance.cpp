@@ -12,7 +12,7 @@
 namespace zero::comm::testing {
 namespace {
 
-constexpr std::int64_t gap = 5;  // elements between slices where a stride is tested
+constexpr std::int64_t gap = 5;  // elements between slices if a stride is tested
 
 struct Case {
   Operation operation = Operation::barrier;
@@ -42,7 +42,7 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Finite values of both signs within a few binades, and one in eight denormal.
+// Returns finite values of both signs within a few binades; one in eight is denormal.
 template <class T>
 T value_of(std::uint64_t random);
 
@@ -75,7 +75,7 @@ T sample(const Case& c, int rank, std::int64_t index) {
       c.seed ^ mixed(static_cast<std::uint64_t>(rank) << 40 ^ static_cast<std::uint64_t>(index))));
 }
 
-// Sums of so many neighbours each.
+// Sums of this many neighboring values each.
 template <class T>
 std::vector<T> sums_of(const std::vector<T>& values, std::size_t neighbours) {
   std::vector<T> sums;
@@ -118,7 +118,7 @@ class Run {
       : comm_(communicator), case_(c), n_(communicator.size()), rank_(communicator.rank()) {
     const std::int64_t elements = n_ * case_.step() + gap;
     for (int number : {0, 1}) {
-      // One element in, so that nothing is aligned beyond its own size.
+      // Starts one element in, so that nothing is aligned beyond its own size.
       data_[number] =
           static_cast<T*>(buffers(number, (elements + 1) * std::int64_t{sizeof(T)})) + 1;
       std::memset(static_cast<void*>(data_[number]), 0x5a,
@@ -221,7 +221,7 @@ class Run {
     uneven_all_to_all();
   }
 
-  // Some ranks send nothing to some, and none sends as much as another.
+  // Some ranks send nothing to some others, and no two send the same amount.
   std::int64_t uneven(std::int64_t from, std::int64_t to) const {
     return (from + 2 * to) % 3 == 0 ? 0 : case_.count * (1 + from) / (n_ + to);
   }
@@ -278,13 +278,13 @@ class Run {
     if (comm_.traffic().bytes_sent[index] - before.bytes_sent[index] != sent ||
         comm_.traffic().calls[index] - before.calls[index] != calls_)
       throw std::runtime_error(text_of(case_, comm_) + ": the traffic is wrong");
-    // The plain transports take the path that the count supposes, down to a tree's.
+    // The plain transports must take the path chosen by the count, including the tree's.
     const std::int64_t moved =
         comm_.traffic().bytes_inside_node[index] - before.bytes_inside_node[index] +
         comm_.traffic().bytes_between_nodes[index] - before.bytes_between_nodes[index];
     const bool messages = comm_.transport() == "mpi" || comm_.transport() == "gloo";
     const bool tree = messages && case_.operation == Operation::broadcast;
-    // Digests travel too.
+    // Digests are sent too.
     const bool more = comm_.terms().verify && messages;
     const bool small = messages && case_.operation == Operation::all_reduce;
     if (moved != sent && !tree && !small && !more && comm_.transport() != "hierarchical" &&
@@ -333,7 +333,7 @@ std::vector<Case> variants_of(Operation operation, std::int64_t count, int ranks
       for (const bool in_place : {false, true})
         for (const std::int64_t stride : {std::int64_t{0}, count + gap}) {
           if (!strided && (in_place || stride != 0)) continue;
-          // The large ones are many bytes; one variant of each kind will do.
+          // Large counts are many bytes, so one variant of each kind suffices.
           if (count > 10'000 &&
               (group != ReduceGroups(std::min(2, ranks)) || in_place != (stride != 0)) && sums)
             continue;
@@ -351,7 +351,7 @@ std::int64_t largest_buffer(const Suite& suite, int ranks) {
 
 int run_suite(Communicator& communicator, const Suite& suite, const Buffers& buffers) {
   int cases = 0;
-  const int operations = suite.barriers ? operation_count : operation_count - 1;  // it is the last
+  const int operations = suite.barriers ? operation_count : operation_count - 1;  // the last one
   for (int operation = 0; operation < operations; ++operation)
     for (const std::int64_t count : suite.counts)
       for (Case c : variants_of(static_cast<Operation>(operation), count, communicator.size()))
@@ -377,7 +377,7 @@ void check_splits(Communicator& communicator) {
   };
   const Suite small{{1, 129, 5000}, {DType::fp32, DType::bf16}};
 
-  // Reversed: the highest rank of each parity comes first.
+  // Reversed, so the highest rank of each parity comes first.
   const auto parity = communicator.split(rank % 2, -rank);
   const int members = n / 2 + (rank % 2 == 0 ? n % 2 : 0);
   require(parity->size() == members, "wrong size");
@@ -389,7 +389,7 @@ void check_splits(Communicator& communicator) {
   require(same->size() == members && same->rank() == parity->rank(), "equal keys lose the order");
   run_suite(*same, small, buffers);
 
-  const auto pairs = communicator.split(rank / 2, 0);  // neighbours: often one node
+  const auto pairs = communicator.split(rank / 2, 0);  // neighbors, often on one node
   run_suite(*pairs, small, buffers);
 
   const auto alone = communicator.split(rank, 0);

@@ -1,5 +1,5 @@
 // Runs every operation on a communicator with known data and compares each result, bit by bit, with
-// a plain scalar evaluation of what comm/communicator.h promises. Throws on the first difference.
+// a plain scalar evaluation of the contract in comm/communicator.h. Throws on the first difference.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace zero::comm::testing {
 
-// Gives this rank's buffer number 0 or 1, of at least that many bytes.
+// Returns this rank's buffer number 0 or 1, with at least this many bytes.
 using Buffers = std::function<void*(int number, std::int64_t bytes)>;
 
 struct Suite {
   std::vector<std::int64_t> counts = {0, 1, 2, 127, 128, 129, 1000, 100003};
   std::vector<DType> dtypes = {DType::fp32, DType::bf16, DType::fp16, DType::int64};
-  bool barriers = true;  // false: the communicator orders streams, and has none
+  bool barriers = true;  // false: the communicator orders streams and has no barrier
 };
 
-// Bytes that run_suite() may ask for in one buffer.
+// Returns the largest number of bytes that run_suite() requests for one buffer.
 std::int64_t largest_buffer(const Suite& suite, int ranks);
 
-// Collective; the communicator's reduce group is changed. Returns the number of cases.
+// Collective; changes the communicator's reduce group. Returns the number of cases.
 int run_suite(Communicator& communicator, const Suite& suite, const Buffers& buffers);
 
-// split(): order, nested groups, groups of one, and the operations inside them.
+// Checks split(): order, nested groups, groups of one, and the operations inside them.
 void check_splits(Communicator& communicator);
 
 }  // namespace zero::comm::testing

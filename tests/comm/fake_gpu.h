@@ -8,7 +8,7 @@
 
 namespace zero::comm::testing {
 
-// A GPU by number, which two ranks may share.
+// A GPU by number; two ranks may share it.
 class FakeGpu final : public Device {
  public:
   explicit FakeGpu(std::int64_t number) : number_(number) {}

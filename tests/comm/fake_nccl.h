@@ -1,5 +1,5 @@
-// NCCL as one rank's communicator sees it, over the ranks as threads and host memory: collectives
-// happen at once, joining and splitting take a few polls.
+// NCCL from the view of one rank's communicator, over the ranks as threads and host memory:
+// collectives complete at once, joining and splitting take a few polls.
 #pragma once
 
 #include <atomic>
@@ -32,22 +32,22 @@ class FakeNccl : public nccl::Api {
  public:
   explicit FakeNccl(Communicator& host) : host_(host) {}
 
-  // What tests set.
+  // Settings of tests.
   int number = 22809;
   std::atomic<bool> events_complete{true};
   std::atomic<bool> broken{false};        // an asynchronous error
-  std::atomic<bool> abort_blocks{false};  // until it is reset
+  std::atomic<bool> abort_blocks{false};  // until reset
   std::atomic<int> aborts{0}, destroyed{0};
   int polls_to_join = 3;
-  // How often a thread other than the one that splits has asked meanwhile.
+  // Number of queries during a split by another thread than the splitting one.
   std::atomic<int> asked_beside_split{0};
   bool refuses_registration = false;
   bool refuses_sends = false;
-  std::atomic<bool> split_blocks{false};  // until it is reset
-  std::atomic<bool> splitting{false};     // a thread has come to begin_split()
+  std::atomic<bool> split_blocks{false};  // until reset
+  std::atomic<bool> splitting{false};     // a thread has called begin_split()
   int open_groups = 0;
 
-  // What it was asked for, in order: "register deregister destroy ".
+  // The calls in order: "register deregister destroy ".
   std::string calls;
   std::int64_t registered = 0;  // bytes
 
@@ -116,7 +116,7 @@ class FakeNccl : public nccl::Api {
     if (group_ == nullptr) return;
     Communicator& all = *std::exchange(group_, nullptr);
     const auto ranks = static_cast<std::size_t>(all.size());
-    // In elements of two bytes, which every dtype's size is a multiple of.
+    // In elements of two bytes, since every dtype's size is a multiple of that.
     std::vector<std::int64_t> own, table(ranks * ranks);
     for (std::size_t peer = 0; peer < ranks; ++peer)
       own.push_back(static_cast<std::int64_t>(sends_[peer].bytes / 2));

@@ -1,5 +1,5 @@
-// A program that goes wrong in the way its first argument names: fault_program SCENARIO TRANSPORT
-// LIMIT_MS. Prints "rank R pid P" when its ranks are at work.
+// A program that fails in the way that its first argument names: fault_program SCENARIO TRANSPORT
+// LIMIT_MS. Prints "rank R pid P" when its ranks are working.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -49,7 +49,7 @@ void work_for_ever(Communicator& comm, const std::string& scenario) {
 
 }  // namespace
 
-// Instead of the library's.
+// Replaces the library's function.
 extern "C" int MPI_Finalize() {
   if (hangs_in_finalize) sleep_for_ever();
   return PMPI_Finalize();

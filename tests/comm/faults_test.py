@@ -1,5 +1,5 @@
-"""Process faults under mpirun: every error of one rank ends all ranks in seconds, with the first cause's exit
-code and one message, and nothing stays behind.
+"""Process faults under mpirun: every error of one rank ends all ranks in seconds, with the first cause's exit code and
+one message, and nothing is left behind.
 
 usage: faults_test.py MPIEXEC FAULT_PROGRAM
 """
@@ -19,8 +19,8 @@ import time
 
 MPIEXEC, PROGRAM = sys.argv[1:3]
 LIMIT_S = 20
-# Open MPI's launcher may hang or crash once all ranks have gone, where one of them died or leaves in the middle of
-# MPI_Finalize (PMIx 4.2 frees what it still uses). `zero run` ends such a launcher.
+# Open MPI's launcher may hang or crash after all ranks have ended, if one of them died or left during MPI_Finalize
+# (PMIx 4.2 uses freed memory). `zero run` ends such a launcher.
 LAUNCHER_BROKE = (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, 139, 134)
 
 
@@ -50,8 +50,8 @@ class Job:
         os.kill(self.pids[rank], number)
 
     def finish(self):
-        """The exit code; fails when the job does not end in time."""
-        # The pipe is drained, so that nobody blocks in a write.
+        """Returns the exit code; fails if the job does not end in time."""
+        # Drains the pipe, so that no process blocks in a write.
         drain = threading.Thread(target=self.process.stdout.read, daemon=True)
         drain.start()
         begin = time.monotonic()
@@ -64,7 +64,7 @@ class Job:
         return code
 
     def finish_ranks(self):
-        """As finish(), but kills a launcher that outlives all of its ranks."""
+        """Like finish(), but kills a launcher that outlives all of its ranks."""
         deadline = time.monotonic() + LIMIT_S
         while self.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -154,7 +154,7 @@ def a_rank_is_killed_while_another_computes(transport):
 
 
 def pids_of_children(job, count):
-    """Of the ranks, in rank order, once they are at work."""
+    """Returns the pids of the ranks, in rank order, when they are working."""
     for _ in range(200):
         pids = children_of(job.process.pid)
         if len(pids) == count:
@@ -170,7 +170,7 @@ def a_rank_is_stopped(transport):
     job.kill(2, signal.SIGSTOP)
     expect(job.finish() == 18, job, "the exit code is not that of a stall")
     job.expect_gone()
-    # Where the stopped rank is alone on its node, one that waits for a partner of it may speak first.
+    # If the stopped rank is alone on its node, a rank that waits for one of its partners may report first.
     expect_one_message(job, "waited 700 ms in (all_gather|reduce_scatter) of unit",
                        "rank [02]" if transport == "hierarchical" else "rank 2")
 
@@ -200,7 +200,7 @@ def the_launcher_is_killed(transport):
 
 
 def files_of_open_mpi(job):
-    """What Open MPI itself cannot clean up when its launcher is killed."""
+    """Returns files that Open MPI cannot remove if its launcher is killed."""
     found = set(glob.glob(f"{tempfile.gettempdir()}/ompi.*/pid.{job.process.pid}"))
     for pid in job.pids.values():
         with open(f"/proc/{pid}/maps", encoding="ascii") as file:
@@ -225,14 +225,15 @@ def a_rank_does_not_come_to_the_end(transport):
 
 
 def expect_messages_of_nodes(job, transport, text):
-    """One from each node, unless the launcher ended the others before."""
+    """Expects one message from each node, unless the launcher ended the others before."""
     messages = job.messages()
     expect(all(text in message for message in messages), job, "another reason")
     expect(len(messages) in ((1, 2) if transport == "hierarchical" else (1,)), job, "not one message of each node")
 
 
 def left_behind(folder):
-    """In this run's own TMPDIR, and in /dev/shm under the number of one of its processes. Open MPI's own is not ours."""
+    """Returns files in this run's own TMPDIR, and in /dev/shm under the number of one of its processes, except Open
+    MPI's."""
     pids = {str(pid) for job in Job.started for pid in (job.process.pid, *job.pids.values())}
     shared = [path for path in pathlib.Path("/dev/shm").iterdir() if pids & set(re.findall(r"\d+", path.name))]
     return [str(path) for path in (*pathlib.Path(folder).iterdir(), *shared)
@@ -251,7 +252,7 @@ def main():
 
 
 def run_all():
-    """How many tests failed."""
+    """Returns the number of failed tests."""
     os.environ["OMPI_ALLOW_RUN_AS_ROOT"] = os.environ["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     os.environ["OMPI_MCA_mpi_yield_when_idle"] = "1"
     tests = [(transport, test) for transport in ("shm", "mpi", "hierarchical")
@@ -259,7 +260,7 @@ def run_all():
                           a_rank_is_killed_and_the_launcher_does_nothing, a_rank_is_killed_while_another_computes,
                           a_rank_is_stopped, a_rank_leaves, calls_differ, the_launcher_is_killed,
                           a_rank_does_not_come_to_the_end)]
-    # Most of their time they wait.
+    # In parallel, since tests mostly wait.
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         return sum(pool.map(has_failed, tests))
 

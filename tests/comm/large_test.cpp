@@ -1,5 +1,5 @@
-// Counts beyond 2^31, without the memory: the middle of each buffer is a few pages mapped again and
-// again.
+// Counts beyond 2^31, without the memory: the middle of each buffer is a few pages mapped
+// repeatedly.
 #include <doctest/doctest.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // The conformance suite over the ranks of a job: mpi_conformance TRANSPORT. With TRANSPORT RANKS it
-// starts them itself, without MPI: they meet in a folder.
+// starts the ranks itself, without MPI; they meet in a folder.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ int run_rank(int argc, char** argv, std::shared_ptr<Rendezvous> rendezvous) {
     if (argc > 1) options.transport = argv[1];
     options.rendezvous = std::move(rendezvous);
     world = create_world(argc, argv, options);
-    // Where each rank has a node of its own, the two are one.
+    // If each rank has its own node, hierarchical and mpi are the same.
     const bool apart = world->topology().node_count == world->topology().size;
     if (options.transport == "hierarchical" && apart) options.transport = "mpi";
     if (world->communicator().transport() != options.transport && options.transport != "auto")

@@ -1,5 +1,5 @@
-// Vectors that do not fit MPI's counts: mpi_large TRANSPORT. Slices of more than 2^31 bytes are
-// reduced and gathered, and more than 2^31 elements are broadcast; the last elements must be right.
+// Vectors that exceed MPI's counts: mpi_large TRANSPORT. Slices of more than 2^31 bytes are reduced
+// and gathered, and more than 2^31 elements are broadcast; the last elements must be right.
 #include <algorithm>
 #include <cstdio>
 #include <memory>

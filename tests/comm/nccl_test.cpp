@@ -1,5 +1,5 @@
-// The host part of the NCCL transport, over a stand-in for NCCL: what is asked of it, in which
-// order, and what happens when it fails.
+// The host part of the NCCL transport, over a replacement of NCCL: the calls to it, their order,
+// and its failures.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -131,7 +131,7 @@ TEST_CASE("nccl: joining ends at its limit, and with NCCL's text where it fails"
 
 namespace {
 
-// A guard over a stand-in, for what goes wrong.
+// A guard over the replacement, for failures.
 struct Guarded {
   explicit Guarded(Communicator& host) : api(std::make_shared<FakeNccl>(host)) {}
 

@@ -53,7 +53,7 @@ TEST_CASE("a node sums the groups that lie on it, and only those") {
   CHECK(round_robin.ending == std::vector<std::uint8_t>{0, 1, 0, 1});
   CHECK(round_robin.sources[1].node == 1);
   CHECK(round_robin.sources[2].item == 1);
-  // Ranks 0-2 on the first node, groups {0, 1}, {2, 3}, {4}.
+  // Ranks 0-2 are on the first node; groups {0, 1}, {2, 3}, {4}.
   const SumPlan uneven(map_of({0, 0, 0, 1, 1}), 2);
   CHECK(uneven.items == std::vector<std::vector<SumPlan::Item>>{{{0, 1}, {2}}, {{3}, {4}}});
   CHECK(uneven.ending == std::vector<std::uint8_t>{1, 0, 1, 0});

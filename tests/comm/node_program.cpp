@@ -1,7 +1,7 @@
-// Steps as stage 3 makes them, over whatever nodes the job has: node_program TRANSPORT REDUCE_GROUP
-// COUNT STEPS. Every step gathers COUNT elements per rank twice and reduces them once. Prints, from
-// rank 0 and as "name value" lines: the transport, the node of each rank, a hash of all results,
-// the bytes that all ranks moved between and inside nodes, and the milliseconds per step (median).
+// Steps like those of stage 3, over the nodes of the job: node_program TRANSPORT REDUCE_GROUP COUNT
+// STEPS. Every step gathers COUNT elements per rank twice and reduces them once. Prints, from rank
+// 0 and as "name value" lines: the transport, the node of each rank, a hash of all results, the
+// bytes that all ranks moved between and inside nodes, and the milliseconds per step (median).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -26,7 +26,7 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Values whose sums depend on the order they are taken in.
+// Fills with values whose sums depend on the order of addition.
 void fill(bf16* data, std::int64_t count, std::uint64_t seed) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint64_t random = mixed(seed ^ static_cast<std::uint64_t>(i));

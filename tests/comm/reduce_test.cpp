@@ -19,7 +19,8 @@ using optim::test::Numbers;
 using optim::test::random_floats;
 using optim::test::vector_levels;
 
-// Every pattern of a 16-bit type through the kernel's conversions, against zero/base/dtype.h.
+// Checks every pattern of a 16-bit type through the kernel's conversions, against
+// zero/base/dtype.h.
 template <class T>
 void check_all_patterns(DType dtype, SimdLevel level) {
   std::vector<T> all(65536), zeros(65536), out(65536);
@@ -36,7 +37,7 @@ void check_all_patterns(DType dtype, SimdLevel level) {
   }
 }
 
-// Sums that round, over pairs of patterns.
+// Checks sums that round, over pairs of patterns.
 template <class T>
 void check_random_pairs(DType dtype, SimdLevel level) {
   std::mt19937 random(7);
@@ -68,7 +69,7 @@ TEST_CASE("the kernel converts every 16-bit pattern as dtype.h does") {
 }
 
 TEST_CASE("sums give equal bits at every level") {
-  constexpr std::int64_t count = 1037;  // blocks, vectors and a rest
+  constexpr std::int64_t count = 1037;  // blocks, vectors and a remainder
   ReduceGroups nested = 2;
   nested.sizes[1] = 4;
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16, DType::int64})
@@ -106,7 +107,7 @@ TEST_CASE("sums start from their first value and keep negative zero") {
 }
 
 TEST_CASE("partial sums are rounded to the wire dtype") {
-  // 1 + 2^-8 ties to 1 in bf16, so groups of two lose both small terms, one group of four keeps
+  // 1 + 2^-8 ties to 1 in bf16, so groups of two lose both small terms; one group of four keeps
   // them.
   const bf16 one = from_float<bf16>(1.0f), small = from_float<bf16>(1.0f / 256);
   const bf16 zero = from_float<bf16>(0.0f);
@@ -119,7 +120,7 @@ TEST_CASE("partial sums are rounded to the wire dtype") {
 }
 
 TEST_CASE("a wider group sums the rounded sums of the groups inside") {
-  // The first group of four loses its small term, and its sum that of the second one.
+  // The first group of four loses its small term, and its sum loses that of the second one.
   const bf16 one = from_float<bf16>(1.0f), small = from_float<bf16>(1.0f / 256);
   const bf16 zero = from_float<bf16>(0.0f);
   const void* sources[] = {&one, &zero, &small, &zero, &small, &zero, &zero, &zero};

@@ -23,7 +23,7 @@ namespace zero::comm::testing {
   throw StalledError("nobody has set " + key);
 }
 
-// The ranks of one job share it.
+// Shared by the ranks of one job.
 struct Noticeboard {
   std::mutex mutex;
   std::condition_variable changed;

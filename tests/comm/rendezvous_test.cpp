@@ -1,5 +1,5 @@
 // Worlds of ranks that find each other by a Rendezvous. Ranks are threads here, each with a world
-// of processes; that they are one process makes no difference to it.
+// of processes, since it makes no difference that they share one process.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -32,7 +32,7 @@ WorldOptions options_of(const std::shared_ptr<Noticeboard>& board, int rank, int
   return options;
 }
 
-// Each rank's exception, by rank.
+// Returns each rank's exception, by rank.
 std::vector<Ended> run_ranks(int ranks, const std::function<void(int)>& body) {
   std::vector<Ended> ended(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
@@ -65,7 +65,7 @@ TEST_CASE("ranks that met at a rendezvous work over shared memory, several times
     const auto board = std::make_shared<Noticeboard>();
     const auto ended = run_ranks(ranks, [&](int rank) {
       WorldOptions options = options_of(board, rank, ranks);
-      for (int job = 0; job < 2; ++job) {  // the keys of the first are not those of the second
+      for (int job = 0; job < 2; ++job) {  // the second job uses other keys than the first
         const auto world = open(options);
         CHECK(world->topology().rank == rank);
         CHECK(world->topology().local_size == ranks);

@@ -1,5 +1,5 @@
-// Runs a function on N thread ranks, the way a program would: an exception is told to the peers,
-// and the first cause is thrown again when all threads have ended.
+// Runs a function on N thread ranks like a program's: if one throws, its peers get the error, and
+// the first cause is thrown again when all threads have ended.
 #pragma once
 
 #include <exception>

@@ -1,5 +1,5 @@
-// What CallTerms::verify promises: the bits that a communicator gives without it, and an error that
-// names the operation, the subject and both ranks where a bit has changed on the way.
+// Checks CallTerms::verify: the bits are those of a communicator without it, and if a bit has
+// changed in transit, the error names the operation, the subject and both ranks.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -13,7 +13,7 @@ using namespace zero::comm::testing;
 
 namespace {
 
-// Hands all calls to another communicator, and flips one bit of what the first one receives from
+// Passes all calls to another communicator, and flips one bit of the data that it receives from
 // `sender`.
 class FlippingCommunicator final : public Communicator {
  public:

@@ -1,4 +1,4 @@
-// The conformance suite over the ranks of a World. Buffers lie in private memory, in shared arenas,
+// The conformance suite over the ranks of a World. Buffers are in private memory, in shared arenas,
 // and in shared arenas on some ranks only.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace zero::comm::testing {
 
-// Collective. Rank 0 prints what was done; throws what is wrong.
+// Collective. Rank 0 prints the checks; throws if one fails.
 void check_world(World& world);
 
 }  // namespace zero::comm::testing

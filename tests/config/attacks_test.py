@@ -1,4 +1,5 @@
-"""Hostile config files cost `zero config check` little time and memory, and end in code 10. Usage: attacks_test.py ZERO"""
+"""Hostile config files cost `zero config check` little time and memory, and end in code 10. Usage: attacks_test.py
+ZERO"""
 
 import os
 import pathlib
@@ -9,7 +10,7 @@ import sys
 import tempfile
 
 ZERO = sys.argv[1]
-MEMORY = 256 << 20  # address space, most of it the program's own libraries
+MEMORY = 256 << 20  # address space, most of it for the program's libraries
 GOOD = b'{"train_batch_size": 8, "zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW", "params": {}}}'
 
 
@@ -57,7 +58,7 @@ def main():
             assert check(path), name
         path.write_bytes(b"\xef\xbb\xbf" + GOOD)
         check(path, (0,))
-        # What DeepSpeed passes over is told, but no more of it than a screen takes.
+        # Keys that DeepSpeed ignores are reported, but no more of them than fit on a screen.
         path.write_bytes(b"{" + b",".join(b'"own_%d":{"x":1}' % i for i in range(4900)) + b"}")
         check(path, (0,))
         for end in range(1, len(GOOD)):
@@ -67,7 +68,7 @@ def main():
             path.write_bytes(dice.randbytes(dice.randrange(1, 2000)))
             check(path)
         path.write_bytes(b"")
-        os.truncate(path, 1 << 30)  # 1 GiB, of a hole
+        os.truncate(path, 1 << 30)  # 1 GiB, sparse
         assert b"1 MiB" in check(path)
         yaml = pathlib.Path(folder, "attack.yaml")
         for text in (b"[" * 10**6, b"a: &a [x]\nb: *a\n", b"- " * 10**5, b"? " * 10**5, b"{a: " * 10**5, b"\xff"):

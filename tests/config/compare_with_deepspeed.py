@@ -3,9 +3,9 @@
 Usage: compare_with_deepspeed.py ZERO DIRECTORY [--verbose]
 
 Every JSON file of DIRECTORY is read by `zero config explain --json` and by DeepSpeedConfig, at a number of ranks that
-its batch sizes admit. "auto" is filled in for DeepSpeed as Hugging Face's Trainer does it. A difference must be listed
-in docs/config.md; one that is not ends the script with 1, and so does a share below 0.95 of the files that DeepSpeed
-takes. Needs deepspeed 0.19.8 and torch:
+its batch sizes admit. "auto" is filled in for DeepSpeed as Hugging Face's Trainer does it. The script ends with 1 if a
+difference is not listed in docs/config.md, or if less than 0.95 of the files that DeepSpeed accepts are accepted. Needs
+deepspeed 0.19.8 and torch:
 
     pip install torch deepspeed==0.19.8
     DS_ACCELERATOR=cpu python compare_with_deepspeed.py build/release/bin/zero DIRECTORY
@@ -40,7 +40,7 @@ BATCH = ["train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumul
 
 
 class OneRank:
-    """Stands in for torch.distributed, which DeepSpeedConfig asks for the number of ranks."""
+    """Replaces torch.distributed, from which DeepSpeedConfig reads the number of ranks."""
 
     def __init__(self, size):
         self.size = size
@@ -53,7 +53,7 @@ class OneRank:
 
 
 def trainer_value(path):
-    """What the Trainer puts in place of "auto"; MISSING where it takes the key out."""
+    """Returns the value that the Trainer uses instead of "auto"; MISSING if it removes the key."""
     values = {
         "train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0,
         "optimizer.params.lr": LEARNING_RATE, "optimizer.params.betas": [0.9, 0.999], "optimizer.params.eps": 1e-8,
@@ -76,7 +76,7 @@ def fill(node, path=""):
             value = trainer_value(here)
             if value is not MISSING:
                 node[key] = value
-            elif not here.startswith("zero_optimization."):  # closed sections take "auto" out themselves
+            elif not here.startswith("zero_optimization."):  # closed sections remove "auto" themselves
                 del node[key]
 
 
@@ -101,7 +101,7 @@ def read_theirs(document, ranks):
     ds_config.dist = OneRank(ranks)
     try:
         return ds_config.DeepSpeedConfig(document), ""
-    except Exception as error:  # of many kinds, by design of DeepSpeed
+    except Exception as error:  # DeepSpeed raises many kinds, by design
         return None, f"{type(error).__name__}: {error}"
 
 
@@ -116,15 +116,15 @@ def read_ours(zero, file, ranks):
 
 
 def engine_takes(config):
-    """Whether DeepSpeed's engine, which alone looks at it, knows the optimizer."""
+    """Returns whether DeepSpeed's engine, the only reader of the optimizer's name, knows it."""
     name = config.optimizer_name
     return name is None or name in ds_config.DEEPSPEED_OPTIMIZERS or isinstance(getattr(torch.optim, name, None), type)
 
 
-# --- where DeepSpeed keeps a value ------------------------------------------------------------------------------------
+# --- values in DeepSpeed's objects ------------------------------------------------------------------------------------
 
 def field(model, name):
-    """Of a pydantic model, by its name or alias."""
+    """Returns a field of a pydantic model, by its name or alias."""
     if model is None:
         return MISSING
     for own, info in type(model).model_fields.items():
@@ -194,7 +194,7 @@ def dtype_name(value):
 
 
 def of_sections(config):
-    """Sections with an object of their own."""
+    """Returns the values of sections that have an object of their own."""
     monitors = config.monitor_config
     return {
         "fp16": config.float16_config, "bf16": config.bfloat16_config, "comms_logger": config.comms_config,
@@ -230,13 +230,13 @@ def theirs_at(config, path):
 # --- comparing --------------------------------------------------------------------------------------------------------
 
 def plain(value):
-    """One form for what is one value: enums, tuples, names in any case, 1.0 and 1."""
+    """Returns one form for equal values: enums, tuples, names in any case, 1.0 and 1."""
     if hasattr(value, "value"):
         value = value.value
     if isinstance(value, pathlib.Path):
         return str(value)
     if isinstance(value, str):
-        return value.lower() or None  # "" is not set
+        return value.lower() or None  # "" means not set
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value
@@ -249,7 +249,7 @@ def equal(ours, theirs):
     return ours == theirs and isinstance(ours, bool) == isinstance(theirs, bool) or str(ours) == str(theirs)
 
 
-# Errors of DeepSpeed that do not name the key that they are about.
+# Errors of DeepSpeed that do not name their key.
 ABOUT = {"GDS currently only supported for CUDA": "aio.use_gds",
          "not supported between instances of 'str' and 'int'": "train_batch_size"}
 
@@ -273,7 +273,7 @@ class Documented:
         return False
 
     def explains(self, error):
-        """Whether an error of DeepSpeed is about a key that a row names."""
+        """Returns whether an error of DeepSpeed is about a key that a row names."""
         found = [key for key in self.keys if re.search(rf"\b{re.escape(key.split('.')[-1])}\b", error, re.IGNORECASE)]
         found += [key for words, key in ABOUT.items() if words in error and key in self.keys]
         self.used.update(found)
@@ -354,7 +354,7 @@ def schema_at(schema, path):
 
 
 def is_block(schema, path):
-    """Whether the path lies inside an object whose inside the table does not list."""
+    """Returns whether the path lies inside an object whose members the table does not list."""
     while "." in path:
         path = path.rpartition(".")[0]
         row = schema_at(schema, path)
@@ -364,7 +364,7 @@ def is_block(schema, path):
 
 
 def check_table(schema, documented):
-    """Every field of DeepSpeed's validated sections is a row, with the same default."""
+    """Checks that every field of DeepSpeed's validated sections is a row, with the same default."""
     config = ds_config.DeepSpeedConfig({"train_batch_size": 1, "weight_quantization": {}, "zero_optimization": {
         "stage": 3, "offload_param": {}, "offload_optimizer": {}, "zenflow": {}}})
     bad = checked = 0

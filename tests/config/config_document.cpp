@@ -1,4 +1,4 @@
-// docs/config.md: text by hand, tables from the key table.
+// Writes docs/config.md: handwritten text, and tables from the key table.
 #include <map>
 
 #include "config_schemas/import.h"

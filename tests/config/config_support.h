@@ -15,7 +15,7 @@ inline Config parse(std::string_view text, const Text& overrides = {},
   return config_schemas::parse_config(text, "ds.json", overrides, values);
 }
 
-// The message of the ConfigError that the text must end in.
+// Returns the message of the ConfigError that the text must cause.
 inline std::string refusal(std::string_view text, const Text& overrides = {}) {
   try {
     parse(text, overrides);

@@ -18,7 +18,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// The lines as overrides of an empty file.
+// Returns the lines as overrides of an empty file.
 Text as_overrides(const std::string& description) {
   Text overrides;
   for (const std::string& line : lines_of(description)) {

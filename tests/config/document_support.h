@@ -6,7 +6,7 @@
 
 namespace zero::tests {
 
-// A document as JSON again, without blanks; of strings that need no escapes.
+// Returns a document as JSON without blanks; its strings must need no escapes.
 inline std::string json(const config_schemas::Node& node) {
   using Kind = config_schemas::Node::Kind;
   const bool object = node.kind == Kind::object;

@@ -11,7 +11,7 @@ using zero::tests::has;
 
 namespace {
 
-// "path" -> "line:column" of every value, keys joined with dots.
+// Returns "path" -> "line:column" of every value, keys joined with dots.
 void places(const Node& node, const std::string& path, std::map<std::string, std::string>& result) {
   result[path] = std::to_string(node.position.line) + ":" + std::to_string(node.position.column);
   for (std::size_t i = 0; i < node.members.size(); ++i) {

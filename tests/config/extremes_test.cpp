@@ -1,5 +1,5 @@
-// Values at and beyond the ends of every number of the key table, alone and in configs where they
-// act: each gives a config and a plan, or a message, and takes no time.
+// Values at and beyond the limits of every number of the key table, alone and in configs in which
+// they have an effect: each gives a config and a plan, or a message, in short time.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -36,7 +36,7 @@ ModelSpec small_model() {
   return model;
 }
 
-// The path with a group's name, and what a parameter needs beside it.
+// Returns the path with a group's name, and the other keys that a parameter requires.
 Text with_company(const Key& key, const std::string& value) {
   std::string path(key.path);
   if (const auto star = path.find('*'); star != std::string::npos) path.replace(star, 1, "norms");
@@ -51,7 +51,7 @@ Text with_company(const Key& key, const std::string& value) {
   return overrides;
 }
 
-// 1 where the config is taken and planned.
+// Returns 1 if the config is accepted and planned.
 int load_and_plan(const char* base, const Text& overrides) {
   try {
     const Config config = zero::tests::parse(base, overrides);

@@ -1,4 +1,4 @@
-// Documents made from the key table: the JSON Schema that editors check configs with, and
+// Documents made from the key table: the JSON Schema with which editors check configs, and
 // docs/config.md. A test keeps the stored files equal to these.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The stored JSON Schema and docs/config.md are what the key table makes of them. With
-// ZERO_UPDATE_GENERATED=1 in the environment they are written instead.
+// The stored JSON Schema and docs/config.md must equal the documents made from the key table. If
+// ZERO_UPDATE_GENERATED=1 is in the environment, they are written instead.
 #include "tests/config/generate.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// Hjson: what a document may have beside JSON.
+// Hjson: the parts of its grammar that JSON does not have.
 #include <doctest/doctest.h>
 
 #include "tests/config/config_support.h"
@@ -22,7 +22,7 @@ std::string read(std::string_view text) {
 
 }  // namespace
 
-// Each was read by the Python library too (hjson 3.1.0).
+// Each document was also read by the Python library (hjson 3.1.0).
 TEST_CASE("what Hjson has beside JSON") {
   const struct {
     std::string_view text, json;

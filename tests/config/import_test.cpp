@@ -453,7 +453,7 @@ TEST_CASE("YAML: types, places, and what is not read") {
 
   CHECK(load("train_batch_size: 8\nzero_optimization: {stage: 2}\n", "ds.yml")
             .config.zero_optimization.stage == 2);
-  // Without a name that says it, the text does.
+  // If the file's name does not decide the format, the text does.
   for (const char* name : {"config", "", "accelerate"}) {
     CAPTURE(name);
     CHECK(load("# mine\nzero_optimization:\n  stage: 2\n", name).config.zero_optimization.stage ==

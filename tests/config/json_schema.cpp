@@ -31,7 +31,7 @@ void add_range(Json& value, const Range& range) {
     value[range.below_high ? "exclusiveMaximum" : "maximum"] = range.high;
 }
 
-// The forms of a value, to be combined by anyOf.
+// Returns the forms of a value, to be combined by anyOf.
 std::vector<Json> forms(const Key& key) {
   switch (key.type) {
     case Type::boolean:
@@ -64,7 +64,7 @@ std::vector<Json> forms(const Key& key) {
       Json names = Json::array();
       for (const auto choice : key.choices) names.push_back(choice);
       if (!key.any_case) return {{{"enum", names}}};
-      // Other cases of the letters are allowed; an editor completes these.
+      // Any string is allowed, since case does not matter; editors complete the listed names.
       return {{{"enum", names}}, {{"type", "string"}}};
     }
     case Type::text:

@@ -189,7 +189,7 @@ TEST_CASE("a parameter of another optimizer or schedule is refused") {
   CHECK(has(refusal(in("optimizer", "Adamax", "\"lr\": 1")),
             "allowed: one of Adam, AdamW, Lamb, Lion, Adagrad, SGD, Muon"));
   CHECK(has(refusal(in("scheduler", "warmuplr", "")), "allowed: one of WarmupLR"));
-  // One wrong type does not make all its parameters wrong.
+  // Only the type is reported, since one wrong type does not make all its parameters wrong.
   CHECK(std::ranges::count(refusal(in("optimizer", "Adamm", "\"lr\": 1, \"momentum\": 0.5")),
                            '\n') == 0);
 }
@@ -293,7 +293,8 @@ TEST_CASE("the dtypes of a run and its loss scale") {
   const Config config = parse(R"({
     "fp16": {"enabled": "true", "loss_scale": "0", "initial_scale_power": 12, "hysteresis": 4,
              "loss_scale_window": 500.0, "consecutive_hysteresis": 1, "min_loss_scale": 2},
-    "communication_data_type": "FP32", "data_types": {"grad_accum_dtype": "torch.bfloat16"},
+    "communication_data_type": "FP32",
+    "data_types": {"grad_accum_dtype": "torch.bfloat16", "buffer_dtype": "half"},
     "prescale_gradients": true, "gradient_predivide_factor": 8})");
   CHECK(config.fp16_enabled);
   CHECK(config.loss_scale.loss_scale == 0);
@@ -304,12 +305,15 @@ TEST_CASE("the dtypes of a run and its loss scale") {
   CHECK(config.loss_scale.min_loss_scale == 2);
   CHECK(config.communication_data_type == DType::fp32);
   CHECK(config.grad_accum_dtype == DType::bf16);
+  CHECK(config.buffer_dtype == DType::fp16);
   CHECK(config.prescale_gradients);
   CHECK(config.gradient_predivide_factor == 8);
   const Config none =
-      parse(R"({"communication_data_type": null, "data_types": {"grad_accum_dtype": null}})");
+      parse(R"({"communication_data_type": null,
+                "data_types": {"grad_accum_dtype": null, "buffer_dtype": null}})");
   CHECK_FALSE(none.communication_data_type);
   CHECK_FALSE(none.grad_accum_dtype);
+  CHECK_FALSE(none.buffer_dtype);
   CHECK(none.loss_scale.initial_scale_power == 16);
 }
 

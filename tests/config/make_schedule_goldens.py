@@ -1,4 +1,4 @@
-"""Writes tests/data/schedule_goldens.json: the learning rates that DeepSpeed's schedulers give.
+"""Writes tests/data/schedule_goldens.json: the learning rates of DeepSpeed's schedulers.
 
 Usage: DS_ACCELERATOR=cpu python make_schedule_goldens.py    (needs torch and deepspeed 0.19.8)
 """
@@ -47,7 +47,7 @@ def cases():
 
 
 def rates_of(name, params):
-    """Of the optimizer's first STEPS steps."""
+    """Returns the rates of the optimizer's first STEPS steps."""
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.AdamW([weight], lr=LEARNING_RATE)
     schedule = getattr(lr_schedules, name)(optimizer, **params)

@@ -1,4 +1,4 @@
-// Config files of other projects, where ZERO_DS_CONFIGS names a directory of them.
+// Config files of other projects, if ZERO_DS_CONFIGS names a directory of them.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -24,7 +24,8 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// "ds.json:3:4: fp16.enabled: true is refused: ..." without place, value and advice.
+// Reduces "ds.json:3:4: fp16.enabled: true is refused: ..." to the reason, without position, value
+// and advice.
 std::string reason_of(std::string line) {
   line = std::regex_replace(line, std::regex("^[^:]*:[0-9]+:[0-9]+: "), "");
   line = std::regex_replace(
@@ -33,7 +34,7 @@ std::string reason_of(std::string line) {
   return line.substr(0, 110);
 }
 
-// The smallest number of ranks that the batch triple admits.
+// Returns the smallest number of ranks that the batch triple admits.
 int admitted_ranks(const BatchOptions& batch) {
   for (int ranks = 1; ranks <= 4096; ++ranks) {
     try {
@@ -45,7 +46,7 @@ int admitted_ranks(const BatchOptions& batch) {
   return 0;
 }
 
-// Whether DeepSpeed 0.19 does not take the file either.
+// Returns whether DeepSpeed 0.19 refuses the file too.
 bool says_removed(const std::string& line) {
   return has(line, "DeepSpeed removed") || has(line, "DeepSpeed refuses it too");
 }

@@ -1,5 +1,5 @@
-// The learning rates that DeepSpeed's own schedulers gave (make_schedule_goldens.py), from the same
-// configs.
+// Compares with the learning rates of DeepSpeed's own schedulers (make_schedule_goldens.py), from
+// the same configs.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What becomes of keys that are not honoured, of old names, and of "auto".
+// The treatment of keys without effect, of old names, and of "auto".
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string notices(std::string_view text, const TrainerValues& values = {}) {
   return notices_of(parse(text, {}, values));
 }
 
-// With a batch, so that no notice says that there is none.
+// Adds a batch, since otherwise a notice reports that there is none.
 std::string with_batch(const std::string& members) {
   return "{\"train_batch_size\": 8, " + members + "}";
 }
@@ -67,7 +67,7 @@ TEST_CASE("what asks for something that is missing is refused, what asks for not
       {R"("managed_gradient_accumulation": false, "gradient_accumulation_steps": 2)",
        "write gradient_accumulation_steps 1",
        R"("managed_gradient_accumulation": false, "gradient_accumulation_steps": 1)"},
-      // Ranks that share work change the batch.
+      // Refused because ranks that share work change the batch.
       {R"("tensor_parallel": {"autotp_size": 4})",
        "tensor_parallel.autotp_size: 4 is refused: ranks that share work would count as one",
        R"("tensor_parallel": {"autotp_size": 1})"},
@@ -101,12 +101,8 @@ TEST_CASE("what another way to the same result asks for is a notice with the alt
        "zenflow: no effect here: every step applies the whole gradient",
        R"("zero_optimization": {"zenflow": null})"},
       {R"("datastates_ckpt": null)", "checkpoint.writer.decoupled", R"("datastates_ckpt": false)"},
-      {R"("data_types": {"keep_in_fp32_modules": ["norm"]})", "keep their dtype anyway",
+      {R"("data_types": {"keep_in_fp32_modules": ["norm"]})", "keep their dtype in Python anyway",
        R"("data_types": {"keep_in_fp32_modules": "auto"})"},
-      {R"("data_types": {"buffer_dtype": "torch.bfloat16"})",
-       "data_types.buffer_dtype \"torch.bfloat16\": no effect here: Python casts the buffers of a "
-       "module by it; a C++ program has none",
-       R"("data_types": {"buffer_dtype": null})"},
       {R"("hybrid_engine": {"enabled": true})", "generates text", R"("hybrid_engine": {})"},
       {R"("zero_optimization": {"compute_grad_norm": false})", "the norm is always taken",
        R"("zero_optimization": {"compute_grad_norm": true})"},
@@ -488,7 +484,7 @@ TEST_CASE("a momentum that will reach 1 is refused before the first step") {
   };
   CHECK(has(refused(one_cycle(grows)),
             "scheduler.params.decay_mom_rate: raises the momentum to 1 at step 7"));
-  values.total_steps.reset();  // of a run of unknown length
+  values.total_steps.reset();  // a run of unknown length
   CHECK(has(notices(one_cycle(grows)),
             "at step 7, where averages diverge; a run of so many steps ends there with an error"));
   for (const char* fine :

@@ -1,5 +1,5 @@
-// Keys that no row of the table has: DeepSpeed refuses them in some sections, and passes over them
-// in the others.
+// Keys that no row of the table has: DeepSpeed refuses them in some sections, and ignores them in
+// the others.
 #include <doctest/doctest.h>
 
 #include "tests/config/config_support.h"
@@ -79,7 +79,7 @@ TEST_CASE("a slip of a known key is refused with that key, wherever it stands") 
     CHECK(has(refusal(with_batch(c.members)),
               ": unknown key; nearest known key: " + std::string(c.nearest)));
   }
-  // Some words of a key that is given already are no slip of it.
+  // If a key is given already, a key with some of its words is not taken for a misspelling of it.
   CHECK(has(notices(R"("batch_size": 4)"), "batch_size: no effect here"));
   CHECK(has(refusal(R"({"batch_size": 4})"), "nearest known key: train_batch_size"));
 }

@@ -17,7 +17,7 @@ using zero::tests::refusal;
 
 namespace {
 
-// A document with only this value.
+// Returns a document with only this value.
 std::string document_with(const Key& key, std::string value) {
   std::string path(key.path);
   if (const auto star = path.find('*'); star != std::string::npos) path.replace(star, 1, "norms");
@@ -26,7 +26,7 @@ std::string document_with(const Key& key, std::string value) {
   return value;
 }
 
-// What a parameter needs beside it.
+// Returns the other keys that a parameter requires.
 Text company_of(const Key& key) {
   if (key.belongs_to.empty()) return {};
   const std::string section(key.path.substr(0, key.path.find('.')));
@@ -110,7 +110,7 @@ TEST_CASE("what DeepSpeed takes unread, and has no effect here, may have any typ
                       "activation_checkpointing": {"number_checkpoints": false}})")
                 .notices.at(0),
             "number_checkpoints false: no effect here"));
-  // What DeepSpeed checks, it checks here too.
+  // Values that DeepSpeed checks are checked here too.
   CHECK(has(refusal(R"({"checkpoint": {"tag_validation": "val_loss"}})"), "one of Ignore, Warn"));
   CHECK(has(refusal(R"({"checkpoint": {"parallel_write": {"pipeline_stage": "yes"}}})"),
             "true or false"));
@@ -176,7 +176,7 @@ TEST_CASE("booleans: lax strings only in sections that DeepSpeed validates") {
   for (const char* no :
        {"false", "0", "0.0", "\"False\"", "\"no\"", "\"OFF\"", "\"f\"", "\"n\"", "\"0\""})
     CHECK_FALSE(enabled(no));
-  // Python would take any of these strings for true.
+  // Refused, because Python would take any of these strings for true.
   for (const char* value : {"\"false\"", "\"true\"", "\"no\""})
     refusal("{\"optimizer\": {\"params\": {\"adam_w_mode\": " + std::string(value) + "}}}");
   CHECK_FALSE(

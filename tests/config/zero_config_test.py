@@ -21,7 +21,7 @@ def has(text, *parts):
 
 
 def check_plans(file):
-    """What a run would refuse is refused before it: for the run that is named, or for every run."""
+    """Checks refusals before a run: for the run that is named, or for every run."""
     def offload(name, stage, more=None, **sections):
         return file(name, {"train_batch_size": 8, "zero_optimization": {"stage": stage, **sections}, **(more or {})})
 
@@ -36,7 +36,7 @@ def check_plans(file):
     lamb = offload("lamb.json", 1, {"optimizer": {"type": "Lamb"}}, offload_optimizer={"device": "nvme", "nvme_path": "/"})
     has(run("check", lamb, code=10), "lamb.json:1:", "optimizer Lamb cannot have its state")
 
-    # What one device alone refuses.
+    # Settings that only one kind of device refuses.
     for name, stage, sections, reason in (
             ("host.json", 0, {"offload_optimizer": {"device": "cpu"}}, "at stage 0 every rank would keep and update"),
             ("param.json", 3, {"offload_param": {"device": "cpu"}}, "need offload_optimizer.device cpu or nvme")):
@@ -48,7 +48,7 @@ def check_plans(file):
 
     groups = file("groups.json", {"train_batch_size": 8, "zero_core": {"param_groups": {"norms": {"momentum": 0.5}}}})
     has(run("check", groups, code=10), "groups.json:1:", "norms.momentum: AdamW has no such parameter")
-    # Of Muon's two rules one has momentum and the other betas: some program could have such a group.
+    # One of Muon's two rules has momentum and the other betas; some program could have such a group.
     has(run("check", groups, "--set", "optimizer.type=Muon"), "a run refuses a group that its program puts no parameter in")
     momentum = file("momentum.json", {"train_batch_size": 8, "scheduler": {"type": "OneCycle", "params": {
         "cycle_min_lr": 0, "cycle_max_lr": 1, "cycle_first_step_size": 2, "decay_step_size": 1, "decay_mom_rate": 0.1}}})
@@ -100,7 +100,7 @@ def check_keys():
 
 
 def check_accelerate(file, folder):
-    """One document of an Accelerate file and the DeepSpeed config that it names: what is printed acts."""
+    """One document of an Accelerate file and the DeepSpeed config that it names: the printed settings take effect."""
     file("named.json", {"zero_optimization": {"stage": 2}})
     file("half.json", {"zero_optimization": {"stage": 2}, "fp16": {"enabled": True}})
 
@@ -111,7 +111,7 @@ def check_accelerate(file, folder):
         values = json.loads(run("explain", path, "--json"))["values"]
         return [values[name]["value"] for name in names]
 
-    # Named by another folder than the working one.
+    # Named from another folder than the working one.
     assert os.path.abspath(folder) != os.getcwd()
     path = accelerate("noblock.json", {"deepspeed_config_file": "named.json"}, mixed_precision="bf16")
     text = run("check", path)
@@ -129,7 +129,7 @@ def check_accelerate(file, folder):
     result = subprocess.run([ZERO, "config", "check", yaml], capture_output=True, text=True, timeout=60)
     if "no yaml-cpp" in result.stderr:
         return
-    for path in (yaml, file("fsdp", text)):  # without an ending the text says that it is YAML
+    for path in (yaml, file("fsdp", text)):  # without an extension the text shows that it is YAML
         has(run("check", path), "an old name of fsdp_backward_prefetch", "zero_core.reshard_after_forward false", "fp32")
 
 
@@ -138,7 +138,7 @@ def check_new(folder):
     text = run("new", new, "--stage", "3", "--bf16", "--micro-batch", "2", "--lr", "0.000123456789")
     has(text, "zero_optimization.stage ", "0: nothing, 1: optimizer states")
     with open(new, encoding="utf-8") as written:
-        config = json.load(written)  # of Python, which knows no comments
+        config = json.load(written)  # Python's reader, which accepts no comments
     assert config["zero_optimization"]["stage"] == 3 and config["bf16"]["enabled"] is True, config
     assert config["optimizer"]["params"]["lr"] == 0.000123456789, config
     text = run("check", new, "--world-size", "4")

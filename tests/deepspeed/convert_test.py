@@ -1,9 +1,9 @@
-"""DeepSpeed's checkpoints, converted: every value is the one that DeepSpeed gives out, and trained on here, the loss goes
-on as DeepSpeed's own did.
+"""Converts DeepSpeed's checkpoints: every value equals DeepSpeed's, and if training continues here, the loss continues
+like DeepSpeed's own.
 
-The checkpoints are those that make_checkpoints.py stored. Converting needs a Python with torch 2.6, numpy and xxhash:
-this one, or the one that ZERO_TORCH_PYTHON names. Without, only what a conversion of stage 3 gave, which is stored too,
-is trained on. ZERO_UPDATE_GENERATED=1 stores it anew.
+The checkpoints are those stored by make_checkpoints.py. Converting needs a Python with torch 2.6, numpy and xxhash:
+this one, or the one that ZERO_TORCH_PYTHON names. Without it, training only continues from the stored result of a stage
+3 conversion. ZERO_UPDATE_GENERATED=1 stores that result anew.
 
 usage: convert_test.py CONVERT TRAIN_GPT ZERO MPIEXEC DATA
 """
@@ -34,7 +34,7 @@ def convert(*arguments):
 
 
 def tensors_of(shard):
-    """{"name" or "name:state": bytes} of a file that holds all of them whole."""
+    """Returns {"name" or "name:state": bytes} of a file that holds whole tensors."""
     content = shard.read_bytes()
     length, = struct.unpack("<Q", content[:8])
     header = json.loads(content[8:8 + length])
@@ -73,7 +73,7 @@ class Stored(InFolder):
 @unittest.skipUnless(CONVERTS, f"{PYTHON} has no torch 2.6, numpy and xxhash; ZERO_TORCH_PYTHON may name one that has")
 class Converted(InFolder):
     def converted(self, kind):
-        """Whole, and with DeepSpeed's own values."""
+        """Converts and checks that the result is complete, with DeepSpeed's own values."""
         output = self.folder / kind
         done = convert(f"{DATA}/{kind}", output)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -108,7 +108,7 @@ class Converted(InFolder):
             "optimizer.type=SGD", 'optimizer.params={"lr": 3e-2, "momentum": 0.9, "weight_decay": 0.1}'))
 
     def test_bf16(self):
-        # The values are equal; the losses come from kernels that round to bf16 elsewhere.
+        # The values are equal; losses differ slightly because the kernels round to bf16 at other points.
         self.goes_on(self.converted("bf16-stage1"), "bf16-stage1", 2, 3, 0.02, ("bf16.enabled=true",))
 
     def test_frozen(self):

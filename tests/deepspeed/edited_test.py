@@ -1,5 +1,5 @@
-"""DeepSpeed's checkpoints as people have them: with any client state, other names and ages. Stored checkpoints are edited
-and converted, in one process with torch.
+"""DeepSpeed's checkpoints as they occur in practice: with any client state, other names and ages. Stored checkpoints
+are edited and converted, in one process with torch.
 
 usage: edited_test.py CONVERT DATA        with a python3 that has torch, numpy and xxhash
 """
@@ -44,7 +44,7 @@ OPTIM = "global_step5/*zero_pp_rank_*optim_states.pt"
 
 
 def pretend_deepspeed():
-    """The classes that its files name, so that Python's own reader takes them here."""
+    """Defines the classes that the files name, so that Python's own reader accepts them here."""
     for module, names in {"deepspeed.utils.tensor_fragment": ["fragment_address"],
                           "deepspeed.runtime.zero.config": ["ZeroStageEnum"],
                           "deepspeed.runtime.fp16.loss_scaler": ["LossScaler", "DynamicLossScaler"]}.items():
@@ -73,7 +73,7 @@ class Attack:
 
 
 def convert_with(*arguments):
-    """(exit code, what was printed and said)."""
+    """Returns (exit code, everything printed)."""
     said = io.StringIO()
     before, sys.argv = sys.argv, ["convert.py", *map(str, arguments)]
     try:
@@ -107,7 +107,7 @@ class Edited(unittest.TestCase):
             torch.save(state, path, **saving)
 
     def converts(self, source, *options):
-        """(output, what was said)."""
+        """Returns (output, messages)."""
         self.outputs += 1
         output = self.folder / f"out{self.outputs}"
         code, said = convert_with(source, output, *options)
@@ -143,7 +143,7 @@ class Edited(unittest.TestCase):
             parameters = {p["name"]: p for p in self.manifest(output)["parameters"]}
             self.assertNotIn("head.weight", parameters)
             self.assertTrue(parameters["mean"]["buffer"] and parameters["batches"]["dtype"] == "I64")
-            # Stage 1 does not say whether there were any.
+            # Unknown, since stage 1 does not record whether there were any.
             may_lack = kind.startswith("lora") or kind == "odd-stage1"
             self.assertEqual(self.manifest(output).get("without_frozen", False), may_lack, kind)
 

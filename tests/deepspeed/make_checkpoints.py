@@ -5,9 +5,9 @@ Needs torch, transformers, numpy and deepspeed 0.19.8:
     DS_ACCELERATOR=cpu python3 tests/deepspeed/make_checkpoints.py tests/data/deepspeed [KIND ...]
 
 For each kind two CPU ranks train a small GPT-2 for 5 steps, save, and train for 10 more. Stored: the checkpoints (that
-of stage 2 also as a universal one), the model's config, the four samples that each step sees, the losses of the 10
-steps, and digests of all that was saved, as DeepSpeed itself gives it out. The kinds of ODD are of the model in
-odd_model.py, on more ranks, with the client state of client_state(). With names of kinds, only those are written.
+of stage 2 also as a universal one), the model's config, the four samples of each step, the losses of the 10 steps, and
+digests of all saved values, as DeepSpeed itself returns them. The kinds of ODD use the model in odd_model.py, on more
+ranks, with the client state of client_state(). If kinds are named, only those are written.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import sys
 import numpy
 
 RANKS, SAVED, MORE, MICRO, SEQUENCE, VOCABULARY = 2, 5, 10, 2, 12, 37
-# Changes of the config by what is stored under the name; "frozen": parameters that are not trained.
+# Changes of the config by the name of the stored checkpoint; "frozen": parameters that are not trained.
 SGD = {"type": "SGD", "params": {"lr": 3e-2, "momentum": 0.9, "weight_decay": 0.1}}
 BF16 = {"bf16": {"enabled": True}}
 KINDS = {
@@ -37,7 +37,7 @@ KINDS = {
     "bf16-stage2": (2, {**BF16, "frozen": ["transformer.wpe.weight", "transformer.h.1.ln_2.bias"]}),
     "frozen-stage1": (1, {"frozen": ["transformer.wpe.weight", "transformer.h.0.mlp.c_fc.weight"]}),
     "bf16-stage3": (3, {**BF16, "frozen": ["transformer.wte.weight", "transformer.h.0.attn.c_attn.bias"]})}
-# ranks, stage, changes of the config; "frozen" as above, and left out of what is saved.
+# ranks, stage, changes of the config; "frozen" as above, and left out of the checkpoint.
 ODD = {
     "odd-stage1": (3, 1, {}), "odd-stage2": (12, 2, {}), "odd-stage3": (3, 3, {}), "odd-bf16-stage3": (3, 3, BF16),
     "lora-stage1": (2, 1, {"frozen": ["base.weight"]}), "lora-stage2": (2, 2, {"frozen": ["base.weight"]}),
@@ -58,7 +58,7 @@ def config(stage, changes=None):
 
 
 def samples():
-    """As train_gpt cuts the token file: each begins where the one before it ends."""
+    """Returns samples cut like train_gpt's: each begins at the end of the one before it."""
     tokens = numpy.random.RandomState(5).randint(0, VOCABULARY, RANKS * MICRO * SEQUENCE + 1).astype(numpy.uint16)
     cut = [tokens[i * SEQUENCE:(i + 1) * SEQUENCE + 1] for i in range(RANKS * MICRO)]
     return tokens, numpy.stack(cut).astype(numpy.int64)
@@ -78,17 +78,17 @@ def make_model():
 
 
 def sha256(tensor):
-    """Of the values in fp32, or in the own type of what is frozen."""
+    """Hashes the values in fp32, or in their own type if they are frozen."""
     import torch
     return hashlib.sha256(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
 def digests(engine, states):
-    """By name; all ranks call it."""
+    """Returns digests by name; all ranks must call it."""
     from deepspeed import zero
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
     if hasattr(engine.optimizer, "_hp_optimizer_states_linked"):
-        # Stages 1 and 2 link parameters to states once, which may be before there are any.
+        # Linked again, because stages 1 and 2 link parameters to states only once, possibly before there are any.
         engine.optimizer._hp_optimizer_states_linked = False
         engine.optimizer._lazy_init_hp_params_optimizer_state()
     found = {}
@@ -104,7 +104,7 @@ def digests(engine, states):
 
 
 def train(kind, folder):
-    """One rank."""
+    """Trains as one rank."""
     stage, changes = KINDS[kind]
     import deepspeed
     import torch
@@ -142,7 +142,7 @@ class Color(enum.Enum):
 
 
 def client_state():
-    """What trainers store, from what any reader takes to what none can."""
+    """Returns objects that trainers store, from ones that any reader can read to ones that none can."""
     return {"epoch": 3, "best": 0.25, "name": "run", "done": False, "nothing": None,
             "nested": {"list": [1, 2.5, "three"], "deep": {"on": True}},
             "args": argparse.Namespace(lr=1e-3, layers=[1, 2]), "score": numpy.float64(1.5), "count": numpy.int32(7),
@@ -153,7 +153,7 @@ def client_state():
 
 
 def train_odd(kind, folder):
-    """One rank."""
+    """Trains as one rank."""
     ranks, stage, changes = ODD[kind]
     import deepspeed
     import odd_model
@@ -203,7 +203,7 @@ def start(kind, folder):
 def write(kind, folder):
     shutil.rmtree(folder / kind, ignore_errors=True)
     start(kind, str(folder / kind))
-    # The scripts that DeepSpeed puts next to its checkpoints are none of ours.
+    # Removed, since the scripts that DeepSpeed puts next to its checkpoints are not our code.
     for script in (folder / kind).glob("zero_to_*.py"):
         script.unlink()
 

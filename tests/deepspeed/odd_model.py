@@ -1,6 +1,6 @@
-"""A model on which conversions go wrong: sizes that no number of ranks divides, a tied table that is not the first
-parameter, buffers of three kinds, and an adapter over a base. Trained with DeepSpeed by make_checkpoints.py, and on from
-there with zerocore by resume_rank.py; neither is imported here."""
+"""A model on which conversions are likely to fail: sizes that no number of ranks divides, a tied table that is not the
+first parameter, buffers of three kinds, and an adapter over a base. make_checkpoints.py trains it with DeepSpeed, and
+resume_rank.py continues with zerocore; neither is imported here."""
 
 import torch
 
@@ -30,7 +30,7 @@ class Odd(torch.nn.Module):
 
 
 def make(frozen=(), base_seed=3):
-    """The frozen base has values of its own seed: a resume has to bring them by itself or find them."""
+    """The frozen base has values of its own seed, so a resume has to load them or find them in the model."""
     model = Odd()
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():

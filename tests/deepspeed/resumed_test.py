@@ -1,5 +1,5 @@
-"""What a conversion gave, resumed with the Python package on other ranks and stages: the values are DeepSpeed's, the loss
-goes on as its own did, and the client state is there. An adapter goes on over the base that the program has.
+"""Resumes converted checkpoints with the Python package on other ranks and stages: the values are DeepSpeed's, the loss
+continues like DeepSpeed's own, and the client state is restored. An adapter is resumed over the program's base.
 
 usage: resumed_test.py CONVERT DATA MPIEXEC PYTHONPATH        with a python3 that has torch, numpy and xxhash
 """

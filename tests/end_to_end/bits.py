@@ -21,12 +21,12 @@ STAGE = "zero_optimization.stage"
 SHARD_GRAD_OP = {STAGE: 3, "zero_core.reshard_after_forward": "false"}
 STRATEGIES = {**{f"stage {stage}": {STAGE: stage} for stage in range(4)}, "SHARD_GRAD_OP": SHARD_GRAD_OP}
 
-# A classifier of its own, biases, grouped queries; nothing is a multiple of anything.
+# A separate classifier, biases, grouped queries; no size is a multiple of another.
 LLAMA = {"model_type": "llama", "num_hidden_layers": 5, "hidden_size": 21, "num_attention_heads": 6,
          "num_key_value_heads": 3, "head_dim": 10, "intermediate_size": 37, "vocab_size": 259,
          "max_position_embeddings": 17, "attention_bias": True, "mlp_bias": True}
 
-# Of stage 3 and stage 1, which use all collectives, slots and buckets between them.
+# Variants of stage 3 and stage 1, since together these use all collectives, slots and buckets.
 VARIANTS = {
     "worker": ({STAGE: 3}, {"ZERO_EXECUTOR": "worker"}),
     "inline": ({STAGE: 3}, {"ZERO_EXECUTOR": "inline"}),
@@ -50,7 +50,7 @@ VARIANTS = {
     "small stay": ({STAGE: 3, "zero_optimization.stage3_param_persistence_threshold": 100}, {}),
 }
 
-# (ranks, dtype, micro steps, when gradients are reduced, with the variants), of GPT-2 and of Llama
+# (ranks, dtype, micro steps, time of the reduction, with the variants), of GPT-2 and of Llama
 SHORT = [(1, "fp32", 3, "each", False), (2, "bf16", 3, "each", False), (2, "fp32", 1, None, False),
          (3, "fp32", 3, "each", True), (4, "bf16", 1, None, False), (4, "fp32", 3, "last", False),
          (3, "fp16", 3, "last", False)]
@@ -68,12 +68,12 @@ def of_group(dtype, micro_steps, sync):
 
 
 def variants_at(ranks):
-    """One rank has one transport."""
+    """Returns the variants; one rank has only one transport."""
     return {name: variant for name, variant in VARIANTS.items() if ranks > 1 or "MPI" not in name}
 
 
 def check_group(model, group):
-    """The number of runs that were compared; raises when two differ."""
+    """Returns the number of compared runs; raises if two differ."""
     ranks, dtype, micro_steps, sync, with_variants = group
     runs = {name: (strategy, {}) for name, strategy in STRATEGIES.items()}
     if with_variants:
@@ -94,14 +94,14 @@ def check_group(model, group):
 
 
 def check_chosen(run, environment):
-    """The environment did what the variant is for."""
+    """Checks that the environment selected the variant."""
     for value in environment.values():
         if not any(line.startswith("ranks ") and value in line for line in run.printed.splitlines()):
             raise launch.Failed(f"{environment} had no effect:\n{run.printed}")
 
 
 def check_trained(bits, may_skip):
-    """A growing loss scale overflows now and then, and the stages must agree on that too."""
+    """A growing loss scale overflows occasionally, and the stages must agree on that too."""
     steps, _ = bits
     skipped = sum(skipped for *_, skipped in steps)
     if len(steps) != STEPS or skipped > (STEPS // 4 if may_skip else 0):
@@ -124,7 +124,7 @@ def named(model, group):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        # Nothing here is a multiple of anything.
+        # No size is a multiple of another.
         gpt2 = launch.write_model(os.path.join(folder, "gpt2.json"), 5, 21, 3, 259, 17)
         llama = os.path.join(folder, "llama.json")
         pathlib.Path(llama).write_text(json.dumps(LLAMA))

@@ -1,4 +1,4 @@
-"""--compare-stages: its table, log and reports hold what single runs of the same stages measure, with their bits.
+"""The table, log and reports of --compare-stages agree with single runs of the same stages, with equal bits.
 
 usage: compare.py MPIEXEC TRAIN_GPT
 """
@@ -38,7 +38,7 @@ def arguments(keys):
 
 
 class Compared:
-    """One job of --compare-stages, and what it left."""
+    """One job of --compare-stages, and its output."""
 
     def __init__(self, folder, ranks, items, keys):
         self.items, folder = items, pathlib.Path(folder)
@@ -54,14 +54,14 @@ class Compared:
         self.log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
     def row(self, label):
-        """The cells of a row of the printed table."""
+        """Returns the cells of a row of the printed table."""
         found = re.search(rf"^ *{re.escape(label)} {{2,}}(.*)$", self.printed, re.MULTILINE)
         require(found, f"no row {label}\n{self.printed}")
         return found[1].split()
 
 
 def check_against_single_run(variant, log, single):
-    """Memory, traffic and bits of one variant are those of a job that runs this stage alone."""
+    """Checks that memory, traffic and bits of one variant equal those of a job that runs this stage alone."""
     name = variant["name"]
     steps, summary = log[:-1], log[-1]["summary"]
     require([{key: step[key] for key in ("step", "loss_bits", "grad_norm_bits", "skipped")} for step in steps] ==
@@ -93,7 +93,7 @@ def check_measures(variant):
 
 
 def check_file(job):
-    """The last variant is in a file; what is said of it fits together."""
+    """The last variant is offloaded to a file; all statements about it must agree."""
     variant = job.report["variants"][-1]
     rests = {name: use["peak"] for name, use in variant["in_file"].items() if use["peak"]}
     require(set(rests) == {"parameters", "gradients", "master_weights", "optimizer_state"}, f"in the file: {rests}")
@@ -133,7 +133,7 @@ def check(ranks, items, keys, single_keys):
 
 
 def check_groups_of_nodes():
-    """What stage 3 on two nodes says of HFSDP and ZeRO++ is what they move between nodes."""
+    """The advice of stage 3 on two nodes about HFSDP and ZeRO++ must state the bytes that they move between nodes."""
     os.environ["ZERO_TEST_NODES"] = "0,0,1,1"
     check(4, ["3", "hybrid/2", "hfsdp/2", "3+hpz/2"], {"train_micro_batch_size_per_gpu": 1}, {SUMS: 2})
     with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +156,7 @@ def check_groups_of_nodes():
 def main():
     try:
         check_groups_of_nodes()
-        # Under accumulation the stages' own gradient_sync differ: the comparison takes one for all.
+        # The stages' own gradient_sync differ under accumulation, so the comparison uses one for all.
         check(2, ["0", "1", "2", "3", "grad_op"],
               {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 3}, {SYNC: "each"})
         check(3, ["3", "grad_op", "0"], {"train_micro_batch_size_per_gpu": 2, "bf16.enabled": "true",

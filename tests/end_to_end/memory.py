@@ -1,4 +1,4 @@
-"""Memory: ledger, formulas, what the system says, and no requests for memory in the steady state.
+"""Memory: ledger, formulas, the system's figures, and no allocations in the steady state.
 
 usage: memory.py MPIEXEC TRAIN_GPT MALLOC_WATCH states|resident|steady|gpt2
 """
@@ -16,7 +16,7 @@ SHAPE = {"layers": 6, "channels": 36, "vocabulary": 259, "positions": 33}
 STATES = ("parameters", "gradients", "master_weights", "optimizer_state")
 MIB = 1 << 20
 
-# Resident beyond plan and baseline, per rank: code and constants of the kernels and of the matrix library that run
+# Allowance per rank beyond plan and baseline: code and constants of the kernels and of the matrix library that run
 # after the baseline is taken, its generated code, buffers of MPI. It does not grow with the model.
 UNPLANNED = 12 * MIB
 
@@ -34,7 +34,7 @@ def train(model, ranks, stage, bf16=False, steps=2, length=8, extra=None, **opti
 
 
 def factors(stage, bf16, ranks):
-    """Bytes per parameter of the model states on one rank."""
+    """Returns bytes per parameter of the model states on one rank."""
     n = ranks
     fp32 = (16, 8 + 8 / n, 4 + 12 / n, 16 / n)
     mixed = (16, 4 + 12 / n, 2 + 14 / n, 16 / n)
@@ -53,7 +53,8 @@ def check_ledger(summary):
 
 
 def states_by_formula(folder):
-    """Exactly the formula over the padded elements: a slice is a whole number of allocation units."""
+    """States must equal the formula over the padded elements exactly, since a slice is a whole number of allocation
+    units."""
     model = shape_of(folder, SHAPE["layers"])
     for ranks in (1, 2, 3, 4):
         for stage, bf16 in ((0, False), (1, True), (2, True), (3, False)):
@@ -73,7 +74,7 @@ def shape_of(folder, layers):
 
 
 def slots_and_depth(folder):
-    """As many slots for 20 layers as for 6."""
+    """20 layers must have as many slots as 6."""
     prefetch = {"zero_optimization.stage3_prefetch_bucket_size": 40000,
                 "zero_optimization.stage3_max_live_parameters": 1000000000,
                 "zero_optimization.stage3_max_reuse_distance": 1000000000}
@@ -87,7 +88,7 @@ def slots_and_depth(folder):
 
 
 def check_resident(summary, what):
-    """Planned + baseline = what the system says (PSS), over all ranks, but for what is stated."""
+    """Planned + baseline must equal the system's figure (PSS), over all ranks, up to the stated exceptions."""
     ranks = summary["ranks"]
     planned = sum(account["planned"] for rank in ranks for account in rank["memory"].values())
     grown = sum(rank["resident_bytes"] - rank["baseline_bytes"] for rank in ranks)
@@ -104,7 +105,7 @@ def resident(_):
 
 
 def gpt2(_):
-    """124 M parameters in real memory: the classic formulas within 0.1 %."""
+    """Trains 124 M parameters in real memory: the classic formulas hold within 0.1 %."""
     found = []
     for stage in (1, 3):
         ranks = 4
@@ -118,7 +119,7 @@ def gpt2(_):
 
 
 def watched(folder, ranks, arguments, counting=False, environment=None):
-    """Requests above 4 KiB from step 2 on, by process; or, to try the watch itself, from the start."""
+    """Returns allocations above 4 KiB from step 2 on, by process; or from the start, to test the watch itself."""
     state = os.path.join(folder, "watch")
     pathlib.Path(state).write_bytes(bytes([counting]) + bytes(4095))
     wrapper = ["env", f"LD_PRELOAD={MALLOC_WATCH}"]
@@ -133,8 +134,8 @@ def watched(folder, ranks, arguments, counting=False, environment=None):
 
 
 def own_memory_of_products():
-    """What is excepted from the watch: where oneDNN 2 has no kernels of its newer kind, as for AVX2, its older ones pack
-    operands into memory that they take themselves, whatever scratch memory the caller brings."""
+    """Returns exceptions to the watch: if oneDNN 2 has no kernels of its newer kind, as for AVX2, its older ones pack
+    operands into memory that they allocate themselves, although the caller provides scratch memory."""
     for bf16 in ("false", "true"):
         arguments = ["--model", "tiny", "--steps", 1, "--sequence-length", 200, "--set", f"bf16.enabled={bf16}"]
         run = launch.train(MPIEXEC, PROGRAM, 1, arguments, environment={"ONEDNN_VERBOSE": "1"})
@@ -144,7 +145,7 @@ def own_memory_of_products():
 
 
 def steady(folder):
-    """No request above 4 KiB after step 2."""
+    """No allocation above 4 KiB after step 2."""
     length = ["--sequence-length", 200]
     loud = [report for report in watched(folder, 2, length, counting=True) if int(report.split()[1]) > 0]
     require(len(loud) == 2, "the watch sees nothing")

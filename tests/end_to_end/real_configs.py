@@ -2,8 +2,8 @@
 
 usage: real_configs.py MPIEXEC TRAIN_GPT ZERO
 
-ZERO_DS_CONFIGS names the directory of configs; their names begin NUMBER_OWNER__REPOSITORY__. Chosen are files of
-different repositories that between them have every stage, both 16-bit dtypes, schedules and "auto", as many as COUNT.
+ZERO_DS_CONFIGS names the directory of configs; their names begin NUMBER_OWNER__REPOSITORY__. It chooses COUNT files of
+different repositories that together cover every stage, both 16-bit dtypes, schedules and "auto".
 """
 
 import json
@@ -33,7 +33,7 @@ def explained(file, ranks):
 
 
 class Candidate:
-    """A file that loads, with the ranks that its batch admits and what it has."""
+    """A file that loads, with a number of ranks that its batch admits, and its features."""
 
     def __init__(self, file, ranks, config):
         values = {path: entry["value"] for path, entry in config["values"].items()}
@@ -51,13 +51,13 @@ def candidates(directory):
             config = explained(file, ranks)
             if config is not None and config["batch"]["train_batch_size"] <= MOST_SAMPLES:
                 candidate = Candidate(file, ranks, config)
-                if not candidate.wants_disk:  # by its path, which is not here
+                if not candidate.wants_disk:  # its path does not exist here
                     yield candidate
                 break
 
 
 def choose(found):
-    """Those that add most to what is covered, then any, of different repositories."""
+    """Chooses the files that add most to the covered features, then any others, of different repositories."""
     chosen, covered, taken = [], set(), set()
     while len(chosen) < COUNT:
         free = [c for c in found if repository(c.file) not in taken]

@@ -1,4 +1,4 @@
-"""Bytes on the wire equal the exact form, for every stage, accumulation and world size.
+"""Bytes on the wire equal the exact formula, for every stage, accumulation and world size.
 
 usage: traffic.py MPIEXEC TRAIN_GPT
 """
@@ -19,7 +19,7 @@ SHAPE = {"layers": 6, "channels": 36, "vocabulary": 259, "positions": 33}
 SHARD_GRAD_OP = "SHARD_GRAD_OP"
 STRATEGIES = (0, 1, 2, 3, SHARD_GRAD_OP)
 OTHER_KINDS = ("all_reduce", "broadcast", "all_to_all", "barrier")
-# (strategy, micro steps, gradient_sync, (computed in, between ranks, added up in))
+# (strategy, micro steps, gradient_sync, (dtype of compute, of the wire, of sums))
 DTYPES = [(0, 1, "last", ("fp32", "bf16", "fp32")), (0, 3, "last", ("bf16", "bf16", "fp32")),
           (0, 3, "each", ("bf16", "bf16", "fp32")), (1, 3, "last", ("fp16", "fp32", "fp32")),
           (2, 3, "each", ("bf16", "fp32", "fp32")), (3, 1, "each", ("fp16", "fp16", "fp16")),
@@ -27,7 +27,7 @@ DTYPES = [(0, 1, "last", ("fp32", "bf16", "fp32")), (0, 3, "last", ("bf16", "bf1
 
 
 def expected(layout, strategy, micro_steps, sync, slots=2, b_p=4, b_c=4):
-    """Bytes that one rank sends per optimizer step: (all_gather, reduce_scatter)."""
+    """Returns the bytes that one rank sends per optimizer step: (all_gather, reduce_scatter)."""
     n = layout.ranks
     sync = sync or ("last" if strategy in (0, 1) else "each")
     reductions = micro_steps if sync == "each" else 1
@@ -40,7 +40,7 @@ def expected(layout, strategy, micro_steps, sync, slots=2, b_p=4, b_c=4):
 
 
 def check_dtypes(model, ranks, strategy, micro_steps, sync, dtypes):
-    """Gradients travel in the dtype of the wire, sums of several in their own: (compute, wire, sum)."""
+    """Gradients are sent in the dtype of the wire, and added up in a separate one: (compute, wire, sum)."""
     compute, wire, total = dtypes
     size = {"fp32": 4, "bf16": 2, "fp16": 2}
     layout = Layout(**SHAPE, ranks=ranks)
@@ -78,7 +78,7 @@ def train(model, ranks, keys, steps=STEPS, environment=None):
 
 
 def check(model, ranks, strategy, micro_steps, sync=None, bf16=False, extra=None, slots=2, environment=None):
-    """All ranks against the exact form; the figures of rank 0."""
+    """Checks all ranks against the exact formula; returns the figures of rank 0."""
     extra = extra or {}
     threshold = extra.get("zero_optimization.stage3_param_persistence_threshold", 0)
     layout = Layout(**SHAPE, ranks=ranks, persistence_threshold=threshold)
@@ -109,7 +109,7 @@ def check_world_of_one(model):
 
 
 def check_control_words(model):
-    """Bytes of agreement in a step: few, and the same at every stage."""
+    """Bytes of agreement in a step must be few, and the same at every stage."""
     seen = set()
     for strategy in STRATEGIES:
         sent = [[rank["control_bytes"] for rank in train(model, 3, keys_of(strategy, 1, None, False), steps)["ranks"]]

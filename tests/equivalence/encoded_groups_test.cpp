@@ -1,5 +1,5 @@
-// Reductions in wire formats that sum inside groups first: stages and shard groups that encode the
-// same sums have the same bits, and the others are told apart.
+// Reductions in wire formats that sum inside groups first: stages and shard groups have the same
+// bits if they encode the same sums, and differ otherwise.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int steps = 8;
 
-// In two micro steps.
+// Uses two micro steps.
 zero::Config reduced_as(const char* format, bool bf16) {
   zero::Config config = toy::config(3, {}, 2);
   config.bf16_enabled = bf16;
@@ -57,7 +57,7 @@ TEST_CASE("likewise in nested groups, and with another format inside nodes") {
   const toy::Trace hops = toy::train_ranks(8, config, 4);
   for (const auto& row : {hybrid::rows[0], hybrid::rows[3]})
     CHECK(toy::train_ranks(8, in_groups(row, 4), 4) == hops);
-  // Gathers of one hop size, reductions of another.
+  // Hops of gathers have one size, hops of reductions another.
   config.zero_core.wire.gather = "int8";
   config.zero_core.wire.gather_inside = "none";
   config.zero_core.gradient_sync = zero::GradientSync::inner;

@@ -9,7 +9,7 @@
 
 namespace {
 
-// Rules that see whole tensors talk to the other ranks in the update.
+// Optimizers that need whole tensors communicate during the update.
 void compare_optimizer(zero::Runtime& runtime, const char* type) {
   toy::Trace expected;
   for (const int stage : {0, 1, 3}) {
@@ -48,7 +48,7 @@ void compare_wire(zero::Runtime& runtime) {
   }
 }
 
-// The bits of ranks as threads are those of processes, so that one transport speaks for all.
+// Thread ranks and processes have the same bits, so that one transport suffices for all.
 void compare_hops(zero::Runtime& runtime) {
   zero::Config config = toy::config(3, {}, 2);
   config.zero_core.reduce_group_size = 2;

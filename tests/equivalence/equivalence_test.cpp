@@ -54,7 +54,7 @@ std::vector<Variant> variants() {
   };
 }
 
-// Those between which an optimizer could see a difference.
+// Returns the variants between which an optimizer could see a difference.
 std::vector<Variant> placements() {
   std::vector<Variant> chosen;
   for (const Variant& variant : variants())

@@ -1,5 +1,5 @@
 // Error feedback of encoded reductions: every strategy and every schedule has the same bits, and a
-// step that is skipped changes nothing.
+// skipped step changes nothing.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -135,7 +135,7 @@ TEST_CASE("error feedback with a dynamic loss scale: stages have the same bits")
 
 namespace {
 
-// Trains one matrix in fp16 on gradients that are the same for every loss scale, but in the steps
+// Trains one matrix in fp16 on gradients that are the same for every loss scale, except in steps
 // that overflow somewhere.
 std::uint64_t digest_after(zero::Config config, const std::vector<bool>& overflows) {
   constexpr std::int64_t count = 1000;
@@ -147,7 +147,7 @@ std::uint64_t digest_after(zero::Config config, const std::vector<bool>& overflo
   zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
     zero::Engine engine(runtime, model, config);
     engine.initialize(toy::fill);
-    int number = 0;  // of the steps that do not overflow
+    int number = 0;  // counts steps that do not overflow
     for (const bool overflow : overflows) {
       for (zero::MicroStep micro : engine.micro_steps()) {
         { auto scope = engine.unit("u").forward(); }

@@ -1,5 +1,5 @@
-// Hybrid strategies: parameters sharded inside groups of ranks, which are each other's replicas.
-// With sums taken inside the same groups first, all of them have the bits of stage 0.
+// Hybrid strategies: parameters are sharded inside groups of ranks, and the groups replicate each
+// other. If sums are taken inside the same groups first, all strategies have the bits of stage 0.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ TEST_CASE("hybrid strategies have the bits of stage 0 with sums in the same grou
 }
 
 TEST_CASE("likewise on eight ranks, whose sums are formed in nested groups") {
-  // Shard groups of four on nodes of two; and of two, with sums over pairs of groups.
+  // Shard groups of four on nodes of two; and groups of two, with sums over pairs of groups.
   for (const int group : {4, 2})
     for (const bool accumulates : {false, true}) {
       CAPTURE(group);
@@ -170,8 +170,8 @@ TEST_CASE("every optimizer under hybrid strategies") {
 }
 
 TEST_CASE("hybrid strategies: units that are reduced in several segments") {
-  // A group's sums wait for those of the others where they are added to earlier ones, and where the
-  // wire has more bits than the sum. ZeRO++'s keys encode the matrices of a unit alone.
+  // A group waits for the sums of the others if they are added to earlier ones, or if the wire has
+  // more bits than the sum. ZeRO++'s keys encode only the matrices of a unit.
   for (const int accumulation : {1, 2}) {
     CAPTURE(accumulation);
     zero::Config config = toy::config(3, {}, accumulation);
@@ -210,14 +210,15 @@ TEST_CASE("second copies that groups share (hpZ) change no bit of stage 3") {
     }
 }
 
-// Elements that one step gathers from shards and from second copies, and reduces, padding included.
+// Elements per step that are gathered from shards and from second copies, and reduced, including
+// padding.
 plan_traffic::Traffic traffic_of(const zero::Config& config, int ranks) {
   const zero::detail::EnginePlan plan(toy::describe({}).declared(), config,
                                       {0, ranks, false, zero::detail::strict_mode()});
   return plan_traffic::of(plan.steps.only, plan.layout);
 }
 
-// Of fp32 values that are gathered or reduced over so many ranks.
+// Bytes per rank of fp32 values that are gathered or reduced over this many ranks.
 double sent(std::int64_t elements, int over) {
   return 4.0 * static_cast<double>(elements) * (over - 1) / over;
 }
@@ -247,8 +248,8 @@ TEST_CASE(
       for (const zero::MemoryUse& use : report.memory) CHECK(use.peak == use.planned);
     });
   };
-  // Groups that only sum together: inside them in each micro step, and over them in the last. What
-  // has been summed or updated is gathered once, but in strict mode.
+  // Groups that only sum together: sums run inside them in each micro step, and over them in the
+  // last. Except in strict mode, summed gradients and updated parameters are gathered once.
   for (const int stage : {0, 2}) {
     if (zero::detail::strict_mode()) break;
     CAPTURE(stage);
@@ -263,7 +264,7 @@ TEST_CASE(
     CAPTURE(std::string(row.name));
     const zero::Config config = in_groups(toy::config(3, {}), row, group);
     const auto traffic = traffic_of(config, ranks);
-    // Over the groups the sums of a shard are scattered, and they or new parameters are gathered.
+    // Sums of a shard are scattered over the groups, and then sums or new parameters are gathered.
     check(config, sent(traffic.gathered, group) + sent(traffic.reduced, group) +
                       2 * sent(traffic.reduced / group, replicas));
   }

@@ -1,5 +1,5 @@
-// Master weights and states that rest in 16 bits: equal bits over stages, every update the exact
-// one rounded once, and checkpoints that load across the dtypes.
+// Master weights and states stored in 16 bits: equal bits over stages, every update is the exact
+// one rounded once, and checkpoints load across the dtypes.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ float rounded(float value, DType dtype) {
   return value;
 }
 
-// Of the numbers of this dtype around the value; both types have normal numbers from 2^-14 on.
+// Returns the unit of this dtype near the value; both types have normal numbers from 2^-14 on.
 double unit_in_last_place(double value, DType dtype) {
   const int exponent = std::max(std::ilogb(value), dtype == DType::fp16 ? -14 : -126);
   const int fraction_bits = dtype == DType::bf16 ? 7 : dtype == DType::fp16 ? 10 : 23;
@@ -76,13 +76,13 @@ AdamStep read_all(Engine& engine, std::size_t count) {
   return now;
 }
 
-// One rounding lies between the sum and what is kept of it; fp32 arithmetic adds a little before.
+// The stored value is the sum rounded once; fp32 arithmetic adds a small error before.
 void check_nearest(float found, double a, double b, DType dtype) {
   const double exact = a + b, unit = unit_in_last_place(exact == 0 ? 1e-30 : exact, dtype);
   REQUIRE(std::abs(found - exact) <= 0.5 * unit + 1e-6 * (std::abs(a) + std::abs(b)) + 1e-14);
 }
 
-// AdamW in double from the values that were kept of the step before.
+// Compares with AdamW in double from the stored values of the step before.
 void check_step(const AdamStep& before, const AdamStep& after, int step, const Config& config,
                 const Storage& storage) {
   const auto& o = config.optimizer;
@@ -164,7 +164,7 @@ TEST_CASE("equal bits at every stage with master weights and states in 16 bits")
 }
 
 TEST_CASE("what is kept is the exact update, rounded once to nearest") {
-  constexpr std::int64_t count = 5000;  // more than a block, and a rest
+  constexpr std::int64_t count = 5000;  // more than a block, and a remainder
   for (const Storage& storage : narrow)
     for (const Strategy& strategy : {strategies[0], strategies[2], strategies[3]}) {
       CAPTURE(storage.name);

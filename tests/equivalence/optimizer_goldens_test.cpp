@@ -36,7 +36,7 @@ struct Goldens {
   }
 };
 
-// As the script has it.
+// Same formula as in the script.
 float value(int tensor, std::int64_t element, std::int64_t step) {
   auto x = static_cast<std::uint32_t>(element) * 747796405u +
            static_cast<std::uint32_t>(step) * 2891336453u +
@@ -119,7 +119,7 @@ Trained train_on(int ranks, const Goldens& goldens, const zero::Config& config) 
   return trained;
 }
 
-// |difference| / |expected| of a whole tensor.
+// Returns |difference| / |expected| of a whole tensor.
 double relative(const std::vector<float>& got, const std::vector<double>& expected) {
   double difference = 0, size = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {

@@ -1,4 +1,4 @@
-// World size 1 makes no collective call and equals a loop without the engine, bit for bit.
+// World size 1 makes no collective call and is bitwise identical to a loop without the engine.
 #include <doctest/doctest.h>
 
 #include "tests/support/plain_loop.h"

@@ -1,5 +1,5 @@
-// Every combination of dtypes: equal bits over stages, and the sums that were promised, against a
-// plain recomputation from each rank's gradients.
+// Every combination of dtypes: equal bits over stages, and sums in the documented dtypes, checked
+// against a plain recomputation from each rank's gradients.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -72,7 +72,7 @@ void compare_strategies(int ranks, zero::Config config, int steps) {
                       [](double norm) { return std::isfinite(norm); }) >= steps / 2);
 }
 
-// Gradients that a test prescribes: of every size that the dtype holds.
+// Gradients prescribed by the test, of every magnitude that the dtype holds.
 float prescribed(int rank, int micro_step, std::int64_t element) {
   const float unit = toy::start_value("gradient", element * 64 + micro_step * 8 + rank, 2.f);
   return unit * std::ldexp(1.f, static_cast<int>(element % 23) - 12);
@@ -86,8 +86,8 @@ struct Case {
   GradientSync sync = GradientSync::last;
   bool prescale = false;
   float predivide = 1;
-  bool sums = false;  // over ranks, instead of the average
-  int group = 0;      // ranks of a shard group; 0: all
+  bool sums = false;  // over ranks instead of averages
+  int group = 0;      // ranks per shard group; 0: all
 };
 
 float rounded(float value, DType dtype) {
@@ -183,7 +183,7 @@ std::vector<float> reduced_gradient(const Case& c, int strategy) {
   config.loss_scale.loss_scale = 1;
   config.zero_optimization.reduce_bucket_size = 600;  // more than one piece
   set(config, c.dtypes);
-  // Groups in which parameters are sharded, or that only sum together.
+  // Parameters are sharded in groups, or groups only sum together.
   const bool sharded_in_groups = c.group > 0 && strategy >= strategies;
   if (c.group > 0) config.zero_core.reduce_group_size = c.group;
   sharded_in_groups ? set_hybrid_strategy(config, strategy - strategies, c.group)

@@ -1,5 +1,5 @@
-// Parameters and gradients that travel in wire formats: every strategy and every schedule has the
-// same bits.
+// Parameters and gradients sent in wire formats: every strategy and every schedule has the same
+// bits.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -142,7 +142,7 @@ TEST_CASE("reductions in a format inside groups and over them: equal bits over t
       expect_same(4, expected, other);
     }
     if (sync != zero::GradientSync::inner) continue;
-    // Sums of both hops alone, in what the groups of a strategy reduce and send.
+    // Stages without shard groups sum over both hops in the hybrid strategies' groups.
     for (const int stage : {1, 2, 3}) {
       CAPTURE(stage);
       zero::Config other = hybrid::with_sums_of(config, 2);
@@ -186,7 +186,7 @@ TEST_CASE("gathers that are encoded between nodes alone give what they give ever
       expect_same(6, expected, config);
     }
   }
-  // In shard groups on two nodes each.
+  // Shard groups, each on two nodes.
   zero::Config config = gathered_as("int4", true, 2);
   config.zero_core.reduce_group_size = 2;
   config.zero_core.wider_reduce_groups = {4};
@@ -222,7 +222,7 @@ TEST_CASE("other formats inside nodes than between them: equal bits at every sta
         expect_same(6, expected, config);
       }
     }
-  // Stage 0 gathers no parameters.
+  // Parameters are not encoded, since stage 0 gathers none.
   zero::Config config = gathered_as("none", true);
   config.zero_core.reduce_group_size = 2;
   config.zero_core.wire.reduce = "int4";
@@ -230,7 +230,7 @@ TEST_CASE("other formats inside nodes than between them: equal bits at every sta
   const toy::Trace expected = toy::train_ranks(4, config, steps);
   config.zero_optimization.stage = 0;
   expect_same(4, expected, config);
-  // In shard groups of a node, sums inside are as they are, and those over the groups are encoded.
+  // In shard groups of a node, sums inside are not encoded, and those over the groups are.
   config.zero_core.wire.reduce_inside = "";
   config.zero_core.gradient_sync = zero::GradientSync::automatic;
   zero::Config plain_inside = config;
@@ -261,7 +261,7 @@ std::int64_t sent_by(const zero::RankReport& report) {
   return all;
 }
 
-// Trains for some steps, and checks that the memory which is taken is that of the plan.
+// Trains for some steps, and checks that the allocated memory equals the plan's.
 std::int64_t bytes_per_step(int ranks, const zero::Config& config) {
   std::int64_t bytes = 0;
   zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
@@ -283,7 +283,7 @@ std::int64_t bytes_per_step(int ranks, const zero::Config& config) {
   return bytes;
 }
 
-// What the gathers of one step send, of all flat units.
+// Returns the bytes that the gathers of one step send, over all flat units.
 std::int64_t gathered_bytes(const zero::Config& config, int ranks) {
   const zero::detail::EnginePlan plan(toy::describe({}).declared(), config,
                                       {0, ranks, false, zero::detail::strict_mode()});
@@ -481,7 +481,7 @@ Values gradient_of(int rank) {
   return gradient;
 }
 
-// The sum over the ranks, as rank 0 reads it.
+// Returns the sum over the ranks, read on rank 0.
 Values reduced(const zero::Config& config, int steps = 1, double* error = nullptr) {
   Values sum(1000);
   zero::ModelSpec model;

@@ -1,10 +1,12 @@
-// Trains adapters over a frozen base that comes from a file, where ranks have different numbers of
-// batches; goes on from its checkpoint, which holds the adapters alone.
+// Trains adapters over a frozen base that is loaded from a file, on ranks with different numbers of
+// batches; resumes from its checkpoint, which holds only the adapters.
 //
 // usage: adapter_program BASE CHECKPOINTS STAGE STEPS POLICY BATCHES...
-//   BATCHES: how many batches each rank has, one a step. POLICY is what a rank does without one:
-//   leave: its units out of the step; zeros: open them, and add nothing to their gradients; stop:
-//   leave the loop.
+//   BATCHES: the number of batches of each rank, one per step. POLICY is the action of a rank
+//   without
+//   a batch: leave: its units take no part in the step; zeros: it opens them, and adds nothing to
+//   their
+//   gradients; stop: it leaves the loop.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -26,7 +28,7 @@ zero::ModelSpec describe() {
   return model;
 }
 
-// How far w + a is from a batch's values, which differ by rank and step.
+// Returns the distance of w + a from a batch's values, which differ by rank and step.
 float error_of(const zero::Scope& scope, int i, int rank, std::int64_t step) {
   const float target = std::sin(static_cast<float>(i + 31 * rank + 7 * step));
   return scope.value<float>("w")[i] + scope.value<float>("a")[i] - target;

@@ -1,4 +1,5 @@
-"""Bad input to train_gpt: one message of ours that names what is wrong, the right exit code, soon, nothing left behind.
+"""Bad input to train_gpt: exactly one message that names the problem, the right exit code, soon, and nothing left
+behind.
 
 usage: bad_input.py MPIEXEC TRAIN_GPT
 """
@@ -23,7 +24,7 @@ SMALL = {"--model": "tiny", "--sequence-length": 8, "--steps": 2, "--threads": 1
 
 
 class Rank(tuple):
-    """The options of one rank that has environment variables or a wrapper (of its command) of its own."""
+    """The options of one rank with its own environment variables or its own wrapper command."""
 
     def __new__(cls, *options, **environment):
         rank = super().__new__(cls, options)
@@ -33,7 +34,7 @@ class Rank(tuple):
 
 
 def completed(options):
-    """The options of one rank, and the small task where they do not say otherwise."""
+    """Returns the options of one rank, completed with the small task's if they are not set."""
     given = {str(option).split("=")[0] for option in options}
     defaults = [f"{name}={value}" for name, value in SMALL.items() if name not in given]
     environment = [f"{name}={value}" for name, value in getattr(options, "environment", {}).items()]
@@ -42,7 +43,7 @@ def completed(options):
 
 
 class Case:
-    """One command line, or one per rank, and what it must end in."""
+    """One command line, or one per rank, and its expected end."""
 
     def __init__(self, name, code, message, *commands, environment=None, alone=False, wrapper=()):
         self.name, self.code, self.message, self.wrapper = name, code, message, wrapper
@@ -55,7 +56,7 @@ class Case:
         return launch.mpirun(MPIEXEC, 2, *ranks[0]) if len(ranks) == 1 else launch.mpirun_each(MPIEXEC, *ranks)
 
     def check(self, folder):
-        """What is wrong with the job's end, in words."""
+        """Returns the differences from the expected end of the job, in words."""
         job = launch.Job(self.line(), folder, self.environment)
         code = job.finish(LIMIT_S)
         problems = [] if code == self.code else [f"exit code {code}, not {self.code}"]
@@ -69,7 +70,7 @@ class Case:
 
 
 def with_config(document, *options):
-    """Options for a config in a file of its own."""
+    """Returns options for a config, which is written to its own file."""
     text = document if isinstance(document, str) else json.dumps(document)
     file = tempfile.NamedTemporaryFile("w", dir=os.getcwd(), prefix="config", suffix=".json", delete=False)
     file.write(text)
@@ -78,7 +79,7 @@ def with_config(document, *options):
 
 
 def safetensors(path, tensors, cut=None, header=None):
-    """A file with these {name: shape} of fp32 zeros."""
+    """Writes a file with these {name: shape} of fp32 zeros."""
     entries, offset = {}, 0
     for name, shape in tensors.items():
         size = 4
@@ -242,7 +243,7 @@ def write(path, data):
 
 
 def one_bit_of(path):
-    """A copy of a file with one bit of its last element flipped."""
+    """Copies a file with one bit of its last element flipped."""
     data = bytearray(pathlib.Path(path).read_bytes())
     data[-2] ^= 1
     return write("flipped." + path, bytes(data))
@@ -299,7 +300,7 @@ def disagreement_cases():
 
 
 def library_cases():
-    """oneDNN can be held to older instructions."""
+    """oneDNN can be limited to older instructions."""
     if b"libdnnl" not in pathlib.Path(PROGRAM).read_bytes() or "avx" not in pathlib.Path("/proc/cpuinfo").read_text():
         return []
     differing = ["matrix products .*: rank 0 has oneDNN .*, rank 1 has oneDNN"]
@@ -329,7 +330,7 @@ def launcher_cases():
 
 
 def run(case, folder):
-    """The problems of a case, and its seconds."""
+    """Returns the problems of a case, and its seconds."""
     begin = time.monotonic()
     try:
         problems = case.check(folder)
@@ -344,7 +345,7 @@ def main():
         os.chdir(folder)
         cases = [*config_cases(), *option_cases(), *data_cases(), *init_cases(), *disagreement_cases(),
                  *library_cases(), *launcher_cases()]
-        # Most of their time the jobs wait for the launcher.
+        # In parallel, since the jobs mostly wait for the launcher.
         with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
             for case, (problems, seconds) in zip(cases, pool.map(lambda case: run(case, folder), cases)):
                 failures += bool(problems)

@@ -1,5 +1,5 @@
-"""A campaign of faults against train_gpt, chosen by a seed: each has an expected end, and afterwards a start with the
-same command reaches the bits of the undisturbed run. docs/faults.md lists the classes.
+"""A campaign of faults against train_gpt, chosen by a seed: each has an expected end, and if the same command is
+started afterwards, it reaches the bits of the undisturbed run. docs/faults.md lists the classes.
 
 usage: campaign.py MPIEXEC TRAIN_GPT ZERO FAILING_CALLS [--cases N] [--seed S] [--class WORD] [--case I] [--jobs J]
 """

@@ -1,4 +1,5 @@
-"""Faults that show in jobs of tests/faults/adapter_program.cpp: batches of single ranks, and the base under adapters."""
+"""Faults that appear in jobs of tests/faults/adapter_program.cpp: batches of single ranks, and the base under
+adapters."""
 
 import json
 import struct
@@ -7,7 +8,7 @@ from campaign_case import DISAGREEMENT, LOAD, fault_class, launch
 
 
 def write_base(path, random):
-    """The frozen base of tests/faults/adapter_program.cpp: four layers of 300 values."""
+    """Writes the frozen base of tests/faults/adapter_program.cpp: four layers of 300 values."""
     header = {f"l{layer}.w": {"dtype": "F32", "shape": [300], "data_offsets": [1200 * layer, 1200 * (layer + 1)]}
               for layer in range(4)}
     text = json.dumps(header).encode()
@@ -17,7 +18,7 @@ def write_base(path, random):
 
 
 def train_adapter(case, folder, steps, policy, batches, codes=(0,), words=()):
-    """What the program prints."""
+    """Returns the program's output."""
     case.expect_any_bits()
     job = launch.Job(launch.mpirun(case.programs.mpiexec, len(batches), case.programs.adapter_program,
                                    str(case.folder / "base.safetensors"), str(case.folder / folder), str(case.stage),
@@ -28,8 +29,8 @@ def train_adapter(case, folder, steps, policy, batches, codes=(0,), words=()):
 
 @fault_class("uneven batches, ranks without data", 6)
 def uneven_batches(case):
-    """A rank without a batch leaves its units out, to the bits of one whose gradients are zero; one that stops alone
-    ends the job by name."""
+    """If a rank without a batch leaves its units out, the bits are those of zero gradients; if it stops alone, the job
+    ends with its name."""
     case.ranks = case.random.choice((2, 3))
     write_base(case.folder / "base.safetensors", case.random)
     batches = [case.random.randint(0, 8) for _ in range(case.ranks)]

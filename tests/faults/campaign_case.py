@@ -1,5 +1,5 @@
-"""What the classes of the campaign share: their register, a small training, what it ends in undisturbed, and what must
-hold after a fault."""
+"""Common parts of the campaign's classes: their register, a small training run, its undisturbed result, and the
+conditions that must hold after a fault."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ import typing
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 import launch  # noqa: E402
 
-LIMIT_S = 180  # for what ends by itself, on a busy machine and disk
+LIMIT_S = 180  # for programs that end by themselves, on a busy machine and disk
 STEPS, SAVE_EVERY = 240, 40
 WHOLE = {".lock", "latest"}
 OFFLOADED = {"zero_optimization.offload_optimizer.device": "nvme", "zero_core.offload_chunk_bytes": 60000,
@@ -25,7 +25,8 @@ OFFLOADED = {"zero_optimization.offload_optimizer.device": "nvme", "zero_core.of
 WITHOUT_URING = pathlib.Path(__file__).parents[1] / "offload" / "without_uring.py"
 CONFIG, TOPOLOGY, DISAGREEMENT, MEMORY, SAVE, LOAD = 10, 11, 12, 13, 14, 15
 NUMERIC, STALLED, OFFLOAD, STOPPED, NOT_SAVED = 16, 18, 19, 20, 21
-# docs/exit-codes.md; what a launcher returns for a rank that a signal has ended; 1 is the launcher's own too.
+# The codes of docs/exit-codes.md, and those that a launcher returns if a signal has ended a rank; 1 may also be the
+# launcher's own.
 DOCUMENTED = {0, 1, *range(10, 22)} | {128 + number for number in range(1, 65)}
 NO_RIGHT = "not tried: this user or machine cannot"
 CLASSES = []
@@ -53,7 +54,8 @@ class Programs:
         self.lock, self.references = threading.Lock(), {}
 
     def reference(self, ranks):
-        """The undisturbed run, and its checkpoints of two earlier steps: made once, and equal at every stage."""
+        """Makes the undisturbed run, and its checkpoints of two earlier steps: once, since they are equal at every
+        stage."""
         with self.lock:
             if ranks not in self.references:
                 self.references[ranks] = Reference(self, ranks)
@@ -119,11 +121,11 @@ class Case:
         self.reference = self.programs.reference(self.ranks)
 
     def note(self, text):
-        """What was done, for the report of a failure."""
+        """Notes an action, for the report of a failure."""
         self.said += text + "; "
 
     def with_checkpoints(self):
-        """Begins where an earlier run has saved at steps 80 and 120."""
+        """Starts after an earlier run that saved at steps 80 and 120."""
         shutil.copytree(self.reference.folder / "checkpoints", self.checkpoints)
 
     def command(self, more=(), wrapper=(), stage=None, checkpoint=True, steps=STEPS):
@@ -133,7 +135,7 @@ class Case:
                 *arguments(self.logs[-1], steps, self.stage if stage is None else stage, more)]
 
     def failing(self, rule, record=None, rank=None):
-        """A wrapper: on one rank these system calls fail; on all they are recorded."""
+        """Returns a wrapper: these system calls fail on one rank, and are recorded on all."""
         rank = self.random.randrange(self.ranks) if rank is None else rank
         script = 'if [ "${OMPI_COMM_WORLD_RANK:-0}" != "$1" ]; then unset ZERO_TEST_CALLS; fi; ' \
                  'export LD_PRELOAD=$2; shift 2; exec "$@"'
@@ -154,7 +156,7 @@ class Case:
             raise launch.Failed(problem + ("\n" + job.text() if job else ""))
 
     def expect_any_bits(self):
-        """For inputs other than those of the undisturbed run."""
+        """Used if the inputs differ from those of the undisturbed run."""
         self.bits_matter = False
 
     def wait_for_steps(self, job, count=1):
@@ -171,7 +173,8 @@ class Case:
         return pids
 
     def end(self, job, codes, *words, limit=LIMIT_S, messages=(0, 1), leftovers=True):
-        """The job ends soon, with one of these codes (None: any but 0), one message with these words, and nothing left."""
+        """Checks that the job ends soon, with one of these codes (None: any but 0), one message with these words, and
+        no leftovers."""
         code = job.finish(limit)
         self.require(code != 0 if codes is None else code in codes, f"exit code {code}, not {codes}", job)
         self.require(code < 0 or code in DOCUMENTED, f"exit code {code}, which no page has", job)
@@ -192,7 +195,8 @@ class Case:
                 self.require(self.reference.steps.get(step) == bits, f"step {step} has other bits", job)
 
     def finishes(self, *more, words=(), **options):
-        """A start with the same command goes on to the bits of the undisturbed run and leaves whole checkpoints alone."""
+        """Checks that a start with the same command reaches the bits of the undisturbed run and leaves complete
+        checkpoints alone."""
         job = self.start(*more, **options)
         self.end(job, (0,), messages=None)
         said = job.text()

@@ -41,7 +41,7 @@ def killed(case):
     job = case.start(*more, wrapper=NO_CORE, environment=environment)
     pids = at_a_random_moment(case, job)
     send(number, *(pids[rank] for rank in victims if rank in pids))
-    case.end(job, range(256), limit=30)  # 0 where it had just ended
+    case.end(job, range(256), limit=30)  # 0 if it had just ended
     case.finishes(stage=case.random.randrange(4))
 
 
@@ -119,7 +119,7 @@ def slow_ranks(case):
 
 
 def damage(case, path):
-    """Of one of the usual kinds; says which."""
+    """Damages the file in one of the usual ways; returns the name of the damage."""
     kind = case.random.choice(("bit", "bit", "bit", "cut", "longer", "zeros", "missing", "link", "pipe"))
     data = bytearray(path.read_bytes())
     place = case.random.randrange(len(data))
@@ -131,7 +131,7 @@ def damage(case, path):
         data += b"x"
     elif kind == "zeros":
         end = min(len(data), place + 64)
-        # Where there are zeros already, one bit is set.
+        # Sets one bit if there are zeros already.
         data[place:end] = b"\1" + bytes(end - place - 1) if not any(data[place:end]) else bytes(end - place)
     path.unlink()
     if kind == "link":
@@ -200,7 +200,7 @@ def damaged_hints(case):
 
 
 def model_file(case):
-    """A model of the reference's last step."""
+    """Exports a model of the reference's last step."""
     folder = case.folder / "model"
     subprocess.run([case.programs.zero, "checkpoint", "export", str(case.reference.folder / "c"), str(folder)], check=True,
                    stdout=subprocess.DEVNULL)
@@ -303,10 +303,10 @@ def limits(case):
     case.note(kind)
     if kind == "files":
         job = case.start(wrapper=["sh", "-c", f'ulimit -n {case.random.randint(18, 24)}; exec "$@"', "sh"])
-        if case.end(job, (0, TOPOLOGY, SAVE, LOAD)) != 0:  # of which some are enough
+        if case.end(job, (0, TOPOLOGY, SAVE, LOAD)) != 0:  # some of them are enough
             case.require("ulimit -n" in job.text(), "the limit is not named", job)
     elif kind == "size":
-        # Below what ranks share (memory, code 13) or below a shard.
+        # The limit is smaller than the shared files of ranks (memory, code 13) or than a shard.
         job = case.start(wrapper=["sh", "-c", f'ulimit -f {case.random.randint(1, 1500)}; exec "$@"', "sh"])
         case.end(job, (MEMORY, SAVE), "ulimit -f|--log-json", messages=(1,))
     elif kind == "space":
@@ -329,7 +329,7 @@ CALLS = ("create", "make", "reserve", "write", "write", "sync", "sync", "close",
 
 @fault_class("system calls of a save that fail", 30)
 def failing_calls(case):
-    """EIO and its like at the n-th call: the save fails, the checkpoint before it stays."""
+    """EIO and similar errors at the n-th call: the save fails, and the previous checkpoint stays."""
     op = case.random.choice(CALLS)
     number = case.random.choice((errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS))
     first = case.random.randint(1, 3)
@@ -337,7 +337,8 @@ def failing_calls(case):
     case.with_checkpoints()
     more = [*(("--set", "zero_core.on_save_error=continue") if goes_on else ()), *case.random.choice(((), IN_THE_BACKGROUND))]
     job = case.start(*more, wrapper=case.failing(f"{op} .tmp-step {first} {first} {number}"))
-    # Every rank makes one of each of these calls; the first close may be that of a directory, which loses nothing.
+    # Every rank makes one of each of these calls; the first close may be that of a directory, in which case nothing is
+    # lost.
     surely = first == 1 and op not in ("make", "rename", "close") and not goes_on
     code = case.end(job, (SAVE,) if surely else (0, SAVE), messages=None)
     if code == SAVE:
@@ -350,7 +351,7 @@ def failing_calls(case):
 
 @fault_class("system calls of an export that fail", 8)
 def failing_export(case):
-    """--save-model replaces an older model only by a whole one."""
+    """--save-model replaces an older model only by a complete one."""
     model = case.folder / "model"
     model.mkdir()
     (model / "model.safetensors").write_text("of an earlier run")
@@ -424,7 +425,8 @@ def killed_in_a_save(case):
 
 @fault_class("power loss during a save", 20)
 def power_loss(case):
-    """The states that a disk may be left in, built from a record of the calls: the old or the new checkpoint, whole."""
+    """States in which a disk may be left, built from a record of the calls: the old or the new checkpoint is
+    complete."""
     case.with_checkpoints()
     campaign_disk.lose_power(case)
     verified = subprocess.run([case.programs.zero, "checkpoint", "verify", str(case.checkpoints)], stdout=subprocess.PIPE,

@@ -1,4 +1,5 @@
-"""What the campaign does to disks and memory: a disk that fills up, the states that a power loss leaves, a memory group."""
+"""The campaign's faults of disks and memory: a disk that becomes full, the states that a power loss leaves, a memory
+cgroup."""
 
 import os
 import pathlib
@@ -9,7 +10,7 @@ import time
 
 
 def small_disk(case, save_error):
-    """A file system of its own for the checkpoints, too small for another save. False where it cannot be mounted."""
+    """Mounts a separate file system for the checkpoints, too small for another save. False if it cannot be mounted."""
     kept = case.folder / "kept"
     shutil.copytree(case.checkpoints, kept)
     room = sum(path.stat().st_size for path in kept.rglob("*")) // 1024 + case.random.randint(100, 1500)
@@ -28,8 +29,8 @@ def small_disk(case, save_error):
 
 
 def lose_power(case):
-    """Leaves in case.checkpoints what a disk may hold that lost power at a random call of a save: what was synced, and of
-    the rest any part."""
+    """Leaves in case.checkpoints a possible state of a disk that lost power at a random call of a save: all synced
+    data, and any part of the rest."""
     record = case.folder / "record"
     job = case.start(wrapper=case.failing("", f"{record} {case.checkpoints}"), steps=160)
     case.end(job, (0,))
@@ -53,7 +54,7 @@ class Disk:
         return found[-1] if found else None
 
     def lasts(self, at, directory):
-        """Whether the entry that call `at` made is found again: for sure where its directory was synced since."""
+        """Returns whether the entry that call `at` made still exists: always, if its directory was synced since."""
         synced = self.index("sync", directory)
         return (synced is not None and synced > at) or self.random.random() < 0.5
 
@@ -75,7 +76,7 @@ class Disk:
             latest.write_bytes(self.content(latest, self.made / "latest"))
 
     def content(self, path, whole):
-        """What was written before the last sync, and behind it any part of what was written since, or zeros."""
+        """Returns the data written before the last sync, followed by any part of the data written since, or zeros."""
         whole = whole.read_bytes()
         synced, safe, written = self.index("sync", path), 0, 0
         for i, (op, name, _, offset, count) in enumerate(self.calls):
@@ -88,7 +89,7 @@ class Disk:
 
 
 class MemoryGroup:
-    """A group of processes with a limit of memory, in which the kernel ends the one that was entered first."""
+    """A group of processes with a limit of memory; the kernel kills the process that was entered first."""
 
     def __init__(self, limit):
         self.folder = None
@@ -109,7 +110,7 @@ class MemoryGroup:
                     folder.rmdir()
 
     def entering(self, rank):
-        """A wrapper that lets this rank run in the group."""
+        """Returns a wrapper that runs this rank in the group."""
         script = f'if [ "${{OMPI_COMM_WORLD_RANK:-0}}" = {rank} ]; then echo $$ > {self.folder}/cgroup.procs; ' \
                  'echo 1000 > /proc/self/oom_score_adj; fi; exec "$@"'
         return ["sh", "-c", script, "sh"]
@@ -121,7 +122,7 @@ class MemoryGroup:
         return 0
 
     def fill(self, limit):
-        """Takes what the group has left, by a process that the kernel spares."""
+        """Allocates the rest of the group's memory, in a process that the kernel spares."""
         script = f"open('{self.folder}/cgroup.procs', 'w').write('0'); open('/proc/self/oom_score_adj', 'w').write('-1000')\n" \
                  f"held = bytearray({limit - self.used() + (8 << 20)})"
         try:

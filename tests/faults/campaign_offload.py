@@ -1,4 +1,4 @@
-"""Faults of offload to files, and of clocks that it waits by."""
+"""Faults of offload to files, and of the clocks that it waits by."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ def failing_offload(case):
 
 @fault_class("io_uring requests of offload that fail", 6)
 def failing_uring(case):
-    """Or are short, or interrupted, which is harmless."""
+    """Requests fail; or they are short or interrupted, which does no harm."""
     more = offloaded(case)
     first = case.random.randint(1, 300)
     if case.random.random() < 0.4:
@@ -59,7 +59,8 @@ def deleted_offload(case):
 
 @fault_class("a clock that jumps a day", 6)
 def clock_jumps(case):
-    """Back, or back and forth, on one rank, at the start or later. Checkpoints are found by their steps: by their times the older one is newer."""
+    """The clock jumps back, or back and forth, on one rank, at the start or later. Checkpoints are found by their
+    steps, because by their times the older one is newer."""
     case.with_checkpoints()
     then = (case.checkpoints / "step-80" / "manifest.json").stat().st_mtime - 3600
     for path in (case.checkpoints / "step-120", *(case.checkpoints / "step-120").iterdir()):

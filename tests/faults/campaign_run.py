@@ -1,4 +1,5 @@
-"""Runs the cases of a campaign, and prints what became of each class; of a case that fails, the command that repeats it."""
+"""Runs the cases of a campaign, and prints the result of each class; if a case fails, also the command that repeats
+it."""
 
 import argparse
 import collections
@@ -14,12 +15,12 @@ from campaign_case import NO_RIGHT, launch
 
 
 def chosen(classes, cases, only):
-    """(class, number) of each case: every class has its share, and one at least."""
+    """Returns (class, number) of each case: every class has its share, and at least one."""
     classes = [c for c in classes if only is None or only in c.name]
     weights = sum(c.weight for c in classes)
     counts = [max(1, round(cases * c.weight / weights)) for c in classes]
     numbered = [(c, i) for c, count in zip(classes, counts) for i in range(count)]
-    # In turns, so that a campaign that is cut short has seen every class.
+    # In turns, so that a campaign that is cut short has run every class.
     return sorted(numbered, key=lambda pair: pair[1])
 
 
@@ -32,19 +33,19 @@ def run(make_case, programs, seed, fault, number):
             problem = fault.test(case) or ""
         except launch.Failed as failed:
             problem = (case.said if case else "") + str(failed)
-        except Exception:  # a mistake of the campaign is a case that failed
+        except Exception:  # an error in the campaign itself also counts as a failed case
             problem = traceback.format_exc()
     return problem, time.monotonic() - begin
 
 
 def command_of(programs, seed, fault, number):
-    """Repeats one case."""
+    """Returns the command that repeats one case."""
     return shlex.join([sys.executable, sys.argv[0], *programs, "--seed", seed, "--class", fault.name, "--case", str(number)])
 
 
 def main(make_programs, classes, make_case, cases):
-    """Runs so many cases of these classes, or as many as there is time for. `make_programs` takes the paths of the command
-    line, by name."""
+    """Runs this many cases of these classes, or as many as there is time for. `make_programs` takes the paths of the
+    command line, by name."""
     names = list(inspect.signature(make_programs).parameters)
     parser = argparse.ArgumentParser()
     for name in names:

@@ -3,12 +3,12 @@
 //
 // ZERO_TEST_CALLS="OP PART FIRST LAST ACTION": the calls number FIRST to LAST of OP on paths that
 //   contain PART. OP: open, create, make, reserve, write, sync, close, rename or read. ACTION: the
-//   number of an errno, short, flip (a bit of what was read), kill, or sleepN (N milliseconds).
-//   Of MPI: "send payload", the messages of 512 bytes and more, for flip. "clock realtime": the
+//   number of an errno, short, flip (a bit of the data read), kill, or sleepN (N milliseconds).
+//   For MPI: "send payload", the messages of 512 bytes and more, for flip. "clock realtime": the
 //   time of day is a day earlier, with the action swing in every other call. "uring ring": requests
-//   that end, with an errno or short.
+//   complete with an errno or short.
 // ZERO_TEST_RECORD="FILE PART": appends "OP<tab>PATH<tab>TARGET<tab>OFFSET<tab>BYTES" to FILE for
-//   each of these calls on a path that contains PART, before it is made.
+//   each of these calls on a path that contains PART, before the call is made.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
@@ -205,7 +205,7 @@ int renameat2(int from, const char* old_name, int to, const char* new_name, unsi
   return judge(call) == Verdict::fail ? -1 : real(from, old_name, to, new_name, flags);
 }
 
-// All messages of ZeroCore are of type MPI_BYTE. The copy must live until it was sent.
+// ZeroCore sends all messages as MPI_BYTE. The copy must live until it is sent.
 int MPI_Isend(const void* data, int bytes, MPI_Datatype type, int to, int tag, MPI_Comm comm,
               MPI_Request* request) {
   static const auto real = next<decltype(MPI_Isend)>("MPI_Isend");

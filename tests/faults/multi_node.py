@@ -1,8 +1,8 @@
-"""Jobs over several hosts, for real: bits, bytes, time over a slow link, and the end of a job that fails.
+"""Jobs over several hosts, in reality: bits, bytes, time over a slow link, and the end of a job that fails.
 
 usage: multi_node.py MPIEXEC NODE_PROGRAM FAULT_PROGRAM [TRAIN_GPT ZERO KILL_PROGRAM]
 
-Exits with 77 where this machine cannot have such hosts (no root, no namespaces).
+Exits with 77 if this machine cannot have such hosts (no root, no namespaces).
 """
 
 import json
@@ -51,7 +51,8 @@ def arguments(group, count=COUNT, steps=STEPS, transport="auto"):
 
 
 def node_items(nodes, group, node):
-    """What a node sends of a slice: one sum per reduce group that it holds, else the values of each rank."""
+    """Returns the number of items that a node sends per slice: one sum for a reduce group that is entirely on it,
+    otherwise one value per rank."""
     items = 0
     for first in range(0, len(nodes), group):
         members = nodes[first:first + group]
@@ -71,7 +72,7 @@ def bytes_between(nodes, group, count, steps, flat=False):
 
 
 def check_bits_and_bytes(got, nodes, group):
-    """Against the same ranks on one host, and the arithmetic of the scheme."""
+    """Compares with the same ranks on one host, and with the arithmetic of the scheme."""
     expected = on_one_host(len(nodes), *arguments(group))
     several = len(set(nodes)) < len(nodes)
     expect(expected["transport"] == "shm" and got["transport"] == ("hierarchical" if several else "mpi"),
@@ -84,7 +85,7 @@ def check_bits_and_bytes(got, nodes, group):
 
 
 def pretended():
-    """One host taken for several, which every machine can do."""
+    """One host divided into several, possible on every machine."""
     for nodes, group in (([0, 0, 1, 1], 2), ([0, 1, 0, 1], 2), ([0, 0, 0, 1], 3), ([0, 1, 1, 1, 2], 2), ([0, 1, 2], 1)):
         listed = ",".join(map(str, nodes))
         got = on_one_host(len(nodes), *arguments(group), environment={"ZERO_TEST_NODES": listed})
@@ -126,7 +127,7 @@ def a_rank_per_host():
 
 
 def a_slow_link():
-    """In turns; the link is what takes the time."""
+    """Measured in turns; the link takes most of the time."""
     count, steps, turns = 1_000_000, 3, 3
     spent = {"hierarchical": [], "mpi": []}
     with Hosts([2, 2], "1gbit") as hosts:
@@ -156,7 +157,7 @@ def an_error_on_the_other_host():
 
 
 def calls_that_differ():
-    """Rank 1 alone on its host, so that only messages can tell."""
+    """Rank 1 is alone on its host, so that the difference can be found only through messages."""
     with Hosts([2, 1]) as hosts:
         done = run(hosts.mpirun(MPIEXEC, 3, FAULT_PROGRAM, "barrier", "auto", "60000", options=BY_NODE))
     expect(done.returncode == 12, f"exit code {done.returncode}", done)
@@ -165,7 +166,7 @@ def calls_that_differ():
 
 
 def a_dead_host():
-    """Its ranks are gone without a word, and the launcher tells the others."""
+    """The host's ranks end without a message, and the launcher ends the others."""
     with Hosts([2, 2]) as hosts:
         job = subprocess.Popen(hosts.mpirun(MPIEXEC, 4, FAULT_PROGRAM, "work", "auto", "60000"),
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -185,7 +186,8 @@ def a_dead_host():
 
 
 def cut_link(slots, index, sign, *program):
-    """Of a host whose ranks then wait in vain, as the others do; the one line that says why, and the seconds."""
+    """Cuts the link of a host. Its ranks wait in vain, like the others; returns the one line that gives the reason, and
+    the seconds."""
     with Hosts(slots) as hosts, tempfile.TemporaryFile("w+") as errors:
         job = subprocess.Popen(hosts.zero_run(TRAIN_GPT[1], MPIEXEC, *program), stdout=subprocess.PIPE, stderr=errors,
                                text=True, env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -201,7 +203,7 @@ def cut_link(slots, index, sign, *program):
             job.kill()
             job.stdout.close()
         seconds = time.monotonic() - begin
-        # What runs behind the link is out of the launcher's reach, but ranks end by themselves.
+        # The launcher cannot reach processes across the cut link, but ranks end by themselves.
         deadline = time.monotonic() + 15
         while any(left := [hosts.programs(i, program[0]) if i == index else hosts.processes(i)
                            for i in range(1, len(slots))]):
@@ -210,7 +212,7 @@ def cut_link(slots, index, sign, *program):
         errors.seek(0)
         text = errors.read()
     expect(code == 18, f"exit code {code}\n{text}")
-    expect(seconds < 15, f"it took {seconds:.1f} s\n{text}")  # the limit of 2 s, 10 s, and some
+    expect(seconds < 15, f"it took {seconds:.1f} s\n{text}")  # the limit of 2 s, 10 s, and a margin
     causes = [line for line in text.splitlines() if line.startswith("zero: rank ")]
     expect(len(causes) == 1, f"not one line says why\n{text}")
     return causes[0], f"{seconds:.1f} s"
@@ -226,7 +228,7 @@ def a_cut_link():
 
 
 def a_cut_link_in_a_save():
-    """The rank behind it is in a call that does not return."""
+    """The rank across the link is in a call that does not return."""
     with tempfile.TemporaryDirectory() as folder:
         cause, seconds = cut_link([1, 1], 1, "hangs", TRAIN_GPT[2], f"{folder}/root", "K1", "hang")
     expect(re.search(r"rank 0 waited 2 s in .* of the writing of new .*nothing came from rank 1", cause), cause)
@@ -245,7 +247,7 @@ STRATEGIES = {
     "ZeRO++, plain inside hosts": (*ZERO_PLUS_PLUS, "zero_core.wire.gather_inside=none",
                                    "zero_core.wire.reduce_inside=none"),
 }
-# Little else than equal blocks, so that what is not encoded hardly counts.
+# The model consists mostly of equal blocks, so that parameters that are not encoded hardly count.
 BLOCKS = {"model_type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 128, "n_layer": 48, "n_head": 4}
 STEPS_TRAINED = 5
 
@@ -265,8 +267,8 @@ def losses(folder, start, settings, steps=STEPS_TRAINED):
 
 
 def training():
-    """The losses of a training over two hosts are those of one host, bit by bit, with every strategy; and what the
-    strategies send over the link in a step."""
+    """The losses of a training run over two hosts are bitwise identical to those of one host, with every strategy; also
+    checks the bytes that the strategies send over the link in a step."""
     sent = {}
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "config.json").write_text(json.dumps(BLOCKS))
@@ -299,7 +301,7 @@ def passes(test):
 
 
 def main():
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the hosts go
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the hosts are removed
     good = passes(pretended)
     try:
         with Hosts([1, 1], "1gbit"):

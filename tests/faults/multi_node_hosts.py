@@ -1,5 +1,5 @@
-"""Several hosts on one machine: network namespaces behind a bridge, each with a host name of its own, joined by links of
-a chosen rate. Needs root, iproute2 and util-linux; nothing of it outlives the object.
+"""Several hosts on one machine: network namespaces on a bridge, each with its own host name, joined by links of a
+chosen rate. Needs root, iproute2 and util-linux; nothing of it outlives the object.
 """
 
 import os
@@ -25,7 +25,7 @@ exec ip netns exec "$space" unshare --uts sh -c "hostname $name; $*"
 
 
 class NotAllowed(Exception):
-    """This machine or user cannot have namespaces."""
+    """Raised if this machine or user cannot have namespaces."""
 
 
 def command(*words):
@@ -89,7 +89,7 @@ class Hosts:
         agent.chmod(0o755)
 
     def mpirun(self, mpiexec, ranks, *program, options=(), exports=()):
-        """The command line, to be started on this machine."""
+        """Returns the command line, to be started on this machine."""
         hosts = ",".join(f"{self.address(i)}:{slots}" for i, slots in enumerate(self.slots))
         settings = {"plm_rsh_agent": str(self.folder / "agent"), "btl": "tcp,self", "pml": "ob1",
                     "btl_tcp_if_include": f"{SUBNET}.0/24", "oob_tcp_if_include": f"{SUBNET}.0/24",
@@ -104,7 +104,8 @@ class Hosts:
                 *program]
 
     def zero_run(self, zero, mpiexec, *program):
-        """`zero run` on the first host, with all slots taken and the settings of mpirun() in a launcher of its own."""
+        """Returns `zero run` on the first host, with all slots in use and the settings of mpirun() in its own
+        launcher."""
         hostfile, launcher = self.folder / "hosts", self.folder / "mpirun"
         hostfile.write_text("".join(f"{self.address(i)} slots={slots}\n" for i, slots in enumerate(self.slots)))
         words = self.mpirun(mpiexec, 0)
@@ -116,14 +117,14 @@ class Hosts:
                 "--hostfile", str(hostfile), *program]
 
     def cut(self, index):
-        """What is sent to this host and from it is lost, without a word."""
+        """Drops all packets to and from this host, silently."""
         command("ip", "-n", self.spaces[0], "link", "set", f"port{index}", "down")
 
     def processes(self, index):
         return processes_in(self.spaces[index + 1])
 
     def programs(self, index, path):
-        """Pids of this program on the host."""
+        """Returns the pids of this program on the host."""
         def runs(pid):
             try:
                 return os.path.samefile(f"/proc/{pid}/exe", path)
@@ -132,7 +133,7 @@ class Hosts:
         return [pid for pid in self.processes(index) if runs(pid)]
 
     def bytes_sent(self):
-        """By all hosts so far, with headers and what the launcher says."""
+        """Returns the bytes sent by all hosts so far, including headers and the launcher's messages."""
         total = 0
         for space in self.spaces[1:]:
             text = subprocess.run(["ip", "netns", "exec", space, "cat", "/sys/class/net/net0/statistics/tx_bytes"],
@@ -141,7 +142,7 @@ class Hosts:
         return total
 
     def stop(self, index):
-        """Every process of the host dies at once."""
+        """Kills all processes of the host at once."""
         end_processes(self.spaces[index + 1])
 
     def __exit__(self, *_):
@@ -171,7 +172,7 @@ def end_processes(space):
 
 
 def remove_orphans():
-    """Of a test that was killed, and could not do it itself."""
+    """Removes the hosts of a test that was killed before it could."""
     done = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, text=True)
     for name in re.findall(r"^zero-\d+-\w+", done.stdout, re.MULTILINE):
         if not os.path.exists(f"/proc/{name.split('-')[1]}"):

@@ -1,4 +1,4 @@
-"""A training that is asked to stop, and checkpoint directories that not every rank sees or may write to.
+"""Training runs that get a signal to stop, and checkpoint directories that not every rank sees or may write to.
 
 usage: preemption.py MPIEXEC TRAIN_GPT
 """
@@ -40,7 +40,7 @@ def expect(job, condition, problem):
 
 
 class Training(launch.Job):
-    """At work since a few steps."""
+    """A training run that has done a few steps."""
 
     def __init__(self, folder, *arguments, **options):
         self.log = os.path.join(folder, "log.json")
@@ -61,7 +61,7 @@ def tags(folder):
 
 
 def saved_and_goes_on(folder, ask, *arguments):
-    """One save at one step, code 20; resumed at another stage it ends as if nothing had happened."""
+    """One save at one step, code 20; if it is resumed at another stage, it ends as if nothing had happened."""
     job = Training(folder, *arguments)
     ask(job)
     job.expect_code(SAVED)
@@ -108,7 +108,7 @@ def no_time_left(folder):
 
 
 def model_is_left(folder, checkpoint, code):
-    """A run that was stopped does not put its half-trained model in the place of a whole one."""
+    """A run that was stopped does not replace a complete model by its half-trained one."""
     model = pathlib.Path(folder, "m")
     model.mkdir()
     (model / "model.safetensors").write_text("of an earlier run")
@@ -123,7 +123,7 @@ def model_is_left(folder, checkpoint, code):
 
 
 def directory_of_one_rank(folder):
-    """Rank 1 has a file system of its own in the directory's place."""
+    """Rank 1 has another file system in the directory's place."""
     os.mkdir(os.path.join(folder, "c"))
     plain = command(folder, steps=3)
     hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', os.path.join(folder, "c"), *plain]
@@ -133,7 +133,7 @@ def directory_of_one_rank(folder):
     expect(job, code == 11, f"exit code {code}, not 11")
     expect(job, f"rank 1: host {os.uname().nodename} does not see what rank 0 wrote to" in message, "the host is not named")
     expect(job, not [name for name in os.listdir(os.path.join(folder, "c")) if name != ".lock"], "something is left")
-    # A checkpoint that one rank does not see is no damaged one.
+    # A checkpoint that one rank does not see is not taken for a damaged one.
     first = launch.Job(launch.mpirun(MPIEXEC, RANKS, *plain), folder)
     expect(first, first.finish(LIMIT_S) == 0, "the first run failed")
     job = launch.Job(launch.mpirun_each(MPIEXEC, plain, hidden), folder)
@@ -164,7 +164,7 @@ def node_local_storage(folder):
 
 
 def slurm_sample(folder):
-    """The batch script, with Slurm's signal and a scontrol that writes down what it is asked."""
+    """The batch script, with Slurm's signal and a scontrol that records its arguments."""
     tools = pathlib.Path(folder, "tools")
     tools.mkdir()
     called, log = pathlib.Path(folder, "called"), os.path.join(folder, "log.json")

@@ -1,4 +1,4 @@
-"""Signals to the processes of a running train_gpt: the job ends soon, with the right code, one message at most, and
+"""Signals to the processes of a running train_gpt: the job ends soon, with the right code and at most one message, and
 leaves nothing.
 
 usage: processes.py MPIEXEC TRAIN_GPT
@@ -18,13 +18,13 @@ import launch  # noqa: E402
 
 MPIEXEC, PROGRAM = launch.absolute(sys.argv[1:3])
 LIMIT_S = 15
-START_LIMIT_S = 60  # the first step may have thousands of micro steps, on a machine that does other work
+START_LIMIT_S = 60  # the first step may have thousands of micro steps, on a busy machine
 STALLED = 18
 BAD_INPUT, STOPPED = 10, 21  # without a checkpoint
 
 
 class Training(launch.Job):
-    """A training without end, at work."""
+    """An endless training run that has started its steps."""
 
     def __init__(self, folder, stage, ranks=3, keys=None, environment=None, launcher_options=(), options=(), ready=5):
         self.log = pathlib.Path(folder) / f"log{time.monotonic_ns()}.json"
@@ -73,12 +73,12 @@ def failed(code):
 
 
 def any_code(_):
-    """With --enable-recovery mpirun returns 0 whatever happened."""
+    """With --enable-recovery mpirun returns 0 in any case."""
     return True
 
 
 def killed_rank(folder, stage, **options):
-    """The launcher may be faster than the watch of the others: then it is the one that speaks."""
+    """If the launcher is faster than the other ranks' watch, the message is the launcher's."""
     job = Training(folder, stage, **options)
     job.send(signal.SIGKILL, 1)
     job.expect_end(failed, messages=(0, 1))
@@ -97,7 +97,7 @@ def two_killed_ranks(folder):
 
 
 def killed_rank_of_a_patient_launcher(folder, stage, environment=None):
-    """A launcher that does nothing: the others find out, name the rank and what it was at, and leave."""
+    """With a launcher that does nothing, the others notice, name the rank and its last operation, and end."""
     job = Training(folder, stage, environment=environment, launcher_options=("--enable-recovery",))
     job.send(signal.SIGKILL, 1)
     job.expect_end(any_code, [r"rank 1 \(pid \d+ on host .*\) died", "rank 1 was|last call|in .* of"])
@@ -113,7 +113,7 @@ def json_for_schedulers(folder):
 
 
 def crashed_rank(folder):
-    """A segmentation fault; the core dump of a crash that we made is no leftover."""
+    """A segmentation fault; the core dump of a deliberate crash is no leftover."""
     job = Training(folder, 2, launcher_options=("--enable-recovery",))
 
     resource.prlimit(job.pids[2], resource.RLIMIT_CORE, (0, 0))
@@ -135,7 +135,8 @@ def hung_up_launcher(folder):
 
 
 def stopped_rank(folder, stage, environment=None):
-    """Named with what the others wait for; once it runs again it ends, and writes nothing."""
+    """The stopped rank is named with the operation that the others wait for; if it runs again, it ends, and writes
+    nothing."""
     job = Training(folder, stage, keys={"zero_core.time_limit_seconds": 1}, environment=environment)
     job.send(signal.SIGSTOP, 2)
     begin = time.monotonic()
@@ -150,7 +151,7 @@ def stopped_root(folder):
 
 
 def asked_rank(folder, number):
-    """An orderly stop, of all ranks at one step: the summary is written."""
+    """An orderly stop of all ranks at one step: the summary is written."""
     job = Training(folder, 3)
     job.send(number, 2)
     job.expect_end(lambda code: code == STOPPED, ["asked to stop, and there is no --checkpoint"])
@@ -177,7 +178,7 @@ def shortened_data(folder):
 
 
 def output_that_nobody_reads(folder):
-    """Without a launcher, which would end the job: the lines are lost, the training is not."""
+    """Without a launcher, since that would end the job: the lines are lost, but training continues."""
     log = pathlib.Path(folder, "log.json")
     job = launch.Job(["bash", "-o", "pipefail", "-c", '"$0" "$@" 2>&1 | true', PROGRAM, "--model", "tiny", "--steps", "20",
                       "--sequence-length", "16", "--threads", "1", "--log-json", str(log)], folder)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The README's first command on a machine that has nothing: an empty Debian of the given release, this source
-# tree in it, and examples/quickstart.sh from the installation of what is missing to a trained table. Machines
-# that people work on hide what a script forgets to install. Exits with 77 where there can be no such root.
+# The README's first command on an empty machine: a minimal Debian of the given release, this source tree in it, and
+# examples/quickstart.sh from the installation of missing packages to the printed table. Developers' machines hide
+# packages that a script forgets to install. Exits with 77 if no such root can be made.
 # Usage: tests/fresh/fresh_machine.sh bookworm|trixie
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -12,7 +12,7 @@ skip() {
   exit 77
 }
 
-# Both suites may run at once; apt does not.
+# Takes a lock, since both suites may run at once, but apt may not.
 exec {lock}<tests/fresh/fresh_machine.sh
 flock "$lock"
 if ! command -v mmdebstrap >/dev/null; then
@@ -24,14 +24,14 @@ exec {lock}<&-
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# As this machine reaches Debian's packages.
+# Uses the same mirror of Debian as this machine.
 mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -n 1)
 options=()
 for file in /etc/apt/apt.conf.d/*; do
   if grep -q Acquire "$file" 2>/dev/null; then options+=(--aptopt="$file"); fi
 done
 
-# The working tree, but for what is built.
+# Copies the working tree without build results.
 if git rev-parse --git-dir >/dev/null 2>&1; then
   git ls-files -z --cached --others --exclude-standard
 else
@@ -49,7 +49,7 @@ grep -q '"bits_equal"' build/quickstart/*.json
 ls build/quickstart/*.html
 INSIDE
 
-# Making an empty root is what a machine may refuse; what runs in it is what is tested.
+# The machine may refuse to make an empty root; only the commands that run in it are tested.
 mmdebstrap --quiet --variant=minbase --include=ca-certificates --format=null "${options[@]}" \
   --customize-hook="touch '$work/made'" \
   --customize-hook="copy-in '$work/source.tar' '$work/inside' /" \

@@ -1,6 +1,6 @@
-// A directory with one checkpoint, of which one file is replaced by the input: what is read is the
-// original bit by bit, or nothing. With a manifest whose digest was made to fit, anything may be
-// read, but nothing outside the file.
+// A directory with one checkpoint; the input replaces one of its files: a load gives the original
+// bit by bit, or nothing. If a manifest's digest was made to fit, anything may be read, but nothing
+// outside the file.
 //
 // Input: one byte that chooses the file, then its content.
 #include <unistd.h>
@@ -26,7 +26,7 @@ namespace {
 constexpr const char* tag = "step-3";
 constexpr std::int64_t most_elements = 1 << 20;
 
-// A checkpoint of two files, in a directory that goes with the process.
+// A checkpoint of two files, in a directory that is removed when the process ends.
 class Original {
  public:
   Original() {
@@ -119,7 +119,7 @@ class Original {
   std::vector<std::string> contents_;
 };
 
-// "" where it is refused.
+// Returns "" if it is refused.
 std::vector<float> read_or_refuse(const std::string& root) {
   try {
     return Original::read(root);

@@ -75,7 +75,8 @@ bool within_limits(const std::string& text) {
          commas < max_document_keys / 2 && text.find('\0') == std::string::npos;
 }
 
-// What is JSON to a second parser has the same value here; what is read can be written and read.
+// If a second parser accepts the text as JSON, the value must be the same; an accepted document can
+// be written and read again.
 void check_document(const std::string& text) {
   const Document document = parse_document(text);
   if (document.readable) {
@@ -143,7 +144,7 @@ class Mutator {
     for (Member& member : node.members) collect(member.value, objects);
   }
 
-  // A key of the table at its place.
+  // Inserts a key of the table at its place.
   void insert(Node& root) {
     std::string_view path = some_key().path;
     Node* node = &root;
@@ -214,7 +215,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   check_document(text);
   TrainerValues values;
-  if (size % 2 == 0) {  // one load an input, with what a program knows or without
+  if (size % 2 == 0) {  // one load per input, with a program's values or without
     values.hidden_size = 768;
     values.total_steps = 1000;
     values.micro_batch_size = 2;

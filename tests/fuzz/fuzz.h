@@ -1,9 +1,9 @@
-// For libFuzzer's targets.
+// Helpers of libFuzzer's targets.
 #pragma once
 
 #include <cstdlib>
 
-// A broken promise is a crash, which is what a fuzzer looks for.
+// Aborts if a promise is broken, since fuzzers look for crashes.
 inline void require(bool promise) {
   if (!promise) std::abort();
 }

@@ -1,6 +1,6 @@
 """Runs a fuzz target for a time, from the seeds that seeds.py makes for it.
 
-usage: fuzz.py TARGET SECONDS [CORPUS]     without CORPUS, what is found is not kept
+usage: fuzz.py TARGET SECONDS [CORPUS]     without CORPUS, new inputs are not kept
 """
 
 import os

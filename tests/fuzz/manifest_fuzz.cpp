@@ -1,5 +1,5 @@
-// The manifest of a checkpoint, and the header of a file of one: what is accepted can be written
-// and read again, and has every element once.
+// The manifest of a checkpoint, and the header of one of its files: if the text is accepted, it can
+// be written and read again, and has every element once.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,7 +15,7 @@ constexpr std::int64_t most_elements = 1 << 20;
 
 namespace {
 
-// As the header of the only file of a parameter and its state.
+// Reads the text as the header of the only file of a parameter and its state.
 void read_as_header(std::string_view text) {
   Manifest manifest;
   manifest.save_id = "7";

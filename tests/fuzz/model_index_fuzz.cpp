@@ -1,4 +1,4 @@
-// Hugging Face's index of a model in several files, beside one that is there.
+// Hugging Face's index of a model in several files, next to a file that exists.
 #include <unistd.h>
 
 #include <cstdint>

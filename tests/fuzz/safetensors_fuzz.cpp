@@ -1,5 +1,6 @@
-// The header of a safetensors file: what is accepted keeps every rule of the format, and written
-// again it is the same. The first 8 bytes of the input are the header's length, as in a file.
+// The header of a safetensors file: if it is accepted, it keeps every rule of the format, and
+// writing it again gives the same. The first 8 bytes of the input are the header's length, as in a
+// file.
 #include <cstdint>
 #include <cstring>
 #include <string>

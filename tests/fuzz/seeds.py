@@ -1,5 +1,5 @@
-"""What the fuzz targets start from: good inputs, and the attack shapes that safetensors publishes in its `attacks`
-folder and its validator's tests."""
+"""Seeds of the fuzz targets: good inputs, and the attack shapes that safetensors publishes in its `attacks` folder and
+its validator's tests."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def safetensors_fuzz():
     yield safetensors({"a": tensor([], 0, 4)}, bytes(4))
     yield safetensors({"a": tensor([0, 3], 0, 0)}, b"")
     # Published attacks and errors: one tensor over another, many over the same bytes, a hole, beyond the file, a
-    # polyglot behind the data, products that wrap, names given twice, endless headers, pickles and archives.
+    # polyglot after the data, products that wrap, names given twice, endless headers, pickles and archives.
     yield safetensors({"a": tensor([2], 0, 8), "b": tensor([2], 4, 12)}, bytes(12))
     yield safetensors({f"x{i}": tensor([2], 0, 8) for i in range(40)}, bytes(8))
     yield safetensors({f"x{i}": tensor([0], 0, 0) for i in range(40)}, b"")
@@ -80,7 +80,7 @@ def manifest_fuzz():
         yield changed(path, value)
     yield b"[" * 1000
     yield b'{"format":"zerocore-checkpoint","format":"x"}'
-    # The header of a file instead.
+    # The header of a file, in place of the manifest.
     tensors = {"__metadata__": {"save_id": "7"}, "a@0": tensor([15], 0, 60), "a:m@0": tensor([15], 60, 120)}
     yield json.dumps(tensors).encode()
     for name in ("a@1", "a@-1", "a@00", "a", "@0", "b@0", "a:n@0", "a@9223372036854775807"):
@@ -107,7 +107,7 @@ def model_index_fuzz():
 
 
 def config_fuzz():
-    """Real configs where ZERO_DS_CONFIGS names a folder of them, and a few of every kind."""
+    """Yields real configs if ZERO_DS_CONFIGS names a folder of them, and a few of every kind."""
     folder = os.environ.get("ZERO_DS_CONFIGS")
     for file in sorted(pathlib.Path(folder).glob("*.json")) if folder else ():
         yield file.read_bytes()

@@ -1,5 +1,5 @@
-// Lists of operations: what is planned for GPT-2's, gradients of lists that no family has, and
-// which lists are refused.
+// Lists of operations: the plan of GPT-2's list, gradients of lists that no family has, and refused
+// lists.
 #include "examples/gpt/blocks.h"
 
 #include <doctest/doctest.h>
@@ -35,7 +35,7 @@ TEST_CASE("the plan of GPT-2's block: fusions, kept activations, shared gradient
   }
   CHECK(fused == std::vector<std::string>{"middle", "activated", "out"});
   CHECK(again == std::vector<std::string>{"contracted", "out"});
-  CHECK(plan.operations[3].output == Place{});  // "projected" does not exist
+  CHECK(plan.operations[3].output == Place{});  // "projected" is not stored
   CHECK(plan.operations[8].gelu == std::optional<std::size_t>(7));
   CHECK(plan.kept_widths == std::vector<std::int64_t>{8, 24, 8, 8, 8, 32, 32});
   CHECK(plan.slot_widths == std::vector<std::int64_t>{32, 8});
@@ -54,8 +54,8 @@ TEST_CASE("the plan of Llama's block: gradients of one activation add up in the 
   CHECK(plan.operations[2].adds[0]);
   CHECK(plan.operations[3].adds[0]);
   CHECK(plan.kept_widths == std::vector<std::int64_t>{8, 8, 4, 4, 8, 8, 8, 12, 12, 12});
-  // Gradients of activated, up and query; of gate and key; of attended and what norms write; of
-  // value.
+  // Slots in order: gradients of activated, up and query; of gate and key; of attended and norms'
+  // results; of value.
   CHECK(plan.slot_widths == std::vector<std::int64_t>{12, 12, 8, 4});
 }
 
@@ -83,8 +83,8 @@ TEST_CASE(
   CHECK(plan.attention_rows.query == 32);
   CHECK(plan.attention_rows.key == 32);
   CHECK(plan.kept_widths == std::vector<std::int64_t>{16, 32, 16, 16, 16, 256, 128});
-  // Gradients of gate and up, and of SwiGLU's result in the place of up's; then of queries, keys
-  // and values. Of attended and what norms write.
+  // The first slot has the gradients of gate and up, SwiGLU's result in place of up's; later those
+  // of queries, keys and values. The second has those of attended and norms' results.
   CHECK(of("activated").output_gradient == of("up").output_gradient);
   CHECK(of("up").output_gradient == Place{Place::In::slot, 0, 128, 256});
   CHECK(of("gate").output_gradient == Place{Place::In::slot, 0, 0, 256});
@@ -132,7 +132,7 @@ class Parameters final : public gpt::ParameterGradients<double> {
   Tensors values, gradients;
 };
 
-// Two layers of the list, of which memory holds one.
+// Two layers of the list; memory holds one of them.
 class TwoLayers {
  public:
   explicit TwoLayers(const List& list)
@@ -143,7 +143,7 @@ class TwoLayers {
         parameters(plan_),
         in(gpt::testing::random_values<double>("in", dims().rows() * dims().channels)) {}
 
-  // The sum of products of the result with fixed values.
+  // Returns the sum of products of the result with fixed values.
   double loss() {
     middle_.resize(in.size());
     out_.resize(in.size());
@@ -153,7 +153,7 @@ class TwoLayers {
     for (std::size_t i = 0; i < out_.size(); ++i) sum += out_[i] * factors_[i];
     return sum;
   }
-  // Of the input; those of parameters are added to theirs. After loss().
+  // Returns the gradient of the input, and adds those of parameters. Call it after loss().
   std::vector<double> backward() {
     std::vector<double> gradient = factors_;
     blocks_.backward(1, middle_.data(), parameters, gradient.data());
@@ -197,7 +197,7 @@ void check_gradients(const List& list) {
   }
 }
 
-// 6 channels, two heads of 4 that share one of keys and values.
+// 6 channels, two heads of 4 that share one head of keys and values.
 List attention_of(const std::string& in, const std::string& out) {
   return {linear("qkv", in, "qkv", 16, no_bias), attention({"qkv"}, "attended"),
           linear("o", "attended", out, 6, with_bias)};

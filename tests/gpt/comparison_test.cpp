@@ -1,5 +1,5 @@
-// --compare-stages: its list, its command line, the figures it takes from reports, and that it
-// tells variants apart by their real bits.
+// --compare-stages: its list, its command line, the figures from reports, and the distinction of
+// variants by their real bits.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -228,7 +228,7 @@ TEST_CASE("a variant that trains otherwise is told by its bits, and only that on
   CHECK(variants[2].at("bits_equal") == true);
   CHECK(variants[0].at("digest") == variants[2].at("digest"));
   CHECK(variants[0].at("digest") != variants[1].at("digest"));
-  // The first two updates have the rate 0; what the third one does shows in step 4.
+  // The first two updates have the rate 0; the effect of the third appears in step 4.
   CHECK(contains(variants[1].at("first_difference"), "step 4: "));
 }
 
@@ -284,7 +284,7 @@ TEST_CASE("formats of the file: rows that encode otherwise are compared among th
                          "gradients as int8 in blocks of 256 of each rank, so its bits may "
                          "differ"),
                 text);
-  // Both hops are those of the groups, at every row.
+  // Both hops are those of the groups, in every row.
   options.overrides["zero_core.gradient_sync"] = "inner";
   const nlohmann::json inner = run(options, 4, 0);
   for (const int variant : {0, 1, 2, 3})
@@ -339,7 +339,7 @@ TEST_CASE("a plan needs no ranks, no GPU and no directory, and its reports agree
   options.compared = zero::report::parse_stage_list("0,2,2+cpu,3+cpu");
   const zero::report::Comparison plan = gpt::memory_plan(options);
   REQUIRE(plan.variants.size() == 4);
-  // fp32 masters and two moments: 12 bytes of each parameter, on all ranks or on one of them.
+  // fp32 masters and two moments: 12 bytes per parameter, on all ranks or on one of them.
   const auto state = [](const zero::report::Variant& variant, bool on_host) {
     std::int64_t bytes = 0;
     for (const char* category : {"master_weights", "optimizer_state"})
@@ -375,7 +375,7 @@ TEST_CASE("a plan needs no ranks, no GPU and no directory, and its reports agree
   const std::string html{std::istreambuf_iterator<char>(page), {}};
   CHECK(contains(html, "Host memory per rank"));
   CHECK(!contains(html, "Training loss"));
-  // One variant without a list: the stage of the config.
+  // Without a list there is one variant: the stage of the config.
   options.compared.clear();
   options.overrides["zero_optimization.stage"] = "1";
   CHECK(gpt::memory_plan(options).variants.front().name == "stage 1");
@@ -408,7 +408,7 @@ TEST_CASE("a plan is that of the rank that holds the most") {
   CHECK(first_rank_is_smaller > 0);
 }
 
-// A GPT-2 of small blocks, to be planned.
+// A GPT-2 of small blocks, for plans.
 gpt::Options blocks(const TemporaryDirectory& folder, int layers, const char* stages, int ranks) {
   gpt::Options options = small_comparison("");
   options.model = folder.file("config.json", R"({"n_layer": )" + std::to_string(layers) +
@@ -449,7 +449,8 @@ TEST_CASE(
     CHECK(contains(*remark, "(" + zero::report::fixed(static_cast<double>(after.parameters), 0) +
                                 " parameters;"));
   }
-  // One rank has no slots; what is never resharded holds all parameters, however many.
+  // One rank has no slots; parameters that are never resharded are held completely, whatever their
+  // number.
   CHECK(planned(1, 1).remarks.empty());
   const std::vector<std::string> never =
       gpt::memory_plan(blocks(folder, 4, "2,grad_op", 64)).remarks;

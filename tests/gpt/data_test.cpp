@@ -1,4 +1,4 @@
-// Token files of every kind, the order of samples, the built-in source and what is refused.
+// Token files of every kind, the order of samples, the built-in source, and refused files.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ TEST_CASE("unusable files are refused by name") {
   CHECK(contains(open("/dev/null"), "not a regular file"));
 }
 
-// As numpy.save() writes it, with 128 bytes of header.
+// Writes numpy.save()'s format, with 128 bytes of header.
 std::string npy(const std::string& type, const std::string& shape, const std::string& data,
                 const std::string& fortran = "False", char version = 1) {
   std::string dict =
@@ -104,7 +104,7 @@ std::string npy(const std::string& type, const std::string& shape, const std::st
   return "\x93NUMPY" + std::string{version, '\0'} + size + dict + data;
 }
 
-// Of a tokenizer with this many tokens, the same on every machine.
+// Returns tokens of a tokenizer with this many tokens, the same on every machine.
 template <class T>
 std::vector<T> random_tokens(std::size_t count, std::uint32_t vocabulary) {
   std::mt19937 random(1);
@@ -205,7 +205,7 @@ TEST_CASE("tokens that speak against the type of the file's name are refused, wi
     const std::string content = bytes_of(random_tokens<std::uint32_t>(20000, vocabulary));
     CHECK(contains(open(content), "it holds 32-bit tokens; give --token-dtype uint32"));
     CHECK(open(content, TokenType::uint32) == "");
-    CHECK(open(content, TokenType::uint16) == "");  // the user's word
+    CHECK(open(content, TokenType::uint16) == "");  // the user's explicit choice
     CHECK(contains(open(swapped_bytes(random_tokens<std::uint32_t>(20000, vocabulary))),
                    "32-bit big-endian"));
     CHECK(contains(open(bytes_of(random_tokens<std::uint64_t>(20000, vocabulary))), "64-bit"));
@@ -247,7 +247,7 @@ TEST_CASE("a file that becomes shorter while it is read is named") {
                  path + ": became shorter than the 10000 bytes"));
 }
 
-// All samples of one epoch, in the order of the stream.
+// Returns all samples of one epoch, in the order of the stream.
 std::vector<std::vector<std::int32_t>> samples(const gpt::DataSource& data, std::int64_t first,
                                                std::int64_t count, std::int64_t length) {
   std::vector<std::vector<std::int32_t>> all;
@@ -322,8 +322,8 @@ TEST_CASE("the order of samples is a permutation of each epoch, and another one 
   }
 }
 
-// The probability of each text of the built-in source's words, by counting words that fit: another
-// way to the entropy than the source's own.
+// The probability of each text of the built-in source's words, by counting words that fit: derives
+// the entropy in another way than the source itself.
 double surprise(const std::string& text, std::size_t position) {
   const std::size_t begin = position == 0 ? 0 : text.rfind(' ', position - 1) + 1;
   const std::string before = text.substr(begin, position - begin);

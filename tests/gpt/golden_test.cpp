@@ -1,6 +1,6 @@
 // GPT-2, Llama, Qwen2 and OLMo 2 through the engine against PyTorch in fp32 (tests/data, made by
 // make_goldens.py): the losses of 20 AdamW steps, gradients of two of them, and the final weights;
-// on one rank and on three, sharded or not. And rotary frequencies against transformers'.
+// on one rank and on three, sharded or not. Also rotary frequencies against transformers'.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ struct Goldens {
     norms = json["gradient_norms"].get<std::vector<double>>();
   }
 
-  // Rows [first, first + count) of the batch of a step.
+  // Returns rows [first, first + count) of the batch of a step.
   gpt::testing::RandomBatch batch(std::size_t step, std::int64_t first, std::int64_t count) const {
     const std::vector<std::int32_t> text = json["tokens"][step];
     gpt::testing::RandomBatch batch(0, 0, 1);
@@ -114,8 +114,8 @@ void check_gradients(const Tensors& gradients, const std::string& model, std::si
   }
 }
 
-// The middle third of c_attn.bias is the keys': their gradient is zero in real arithmetic, and Adam
-// makes steps of full size of its rounding errors.
+// Removes the middle third of c_attn.bias, the keys': since their gradient is zero in real
+// arithmetic, Adam turns its rounding errors into steps of full size.
 void drop_key_biases(std::vector<float>& values) {
   const auto third = static_cast<std::ptrdiff_t>(values.size() / 3);
   values.erase(values.begin() + third, values.begin() + 2 * third);
@@ -135,7 +135,7 @@ void check_weights(const Tensors& end, const std::string& model) {
   }
 }
 
-// What the ranks, threads of this process, see together.
+// Data shared by the ranks, which are threads of this process.
 struct Shared {
   std::mutex mutex;
   Tensors gradients;
@@ -172,7 +172,8 @@ class Run {
     if (runtime_.is_root()) check_weights(end, goldens_.name);
   }
 
-  // Of a 16-bit run: the losses are as near to PyTorch's in fp32 as those of its own bf16 are.
+  // Trains in 16 bits: the losses must be as near to PyTorch's in fp32 as those of PyTorch's own
+  // bf16.
   void train_near() {
     double distance = 0, pytorch_distance = 0;
     for (std::size_t i = 0; i < goldens_.losses.size(); ++i) {

@@ -17,7 +17,7 @@ using gpt::testing::RandomBatch;
 struct Case {
   ModelConfig config;
   std::int64_t batch, sequence;
-  std::size_t elements;  // checked of each tensor
+  std::size_t elements;  // checked per tensor
 };
 
 double norm_of(const std::map<std::string, std::vector<double>>& tensors) {
@@ -27,7 +27,7 @@ double norm_of(const std::map<std::string, std::vector<double>>& tensors) {
   return std::sqrt(squares);
 }
 
-// The central difference of the loss by one element.
+// Returns the central difference of the loss by one element.
 double difference(PlainModel<double>& model, const RandomBatch& batch, double& element) {
   constexpr double step = 1e-5;
   const double kept = element;
@@ -57,7 +57,7 @@ void check_gradients(const Case& c) {
   }
 }
 
-// Three heads of queries for each of keys, heads that are not channels / heads wide, all biases.
+// Three query heads per key head, heads whose width is not channels / heads, all biases.
 ModelConfig llama(std::int64_t sequence, bool tied) {
   ModelConfig config{"llama", 2, 6, 7, 11, sequence, 1e-5, 0.02, "llama", 2, 4, 10};
   config.attention_bias = config.mlp_bias = !tied;
@@ -105,7 +105,7 @@ TEST_CASE("gradients of several micro batches add up, and scale") {
       CHECK(values[i] == doctest::Approx(once.at(name)[i] + other.at(name)[i]).epsilon(1e-12));
 }
 
-// Difference of two gradients of the same model, relative to their norm.
+// Returns the difference of two gradients of the same model, relative to their norm.
 template <class T>
 double distance(PlainModel<T>& model, PlainModel<double>& reference, const RandomBatch& batch,
                 float scale = 1) {

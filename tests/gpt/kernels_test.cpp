@@ -1,4 +1,4 @@
-// The kernels of every instruction set of this CPU give the baseline's bits, whatever the cut into
+// The kernels of every instruction set of this CPU give the baseline's bits, for every cut into
 // ranges.
 #include <doctest/doctest.h>
 
@@ -202,7 +202,7 @@ TEST_CASE("fp16 kernels give equal bits with every instruction set and cut") {
   check_equal<fp16>();
 }
 
-// Every 16-bit pattern through a load and a store, and wild floats through a store.
+// Checks every 16-bit pattern through a load and a store, and arbitrary floats through a store.
 template <class T>
 void check_conversions(const Kernels<T>& k) {
   std::vector<T> patterns(1 << 16), zeros(1), back(patterns.size());

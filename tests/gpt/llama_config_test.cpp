@@ -1,5 +1,5 @@
-// Llama, Qwen2 and OLMo 2: their config.json, read, written, and refused with which words; presets;
-// the parameters that the engine is told of.
+// Llama, Qwen2 and OLMo 2: reading and writing their config.json, and messages if it is refused;
+// presets; the parameters declared to the engine.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ json small_llama() {
           {"bos_token_id", 7},        {"eos_token_id", json::array({8, 9})}};
 }
 
-// The shared ones, with changes.
+// Returns the shared config with changes.
 json changed(const json& changes, json config = small_llama()) {
   config.update(changes);
   return config;
@@ -46,7 +46,7 @@ std::string error(const json& config) {
   return refusal<zero::ConfigError>([&] { load(config); });
 }
 
-// What the trainer makes of its own config.json.
+// Returns the config.json that the trainer writes for its config.
 json written(const gpt::ModelConfig& config) {
   const TemporaryDirectory folder;
   gpt::save_model_config(config, folder.path().string());
@@ -100,7 +100,7 @@ TEST_CASE("a config.json has transformers' defaults") {
   };
   CHECK(has("self_attn.q_proj.bias"));
   CHECK(!has("self_attn.o_proj.bias"));
-  // The old way and the new one.
+  // Tests the old key and the new one.
   const json scaling = {{"type", "linear"}, {"factor", 4.0}};
   const auto old_way = load(changed({{"rope_theta", 5000.0}, {"rope_scaling", scaling}}));
   const auto new_way = load(changed(
@@ -257,7 +257,7 @@ TEST_CASE("keys that change the arithmetic are refused, others pass with a notic
   const auto notices = load(changed({{"pretraining_tp", 2}, {"my\nkey", 1}})).notices;
   REQUIRE(notices.size() == 1);
   CHECK(contains(notices[0], ": \"my\\nkey\", pretraining_tp: no effect, no keys of llama"));
-  // As every published Qwen2 has it.
+  // Values of every published Qwen2.
   CHECK(load(changed({{"model_type", "qwen2"},
                       {"use_sliding_window", false},
                       {"sliding_window", 128},

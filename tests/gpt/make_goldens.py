@@ -4,10 +4,10 @@ Needs torch, transformers, safetensors and numpy (pip install torch transformers
 
     python3 tests/gpt/make_goldens.py tests/data [gpt2] [llama] [qwen2] [olmo2] [rope]
 
-A small model with random weights is trained for 20 AdamW steps in fp32 on random tokens. Stored: the start weights,
-the tokens, the loss of each step, the gradients (before clipping) of steps 1 and 10, the final weights, and, of the
-newer families, the losses of PyTorch's own bf16 with fp32 master weights. "rope": the frequencies of rotary embeddings
-under several kinds of rope_scaling.
+A small model with random weights is trained for 20 AdamW steps in fp32 on random tokens. Stored: the start weights, the
+tokens, the loss of each step, the gradients (before clipping) of steps 1 and 10, the final weights, and, for the newer
+families, the losses of PyTorch's own bf16 with fp32 master weights. "rope": the frequencies of rotary embeddings under
+several kinds of rope_scaling.
 """
 
 import json
@@ -39,7 +39,7 @@ QWEN2 = {
     "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": 8,
         "beta_fast": 2.0, "beta_slow": 0.25}}
-# Without a token of padding, whose embedding PyTorch does not train.
+# Without a padding token, since PyTorch does not train its embedding.
 OLMO2 = {
     "num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2,
     "intermediate_size": 40, "vocab_size": VOCABULARY, "max_position_embeddings": 16, "tie_word_embeddings": False,
@@ -88,7 +88,7 @@ def tensors(module, prefix, gradients=False):
 
 
 def settings_of(name, model):
-    """What the C++ test makes its model of: for the newer families, config.json as transformers writes it."""
+    """Returns the settings of the C++ test's model: for the newer families, config.json as transformers writes it."""
     return GPT2 if name == "gpt2" else {"config": json.loads(model.config.to_json_string(use_diff=False))}
 
 
@@ -105,7 +105,7 @@ def loss_of(model, tokens):
 
 
 def bf16_losses(name, tokens):
-    """The same training with parameters, activations and gradients in bf16."""
+    """Runs the same training with parameters, activations and gradients in bf16."""
     masters, model = MAKERS[name]()[0].float(), MAKERS[name]()[0].bfloat16()
     fill(masters.named_parameters())
     optimizer = optimizer_of(list(masters.parameters()))
@@ -164,7 +164,7 @@ ROPES = [
     {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "original_max_position_embeddings": 4096,
      "truncate": False, "mscale": 0.7},
     {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 1.0, "attention_factor": 1.25},
-    # The whole ramp below the first pair: its two ends are one.
+    # The whole ramp is below the first pair, so its two ends coincide.
     {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": 6},
 ]
 

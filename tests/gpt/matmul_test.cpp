@@ -1,5 +1,4 @@
-// The chosen matrix back end against plain loops, and that its bits depend on nothing but the
-// values.
+// The chosen matrix back end against plain loops; its bits depend on nothing but the values.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -36,7 +35,7 @@ T value_from(double value) {
     return zero::from_float<T>(static_cast<float>(value));
 }
 
-// Starts `shift` elements behind an aligned address.
+// Starts `shift` elements after an aligned address.
 template <class T>
 struct Matrix {
   Matrix(std::int64_t count, std::uint64_t seed, std::int64_t shift)
@@ -50,7 +49,7 @@ struct Matrix {
   T* data;
 };
 
-// The result, and whether it is right within `tolerance` of the terms' size.
+// Returns the result, after checking it within `tolerance` of the terms' magnitude.
 template <class T, class C>
 std::vector<C> multiply(Matmul& matmul, const ProductShape& s, std::int64_t shift,
                         double tolerance) {
@@ -75,7 +74,7 @@ std::vector<C> multiply(Matmul& matmul, const ProductShape& s, std::int64_t shif
   INFO("m ", s.m, " n ", s.n, " k ", s.k, " transposed ", s.transpose_a, s.transpose_b, " bias ",
        s.bias, " accumulate ", s.accumulate);
   CHECK(worst <= tolerance);
-  for (std::int64_t i = 0; i < s.m; ++i)  // nothing beside the rows is touched
+  for (std::int64_t i = 0; i < s.m; ++i)  // elements outside the rows are unchanged
     for (std::int64_t j = s.n; j < s.ldc; ++j)
       CHECK(value_of(c.data[i * s.ldc + j]) == value_of(before.data[i * s.ldc + j]));
   return result;

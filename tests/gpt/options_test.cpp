@@ -1,5 +1,4 @@
-// The command line and the model's config files: what is taken, and what is refused with which
-// words.
+// The command line and the model's config files: accepted values, and messages for refused ones.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -119,7 +118,7 @@ TEST_CASE("a config.json survives writing and reading") {
   CHECK(read.vocabulary == 61);
   CHECK(read.context == 24);
   CHECK(read.norm_epsilon == 1e-6);
-  // Another one takes its place when it is complete.
+  // A new file replaces it when it is complete.
   std::filesystem::create_hard_link(folder / "config.json", folder / "before.json");
   config.layers = 4;
   gpt::save_model_config(config, folder.path().string());

@@ -66,7 +66,7 @@ inline std::vector<NamedShape> parameters_of_llama(const ModelConfig& config) {
   return all;
 }
 
-// Name and shape of every parameter.
+// Returns name and shape of every parameter.
 inline std::vector<NamedShape> parameters_of(const ModelConfig& config) {
   return config.model_type == "gpt2" ? parameters_of_gpt2(config) : parameters_of_llama(config);
 }
@@ -77,7 +77,8 @@ inline std::int64_t elements_of(const zero::Shape& shape) {
   return count;
 }
 
-// Start values that leave no gradient near zero: weights of norms around 1, all others around 0.
+// Returns start values for which no gradient is near zero: weights of norms around 1, all others
+// around 0.
 template <class T>
 std::vector<T> random_values(const std::string& name, std::int64_t count) {
   const CounterRandom random(5, name);
@@ -132,7 +133,7 @@ class PlainModel {
   std::map<std::string, std::vector<T>> values, gradients;
 
  private:
-  // As the scope of a unit: names are the unit's own, or global.
+  // Like the scope of a unit: names are the unit's own, or global.
   class Arrays final : public ParameterGradients<T> {
    public:
     Arrays(PlainModel& model, const std::string& unit) : model_(model), prefix_(unit + ".") {}

@@ -1,8 +1,8 @@
-"""Trains small models, saves them, loads them with transformers and compares the loss; then trains on from the file.
-And models that transformers saved pass through the trainer without the change of a bit.
+"""Trains small models, saves them, loads them with transformers and compares the loss; then continues training from the
+file. Models saved by transformers pass through the trainer with identical bits.
 
-save_model_test.py TRAIN_GPT: the comparison needs torch and transformers in the Python that runs it; without
-them the comparison is skipped with a line.
+save_model_test.py TRAIN_GPT: the comparison needs torch and transformers in the Python that runs it; without them it is
+skipped with a line.
 """
 
 import json
@@ -19,7 +19,7 @@ COUNT = (len(TEXT) - 1) // LENGTH  # samples
 
 
 def train(program, folder, model, *options):
-    """The records of the steps."""
+    """Trains and returns the records of the steps."""
     log = folder / "log.json"
     subprocess.run([program, "--model", str(model), "--data", str(folder / "text.txt"), "--log-json", str(log), *CONFIG,
                     *map(str, options)], check=True, stdout=subprocess.DEVNULL)
@@ -27,14 +27,14 @@ def train(program, folder, model, *options):
 
 
 def loss_of(program, folder, model, weights):
-    """One step over the whole text from these weights: its loss is that of the saved model."""
+    """Returns the loss of one step over the whole text from these weights, the loss of the saved model."""
     (record,) = train(program, folder, model, "--init", weights, "--steps", 1, "--set",
                       f"train_micro_batch_size_per_gpu={COUNT}")
     return record
 
 
 def transformers_loss(folder):
-    """The loss of the saved model, by transformers, over all samples of the text."""
+    """Returns the loss of the saved model, by transformers, over all samples of the text."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -56,7 +56,7 @@ def compare(ours, folder):
 
 
 def check_preset(program, folder, preset, expected):
-    """Trains, saves, and goes on from what it saved; returns where, and the loss there."""
+    """Trains, saves, and continues from the saved model; returns its folder, and the loss there."""
     model = folder / preset
     records = train(program, folder, preset, "--steps", 30, "--save-model", model)
     assert [r["step"] for r in records] == list(range(1, 31))
@@ -71,7 +71,7 @@ def check_preset(program, folder, preset, expected):
 
 
 def check_bare_names(program, folder, model, record):
-    """As the published gpt2 files name their tensors: without "transformer."."""
+    """The published gpt2 files name their tensors without "transformer."."""
     from safetensors.torch import load_file, save_file
 
     tensors = load_file(model / "model.safetensors")

@@ -1,5 +1,5 @@
-// A stand-in for cuDNN: takes what cuDNN takes, half of an even batch at once, and computes by our
-// own kernels.
+// A replacement of cuDNN: accepts the same shapes as cuDNN, half of an even batch at once, and
+// computes by our own kernels.
 #include "examples/gpt/cuda/attention.h"
 #include "examples/gpt/cuda/attention_kernels.h"
 #include "examples/gpt/cuda/device_buffer.h"

@@ -1,5 +1,5 @@
 // cuDNN's attention without a GPU: cuDNN builds our graphs for GPUs that are described to it, and
-// has kernels for them. CUDA's stub of the driver is enough, so nothing runs.
+// has kernels for them. CUDA's stub of the driver suffices, since nothing runs.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace gpt;
 
-// As cuDNN 9.8 to 9.28 write a GPU's properties; they need not be exact.
+// A GPU's properties in the format of cuDNN 9.8 to 9.28; they need not be exact.
 cuda::DescribedGpu gpu(const char* name, int capability, int processors, int shared_memory) {
   char text[1024];
   std::snprintf(
@@ -46,7 +46,7 @@ cuda::AttentionShape shape(std::int64_t batch, std::int64_t sequence, Heads head
   return {dims, dtype, {dims.query_channels(), dims.key_channels()}};
 }
 
-// GPT-2's queries, keys and values lie side by side.
+// GPT-2's queries, keys and values are adjacent in each row.
 cuda::AttentionShape side_by_side(cuda::AttentionShape shape) {
   const std::int64_t row = shape.dims.query_channels() + 2 * shape.dims.key_channels();
   shape.distances = {row, row};
@@ -76,7 +76,7 @@ TEST_CASE("what cuDNN does not take is refused with its reason") {
         std::string::npos);
   CHECK(attention_problem(shape(1, 64, {1, 1, 20}, DType::bf16), hopper).find("not of 20") !=
         std::string::npos);
-  // cuDNN's own words.
+  // The text is cuDNN's own.
   CHECK(attention_problem(shape(1, 64, {3, 2, 64}, DType::bf16), hopper) != "");
 }
 

@@ -26,7 +26,7 @@ struct Both {
       : exact(static_cast<std::size_t>(count)), device(fill(name, count, exact), gpu.stream()) {}
 
   T* data() { return device.data(); }
-  // Of what the device has, to what the CPU made of the exact values.
+  // Returns the distance of the device's values from the CPU's result for the exact values.
   double off() const { return distance(device.read(), exact); }
 
   std::vector<double> exact;
@@ -142,7 +142,7 @@ void check_elements(std::int64_t count) {
     CHECK(result->off() < rounding<T>());
 }
 
-// Of `gap` more elements in each row: gate, up and a gap side by side, and so their gradients.
+// Rows have `gap` more elements: gate, up and a gap are adjacent, and so are their gradients.
 template <class T>
 void check_swiglu_with_gaps(std::int64_t width, std::int64_t gap) {
   const Gpu gpu;
@@ -166,7 +166,7 @@ void check_swiglu_with_gaps(std::int64_t width, std::int64_t gap) {
   CHECK(gradients.off() < rounding<T>());
 }
 
-// `gap`: behind the heads of each row.
+// `gap`: elements after the heads of each row.
 template <class T>
 void check_rotation(std::int64_t channels, std::int64_t gap = 0) {
   const Gpu gpu;
@@ -213,11 +213,11 @@ void check_linear(WeightLayout layout, bool bias) {
     expected.parameter_gradients(x.exact.data(), dy.exact.data(),
                                  {{dweight.exact.data(), beta}, dbias.exact.data()});
     for (const Both<T>* result : {&y, &sum, &dx, &dweight, &dbias})
-      CHECK(result->off() < 2 * rounding<T>());  // rounded once per turn
+      CHECK(result->off() < 2 * rounding<T>());  // rounded once per rotation
   }
 }
 
-// Widths that cuBLASLt's epilogues take, and one that they do not.
+// Widths that cuBLASLt's epilogues accept, and one that they do not.
 template <class T>
 void check_gelu_in_products(std::int64_t in, std::int64_t out) {
   const Gpu gpu;
@@ -239,14 +239,17 @@ void check_gelu_in_products(std::int64_t in, std::int64_t out) {
   k.gelu_backward(x.exact.data(), dx.exact.data(), {0, rows * in});
   linear.gelu_gradient(dy.data(), weight.data(), x.data(), dx.data());
   CHECK(before.off() < rounding<T>());
-  CHECK(y.off() < 2 * rounding<T>());  // of `before`, too, where it is a kernel's
-  CHECK(dx.off() < 2 * rounding<T>());
+  // Applies to `before` too, if a kernel computes it; cuBLASLt may use the GPU's own tanh, with an
+  // error of 2^-11.
+  const double tanh = zero::dtype_of<T>::value == zero::DType::fp16 ? 4 : 2;
+  CHECK(y.off() < tanh * rounding<T>());
+  CHECK(dx.off() < tanh * rounding<T>());
 }
 
-// By our own kernels, or by a library's, which rounds the weights to T too.
+// Our own kernels, or a library's, which also rounds the weights to T.
 enum class By { own, library };
 
-// Queries, keys and values side by side, as GPT-2 has them.
+// Queries, keys and values are adjacent in each row, like GPT-2's.
 template <class T>
 void check_attention(const Dims& dims, const Gpu& gpu, By by = By::own) {
   zero::ThreadPool pool(2);
@@ -287,8 +290,9 @@ void check_attention(const Dims& dims, const Gpu& gpu, By by = By::own) {
   }
   const double weights = by == By::own ? 1 : 2;
   CHECK(out.off() < weights * rounding<T>());
-  CHECK(sums.off() < weights * 1e-6);
-  // delta is of outputs that are rounded to T.
+  // Libraries use the GPU's own logarithms and exponentials, with errors of 2^-22.
+  CHECK(sums.off() < (by == By::own ? 1e-6 : 2e-5));
+  // delta is computed from outputs rounded to T.
   CHECK(dqkv.off() < weights * 1.5 * rounding<T>());
 }
 
@@ -304,7 +308,7 @@ void check_classifier(std::int64_t vocabulary) {
   Array<std::int32_t> targets(host_targets, gpu.stream());
   cuda::differentiate_logits<T>({logits.data(), rows, vocabulary, distance_of_rows, targets.data(),
                                  losses.data(), scale.data(), static_cast<float>(all_rows)},
-                                gpu.stream());
+                                cuda::prepare_classifier<T>(vocabulary), gpu.stream());
   cuda::mean_loss(losses.data(), rows, mean.data(), gpu.stream());
   mean.exact[0] = 0;
   for (std::size_t r = 0; r < rows; ++r) {
@@ -332,7 +336,7 @@ TEST_CASE_TEMPLATE("gpu: the embedding, its gradient in the order of tokens", T,
   check_embedding<T>(3, 17, 24, true);
   check_embedding<T>(2, 9, 300, false);
   check_embedding<T>(1, 1, 5, true);
-  // Runs of a token within a segment of the order, over an end, and over whole segments.
+  // Runs of a token inside a segment of the order, across an end, and over whole segments.
   check_embedding<T>(4, 75, 20, true);
   check_embedding<T>(4, 80, 24, false, 1);
   check_embedding<T>(5, 64, 24, false, 3);
@@ -410,7 +414,7 @@ TEST_CASE_TEMPLATE("gpu: cross-entropy in the logits' place", T, FLOATING) {
   check_classifier<T>(7);
   check_classifier<T>(256);
   check_classifier<T>(1031);
-  check_classifier<T>(9001);  // more than a block can keep, or a turn of its threads can read
+  check_classifier<T>(9001);  // more than a block can keep, or its threads can read at once
 }
 
 }  // namespace

@@ -95,12 +95,12 @@ void check_head(std::int64_t rows, std::int64_t vocabulary) {
       CHECK(distance(result.dnorm, expected.dnorm) < off);
       CHECK(distance(result.dclassifier, expected.dclassifier) < off);
     }
-    // cuBLASLt may take another kernel for other shapes, which adds up in another order.
+    // cuBLASLt may choose another kernel for other shapes, so sums may have another order.
     CHECK(whole.loss == doctest::Approx(parts.loss).epsilon(off));
     std::size_t other = 0;
     for (std::size_t i = 0; i < whole.dclassifier.size(); ++i)
       other += zero::to_float(whole.dclassifier[i]) != zero::to_float(parts.dclassifier[i]);
-    // Sums in fp32 of another association seldom round to another 16-bit number.
+    // fp32 sums in another order seldom round to another 16-bit number.
     if (sizeof(T) == 2) CHECK(other * 50 < whole.dclassifier.size());
   }
 }

@@ -1,4 +1,4 @@
-// The stand-in in the place of the library.
+// Puts the replacement in place of the library.
 #include "examples/gpt/cuda/lt_api.h"
 
 namespace gpt::cuda {

@@ -1,4 +1,4 @@
-// What only a stand-in for cuBLASLt can refuse.
+// Failures that only a replacement of cuBLASLt can produce.
 #include <cublasLt.h>
 #include <doctest/doctest.h>
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "examples/gpt/cuda/device_matmul.h"
+#include "examples/gpt/cuda/layers.h"
 #include "examples/gpt/cuda/loss_head.h"
 #include "examples/gpt/cuda/product_choices.h"
 #include "tests/support/refusal.h"
@@ -21,7 +22,10 @@ using namespace gpt;
 namespace {
 
 struct Refused {
-  explicit Refused(int choices) { cublas_lt_on_host = {choices, 0}; }
+  explicit Refused(int choices) {
+    cublas_lt_on_host = {};
+    cublas_lt_on_host.refused = choices;
+  }
   ~Refused() { cublas_lt_on_host = {}; }
 };
 
@@ -30,7 +34,7 @@ const cuda::DeviceMatmul::Plan& prepare(cuda::DeviceMatmul& matmul) {
   return matmul.prepare({.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1},
                         {zero::DType::fp32, zero::DType::fp32});
 }
-// Returns what 2 * 3 is.
+// Returns the product of 2 and 3.
 float multiply(cuda::DeviceMatmul& matmul) {
   const cuda::DeviceMatmul::Plan& plan = prepare(matmul);
   cuda::DeviceBuffer<float> buffer(3 * 64);
@@ -89,7 +93,7 @@ TEST_CASE("the fastest algorithm that is not refused is found once, and taken") 
   CHECK(cublas_lt_on_host.last == 2);
 }
 
-// Of two ranks, which take rank 0's choices; returns how many products rank 0 tried.
+// Runs two ranks, which take rank 0's choices; returns the number of products that rank 0 tried.
 static int choose(const std::string& file) {
   cublas_lt_on_host.products = 0;
   int tried = 0;
@@ -128,6 +132,40 @@ TEST_CASE("all ranks take the algorithms that rank 0 has timed, or finds in a fi
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 3);
   CHECK(zero::tests::contains(zero::tests::refusal<zero::ConfigError>([&] { choose(file); }),
                               "is cut off"));
+}
+
+// Computes y = x W + b of 3 rows, 8 inputs and 16 outputs, and once more onto an addend.
+template <class T>
+static std::vector<float> linear_results() {
+  constexpr std::int64_t rows = 3, in = 8, out = 16;
+  cuda::DeviceMatmul matmul(nullptr);
+  cuda::Linear<T> linear({rows, in, out}, matmul);
+  cuda::DeviceBuffer<T> x(rows * in), weight(in * out), bias(out), addend(rows * out),
+      y(rows * out), sum(rows * out);
+  const auto fill = [](cuda::DeviceBuffer<T>& buffer, int factor) {
+    for (std::int64_t i = 0; i < buffer.size(); ++i)
+      buffer.data()[i] = zero::from_float<T>(static_cast<float>(i * factor % 13) / 8 - 0.5f);
+  };
+  fill(x, 3), fill(weight, 5), fill(bias, 7), fill(addend, 11);
+  linear.forward(x.data(), {weight.data(), bias.data()}, y.data());
+  linear.forward(x.data(), {weight.data(), bias.data()}, sum.data(), addend.data());
+  std::vector<float> results;
+  for (auto* buffer : {&y, &sum})
+    for (std::int64_t i = 0; i < buffer->size(); ++i)
+      results.push_back(zero::to_float(buffer->data()[i]));
+  return results;
+}
+
+TEST_CASE_TEMPLATE("a linear layer adds its bias by a kernel where no product does", T, float,
+                   zero::bf16) {
+  const Refused nothing(0);
+  const std::vector<float> expected = linear_results<T>();
+  cublas_lt_on_host.has_bias = false;
+  const std::vector<float> found = linear_results<T>();
+  REQUIRE(found.size() == expected.size());
+  // The product is rounded before the bias is added.
+  for (std::size_t i = 0; i < found.size(); ++i)
+    CHECK(found[i] == doctest::Approx(expected[i]).epsilon(sizeof(T) == 4 ? 1e-6 : 0.02));
 }
 
 TEST_CASE("the loss head's products are even where the vocabulary is odd") {

@@ -1,5 +1,5 @@
-// Whole models on a GPU, forward and backward, against the CPU's in fp64: as near as the CPU's own
-// models of each type are held to be, and the same bits again, with activations kept and
+// Whole models on a GPU, forward and backward, against the CPU's in fp64: within the limits of the
+// CPU's own models of each type, and with equal bits when repeated, with activations kept and
 // recomputed.
 #include <map>
 
@@ -16,21 +16,21 @@ using gpt::testing::Gpu;
 using gpt::testing::PlainModel;
 using gpt::testing::RandomBatch;
 
-// How a model on the device is run. gap: behind each parameter, in elements, a multiple of 128.
+// How a model on the device is run. gap: elements after each parameter, a multiple of 128.
 struct Way {
   Activations activations = Activations::keep;
   Products products = Products::joined;
   std::int64_t gap = 0;
 };
 
-// As PlainModel, with parameters and gradients on the device, one behind the other.
+// Like PlainModel, with parameters and gradients on the device, one after the other.
 template <class T>
 class DevicePlainModel {
  public:
   DevicePlainModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
                    const Gpu& gpu, const Way& way = {})
       : stream_(gpu.stream()),
-        model_(config, batch, sequence, stream_, way.activations, way.products),
+        model_(config, batch, sequence, stream_, {way.activations, way.products, {}}),
         places_(places_of(config, way.gap)),
         values_(values_at(places_), stream_),
         gradients_(std::vector<T>(values_.read().size()), stream_) {}
@@ -82,7 +82,7 @@ class DevicePlainModel {
     std::string prefix_;
   };
 
-  // Of each parameter, by its name.
+  // The range of each parameter, by its name.
   using Places = std::map<std::string, Range>;
   static Places places_of(const ModelConfig& config, std::int64_t gap) {
     Places places;
@@ -112,7 +112,7 @@ class DevicePlainModel {
 
 constexpr std::int64_t batch_size = 2, sequence = 21, vocabulary = 67;
 
-// Distance of all gradients, relative to their norm.
+// Returns the distance of all gradients, relative to their norm.
 template <class T>
 double distance_to_exact(const ModelConfig& config, float scale, const Way& way = {}) {
   const Gpu gpu;
@@ -166,7 +166,7 @@ ModelConfig olmo2() {
   return config;
 }
 
-// The CPU's limits, tests/gpt/gradient_test.cpp.
+// The CPU's limits, from tests/gpt/gradient_test.cpp.
 TEST_CASE("gpu: gradients of a GPT-2 are as near to fp64's as the CPU's") {
   CHECK(distance_to_exact<float>(gpt2(), 1) < 3e-6);
   CHECK(distance_to_exact<zero::bf16>(gpt2(), 1) < 0.03);
@@ -216,7 +216,7 @@ bool equal_bits(const std::vector<T>& a, const std::vector<T>& b) {
                     [](T x, T y) { return zero::to_float(x) == zero::to_float(y); });
 }
 
-// Of two runs; by the gradients' names.
+// Compares the gradients of two runs by their names.
 template <class T>
 void check_equal(const ModelConfig& config, DevicePlainModel<T>& first,
                  DevicePlainModel<T>& second) {

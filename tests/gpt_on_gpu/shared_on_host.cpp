@@ -1,4 +1,4 @@
-// What a launch gives a block of shared memory.
+// The shared memory of a block at a launch.
 #include "cuda_runtime.h"
 
 namespace gpt::cuda {

@@ -1,4 +1,4 @@
-// Arrays of the device beside those of the host, and how far two results are apart.
+// Arrays on the device with copies on the host, and the distance of two results.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -62,7 +62,7 @@ double value_of(T value) {
   return zero::to_float(value);
 }
 
-// The norm of the difference, relative to that of `expected`.
+// Returns the norm of the difference, relative to that of `expected`.
 template <class A, class B>
 double distance(const std::vector<A>& result, const std::vector<B>& expected) {
   REQUIRE(result.size() == expected.size());
@@ -75,8 +75,8 @@ double distance(const std::vector<A>& result, const std::vector<B>& expected) {
   return std::sqrt(off / all);
 }
 
-// Of one rounding to T: half a unit of the last place, relative to the smallest number that has it.
-// For fp32, of the few that a sum takes.
+// Returns the error of one rounding to T: half a unit of the last place, relative to the smallest
+// number that has it. For fp32, the error of the few roundings of a sum.
 template <class T>
 constexpr double rounding() {
   switch (zero::dtype_of<T>::value) {

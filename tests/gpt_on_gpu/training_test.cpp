@@ -1,5 +1,5 @@
-// The trainer's loop over the engine on a GPU: equal bits at every stage, the CPU's losses within
-// what other orders of sums leave.
+// The trainer's loop over the engine on a GPU: equal bits at every stage, and the CPU's losses
+// within the error of other orders of sums.
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -101,7 +101,7 @@ TEST_CASE("gpu: training a Llama has equal bits at every stage and the CPU's los
   check_stages("llama-tiny", 1, true);
 }
 
-// llama-tiny's weights of queries have 4096 elements, those of keys and of values half as many.
+// llama-tiny's weights of queries have 4096 elements, those of keys and of values half of that.
 TEST_CASE("gpu: joined products have equal bits where one weight is gathered and others stay") {
   const auto trained = [](int stage, bool joined) {
     gpt::Options options = options_of("cuda", "llama-tiny", stage, true);

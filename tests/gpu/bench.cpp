@@ -1,12 +1,14 @@
 // The optimizer step on one GPU against a device copy of as many bytes, and copies to and from
 // page-locked host memory. Prints bytes per second; asserts no speed.
-// gpu_bench [--copies] [--elements N]: --copies: those of host memory alone
+// gpu_bench [--copies | --wire] [--elements N]: --copies: those of host memory alone; --wire: the
+// kernels of wire formats instead
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
+#include "comm/wire/device_codec.h"
 #include "optim/device_kernels.h"
 #include "tests/gpu/device_memory.h"
 #include "zero/base/gpu.h"
@@ -19,7 +21,7 @@ constexpr int repetitions = 20;
 
 struct Options {
   std::int64_t elements = std::int64_t{128} << 20;
-  bool copies = false;
+  bool copies = false, wire = false;
 };
 
 Options options_of(int argc, char** argv) {
@@ -27,6 +29,7 @@ Options options_of(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--copies") options.copies = true, options.elements = std::int64_t{32} << 20;
+    if (argument == "--wire") options.wire = true;
     if (argument == "--elements" && i + 1 < argc) options.elements = std::atoll(argv[++i]);
   }
   return options;
@@ -96,6 +99,51 @@ void bench_copies(Bench& bench, void* master, void* first) {
   });
 }
 
+// Of bf16 gradients: encode, encode with a measured error, decode, and the sum of four sources.
+void bench_wire(Bench& bench) {
+  namespace wire = comm::wire;
+  constexpr int sources = 4;
+  const std::int64_t count = bench.count / sources / 256 * 256;
+  gpu::OnDevice<std::uint16_t> values(*bench.device, *bench.stream, random_bf16(count));
+  auto* const copied = bench.take<std::uint16_t>(count);
+  auto* const encoded = bench.take<std::byte>(count * sources * 2);
+  auto* const errors = bench.take<wire::ErrorSums>(1 + wire::most_error_parts);
+  const double copy = bench.rate("copy", "copy", 4.0 * count, [&](Stream stream) {
+    bench.device->copy(copied, values.data(), 2 * count, stream);
+  });
+  const wire::DeviceCodec& kernels = wire::cuda_codec();
+  for (const wire::Format format :
+       {wire::Format::int8, wire::Format::fp8_e4m3, wire::Format::int4}) {
+    const wire::Codec codec(format, 256);
+    const std::int64_t size = wire::encoded_bytes(codec, count, DType::bf16);
+    const auto run = [&](const std::string& what, double bytes,
+                         const std::function<void(Stream)>& work) {
+      const std::string figure = std::string(wire::name_of(format)) + "_" + what;
+      const double rate = bench.rate(figure.c_str(), figure.c_str(), bytes, work);
+      std::printf("figure %s_of_copy %.3f\n", figure.c_str(), rate / copy);
+    };
+    const double once = 2.0 * static_cast<double>(count) + static_cast<double>(size);
+    for (int s = 0; s < sources; ++s)
+      bench.stream->enqueue([&](Stream stream) {
+        kernels.encode(codec, {values.data(), DType::bf16, count}, encoded + s * size, stream);
+      });
+    run("encode", once, [&](Stream stream) {
+      kernels.encode(codec, {values.data(), DType::bf16, count}, encoded, stream);
+    });
+    run("encode_measured", 2 * once, [&](Stream stream) {
+      kernels.encode(codec, {values.data(), DType::bf16, count, nullptr, {errors, errors + 1}},
+                     encoded, stream);
+    });
+    run("decode", once,
+        [&](Stream stream) { kernels.decode(codec, encoded, count, copied, DType::bf16, stream); });
+    run("sum", 2.0 * static_cast<double>(count) + sources * static_cast<double>(size),
+        [&](Stream stream) {
+          kernels.decode_sum(codec, {encoded, size, sources}, 1, count, copied, DType::bf16,
+                             stream);
+        });
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -109,6 +157,10 @@ int main(int argc, char** argv) {
   const auto kernels = optim::create_cuda_kernels();
   std::printf("%s, %lld elements\n", bench.device->describe().c_str(),
               static_cast<long long>(count));
+  if (given.wire) {
+    bench_wire(bench);
+    return 0;
+  }
   auto* master = bench.take<float>(count);
   auto* first = bench.take<float>(count);
   auto* second = bench.take<float>(count);

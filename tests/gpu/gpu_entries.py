@@ -10,8 +10,8 @@ from run_queue import Entry
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BENCH = f"{TESTS}/bench"
-# `torch` needs the Python package of a build on that machine, and is skipped without it.
-ALL = ("probe", "bench", "train", "profile", "bits", "offload", "peers", "losses", "sanitize", "torch")
+# `modules` needs the Python package of a build on that machine, and is skipped without it.
+ALL = ("probe", "bits", "bench", "gpt2", "stages", "offload", "modules", "kernels", "sanitize", "models", "losses")
 PARTS = {"all": ALL, **{part: ("probe", part) for part in ALL[1:]}, "probe": ("probe",)}
 # Of the tests of our own kernels: a sanitizer is slow, and has nothing to say about those of libraries.
 OWN_TESTS = {"gpu_test": "*updates*,*bins*,*decision*,*sums in rank order*",
@@ -33,65 +33,98 @@ def make(tiny=False):
 
 def make_entries(tiny):
     programs = os.environ.get("ZERO_GPU_PROGRAMS", "build/release/bin")
-    train = f"{programs}/train_gpt"
-    gpt2, xl, llama = ("tiny-gpt2", "tiny-gpt2", "tiny-llama") if tiny else ("gpt2", "gpt2-xl", "llama-1.2b")
-    size = ("--any-attention", "--batch", 1) if tiny else ()
-    steps = (*size, "--steps", 3, "--warmup", 1) if tiny else ()
-    few = ("--last=2",) if tiny else ()  # test cases
-    vocabularies = (256, 251) if tiny else (50304, 50257)
+    for part in (checks, gpt2, stages, offload, modules, kernels, models):
+        yield from part(Models(programs, tiny))
 
-    yield Entry("probe", "libraries, driver and programs", [sys.executable, f"{TESTS}/gpu/probe.py", programs], 5, 90)
 
-    yield Entry("bench", "optimizer step, norm and copies against the device copy",
-                [f"{programs}/gpu_bench", *(["--elements", "1024"] if tiny else [])], 30, 90)
+class Models:
+    def __init__(self, programs, tiny):
+        self.programs, self.tiny = programs, tiny
+        self.train = f"{programs}/train_gpt"
+        self.gpt2, self.xl, self.llama = ("tiny-gpt2", "tiny-gpt2", "tiny-llama") if tiny else ("gpt2", "gpt2-xl", "llama-1.2b")
+        self.size = ("--any-attention", "--batch", 1) if tiny else ()
+        self.steps = (*self.size, "--steps", 3, "--warmup", 1) if tiny else ()
+        self.few = ("--last=2",) if tiny else ()  # test cases
 
-    for vocabulary in vocabularies:
-        yield Entry("train", f"GPT-2 124M, vocabulary {vocabulary}",
-                    python("gpu_steps.py", train, "--model", gpt2, "--vocabulary", vocabulary, *steps), 25, 90)
-    yield Entry("train", "GPT-2 1.5B", python("gpu_steps.py", train, "--model", xl, *steps), 60, 150)
-    yield Entry("train", "Llama 1.2B", python("gpu_steps.py", train, "--model", llama, *steps), 60, 150)
-    yield Entry("train", "Llama 1.2B, products apart",
-                python("gpu_steps.py", train, "--model", llama, "--separate-products", *steps), 60, 150)
+    def program(self, name):
+        return f"{self.programs}/{name}"
 
-    yield Entry("profile", "kernels of a step of GPT-2 124M",
-                python("gpu_profile.py", train, "--model", gpt2, *size), 60, 180, ("ncu",))
+    def steps_of(self, model, *options):
+        return python("gpu_steps.py", self.train, "--model", model, *options, *self.steps)
 
+    def beside_pytorch(self, model, estimate, *options):
+        repeats = ("--repeat", 2 if options and not self.tiny else 1, "--steps", 3 if self.tiny else 10)
+        return python("gpu_training.py", "speed", self.train, "--model", model, *options, *repeats, *self.size), estimate, 2 * estimate
+
+
+# What must hold before speed means anything, and the kernels of a step.
+def checks(m):
+    yield Entry("probe", "libraries, driver and programs", [sys.executable, f"{TESTS}/gpu/probe.py", m.programs], 5, 90)
     yield Entry("bits", "kernels, streams, one rank",
-                [f"{programs}/gpu_test", "--test-case-exclude=*ranks as threads*", *few], 30, 70)
-    yield Entry("bits", "the trainer's kernels, models and loop", [f"{programs}/gpt_gpu_test", *few], 50, 100)
-    yield Entry("bits", "ranks as threads, against CPU ranks",
-                [f"{programs}/gpu_test", "--test-case=*ranks as threads*", *few], 15, 60)
+                [m.program("gpu_test"), "--test-case-exclude=*ranks as threads*", *m.few], 30, 70)
+    yield Entry("bits", "the trainer's kernels, models and loop", [m.program("gpt_gpu_test"), *m.few], 50, 100)
+    yield Entry("bench", "optimizer step, norm and copies against the device copy",
+                [m.program("gpu_bench"), *(["--elements", "1024"] if m.tiny else [])], 30, 90)
+
+
+# llm.c's own figure is a ratio to PyTorch, too: PyTorch's runs here stand for both.
+def gpt2(m):
+    for vocabulary in (256, 251) if m.tiny else (50304, 50257):
+        yield Entry("gpt2", f"GPT-2 124M, vocabulary {vocabulary}", m.steps_of(m.gpt2, "--vocabulary", vocabulary), 25, 90)
+    yield Entry("gpt2", "GPT-2 124M beside PyTorch",
+                *m.beside_pytorch(m.gpt2, 170, "--fsdp2", "--whole", "--any-order"))
+    for mebibytes in (48, 192):
+        yield Entry("gpt2", f"GPT-2 124M, attention in workspaces of {mebibytes} MiB",
+                    m.steps_of(m.gpt2, "--attention-workspace", mebibytes), 25, 90)
+
+
+def stages(m):
+    yield Entry("stages", "ranks as threads, against CPU ranks",
+                [m.program("gpu_test"), "--test-case=*ranks as threads*", *m.few], 15, 60)
+    compare = [sys.executable, f"{TESTS}/gpu/compare_ranks.py", m.program("gpu_ranks")]
     for ranks in (1, 2, 4):
-        yield Entry("bits", f"stages on {ranks} ranks, deterministic, against CPU ranks",
-                    [sys.executable, f"{TESTS}/gpu/compare_ranks.py", f"{programs}/gpu_ranks", str(ranks)],
+        yield Entry("stages", f"stages on {ranks} ranks, deterministic, against CPU ranks", [*compare, str(ranks)],
                     15 * ranks, 90 if ranks < 4 else 240, ("mpirun",))
-    yield Entry("bits", "2 ranks, plain NCCL, run to run",
-                [sys.executable, f"{TESTS}/gpu/compare_ranks.py", f"{programs}/gpu_ranks", "2", "plain"],
-                25, 80, ("mpirun",))
+    yield Entry("stages", "2 ranks, plain NCCL, run to run", [*compare, "2", "plain"], 25, 80, ("mpirun",))
 
-    yield Entry("offload", "GPT-2 124M with state in host memory",
-                python("gpu_steps.py", train, "--model", gpt2, "--offload", f"{programs}/gpu_bench", *steps), 75, 200)
 
-    for name, model, estimate, more in (("GPT-2 124M", gpt2, 150, ("--fsdp2", "--whole")), ("GPT-2 1.5B", xl, 120, ()),
-                                        ("Llama 1.2B", llama, 120, ())):
-        more += ("--repeat", 1 if model in (xl, llama) else 2, "--steps", 3 if tiny else 10)
-        yield Entry("peers", f"{name} beside PyTorch", python("gpu_training.py", "speed", train, "--model", model, *more, *size),
-                    estimate, 2 * estimate)
+def offload(m):
+    bench = m.program("gpu_bench")
+    yield Entry("offload", "GPT-2 124M with state in host memory, stepped by the host",
+                m.steps_of(m.gpt2, "--offload", bench, "--ways", "optimizer", "parameters"), 60, 150)
+    yield Entry("offload", "GPT-2 124M with state in host memory, stepped by the GPU",
+                m.steps_of(m.gpt2, "--offload", bench, "--ways", "device_step"), 40, 120)
 
-    for name, model, batch in (("GPT-2 124M", gpt2, 4), ("Llama 1.2B", llama, 2)):
-        yield Entry("losses", f"{name} in bf16 against PyTorch in fp32",
-                    python("gpu_training.py", "losses", train, "--model", model, "--batch", batch, *size), 90, 240)
 
+def modules(m):
+    package = os.path.join(os.path.dirname(os.path.abspath(m.programs)), "python")
+    for precision in ((), ("--bf16",)):
+        yield Entry("modules", f"GPT-2 of transformers {'in bf16' if precision else 'in fp32'}",
+                    python("training.py", package, "--ranks", 1, "--device", "cuda", "--batch", 8, "--tokens", 1024,
+                           "--turns", 5, "--steps", 5, *precision, "0:alone", "0:ddp", "3:fsdp2", "0:1", "0:2", "0:3"),
+                    120, 250, ("mpirun", f"{package}/zerocore"))
+
+
+# Activations' are those of a step; then the wire formats', and all of our own under sanitizers.
+def kernels(m):
+    yield Entry("kernels", "kernels of a step of GPT-2 124M",
+                python("gpu_profile.py", m.train, "--model", m.gpt2, *m.size), 60, 180, ("ncu",))
+    yield Entry("kernels", "wire formats against the device copy",
+                [m.program("gpu_bench"), "--wire", *(["--elements", "1024"] if m.tiny else [])], 15, 60)
     for tool in ("memcheck", "racecheck"):
         for program, cases in OWN_TESTS.items():
             yield Entry("sanitize", f"{tool}, kernels of {program}",
                         ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1", "--kernel-regex",
-                         OWN_KERNELS[program], f"{programs}/{program}", f"--test-case={cases}", *few],
+                         OWN_KERNELS[program], m.program(program), f"--test-case={cases}", *m.few],
                         60, 150, ("compute-sanitizer",))
 
-    package = os.path.join(os.path.dirname(os.path.abspath(programs)), "python")
-    for precision in ((), ("--bf16",)):
-        yield Entry("torch", f"GPT-2 of transformers {'in bf16' if precision else 'in fp32'}",
-                    python("training.py", package, "--ranks", 1, "--device", "cuda", "--batch", 8, "--tokens", 1024,
-                           "--turns", 5, "--steps", 5, *precision, "0:alone", "0:ddp", "3:fsdp2", "0:1", "0:2", "0:3"),
-                    120, 250, ("mpirun", f"{package}/zerocore"))
+
+def models(m):
+    for name, model, options in (("GPT-2 1.5B", m.xl, ()), ("Llama 1.2B", m.llama, ()),
+                                 ("Llama 1.2B, products apart", m.llama, ("--separate-products",))):
+        yield Entry("models", name, m.steps_of(model, *options), 60, 150)
+    for name, model in (("GPT-2 1.5B", m.xl), ("Llama 1.2B", m.llama)):
+        yield Entry("models", f"{name} beside PyTorch", *m.beside_pytorch(model, 120))
+    for name, model, batch in (("GPT-2 124M", m.gpt2, 4), ("Llama 1.2B", m.llama, 2)):
+        yield Entry("losses", f"{name} in bf16 against PyTorch in fp32",
+                    python("gpu_training.py", "losses", m.train, "--model", model, "--batch", batch, *m.size), 90, 240)

@@ -1,4 +1,5 @@
-"""Nothing in the kernels' PTX may be contracted, flushed or approximated. Usage: ptx_test.py FILE...
+"""Nothing in the kernels' PTX may be contracted, flushed or approximated; what must be quick has 16-byte accesses, and no
+64-bit division that its limits do not name. Usage: ptx_test.py FILE...
 
 A product or sum without a rounding mode is one that ptxas may fuse; .rn forbids it.
 """
@@ -17,9 +18,41 @@ BAD = (
 # Without these the search would prove nothing.
 NEEDED = ("fma.rn.f32", "div.rn.f32", "sqrt.rn.f32", "mul.rn.f32", "add.rn.f32", "add.rn.f64", "sqrt.rn.f64")
 
+# Divisions and remainders of 64-bit integers, each of which takes a hundred instructions: at most so many, none where a
+# kernel is not named. Those of the first line are of loops that nvcc unrolls, once in a thread; the others are of one
+# thread, or of Muon's matrices, which are small beside its products.
+DIVISIONS = {"decode_kernel": 1, "error_kernel": 1, "round_kernel": 1, "copy_if_applied_kernel": 1,
+             "decide_kernel": 1, "direct_kernel": 1, "normalise_kernel": 1, "diagonal_kernel": 1, "transpose_kernel": 6}
+# Arrays that a thread indexes: limbs of exact sums, factors of a step, two codes of a pair.
+LOCAL = ("norm_kernel", "measure_kernel", "decide_kernel", "normalise_kernel", "steps_kernel", "feedback_kernel")
+# Wide loads and stores, at least, in every instance.
+WIDE = {"ordered_sum_kernel": (1, 1), "decode_kernel": (1, 1), "sum_kernel": (1, 1), "error_kernel": (2, 0), "norm_kernel": (1, 0),
+        "update_kernel": (4, 4)}
+ENTRY = re.compile(r"\.entry (\S+?)\(.*?\n}\n", re.S)
+
+
+def limits_broken(text):
+    seen = set()
+    for entry in ENTRY.finditer(text):
+        name = re.search(r"\d+([a-z_]+_kernel)(?=[IE])", entry[1])[1]
+        body = entry[0]
+        seen.add(name)
+        divisions = len(re.findall(r"\b(?:div|rem)\.[su]64", body))
+        if divisions > DIVISIONS.get(name, 0):
+            yield f"{entry[1]}: {divisions} divisions of 64 bits, and at most {DIVISIONS.get(name, 0)} may be there"
+        if name not in LOCAL and re.search(r"\b(?:ld|st)\.local", body):
+            yield f"{entry[1]}: local memory"
+        for what, least in zip(("ld", "st"), WIDE.get(name, (0, 0))):
+            there = len(re.findall(rf"\b{what}\.global\.(?:\w+\.)*v4", body))
+            if there < least:
+                yield f"{entry[1]}: {there} {what} of 16 bytes, and there must be {least}"
+    yield from (f"no kernel is named {name}" for name in {*DIVISIONS, *LOCAL, *WIDE} - seen)
+
+
 text = "\n".join(open(path, encoding="utf-8").read() for path in sys.argv[1:])
 findings = [f"{number}: {line.strip()}: {why}" for number, line in enumerate(text.split("\n"), 1)
             for pattern, why in BAD if pattern.search(line)]
+findings += limits_broken(text)
 findings += [f"no {instruction} in {sys.argv[1:]}" for instruction in NEEDED if instruction not in text]
 print("\n".join(findings[:50]) if findings else f"{len(text)} characters of PTX: as written")
 sys.exit(1 if findings else 0)

@@ -117,7 +117,7 @@ def missing_library(rehearsal):
 def failures(rehearsal):
     """One program hangs, one crashes at a model, PyTorch may be missing: the others have their results."""
     programs = programs_of(rehearsal.folder)
-    for name, script in (("gpu_bench", "[[ $1 == --copies ]] || sleep 600"),
+    for name, script in (("gpu_bench", "[[ $1 == --copies || $1 == --wire ]] || sleep 600"),
                          ("train_gpt", '[[ $(<"${4%/*}/config.json") == *\'"vocab_size": 251\'* ]] && kill -SEGV $$')):
         (programs / name).rename(programs / f"{name}.good")
         write_program(programs / name, f'#!/bin/bash\n{script}\nexec -a "$0" "$0.good" "$@"\n')
@@ -129,8 +129,12 @@ def failures(rehearsal):
     assert found["GPT-2 124M, vocabulary 251"] == "failed", found
     assert found["GPT-2 124M, vocabulary 256"] == found["Llama 1.2B"] == "passed", found
     assert found["kernels of a step of GPT-2 124M"] == found["memcheck, kernels of gpt_gpu_test"] == "passed", found
-    offload = records["GPT-2 124M with state in host memory"]["figures"]
-    assert {"optimizer_to_host_of_raw", "parameters_to_device_of_raw", "parameters_added_ms"} <= set(offload), offload
+    for who, figures in (("host", {"optimizer_to_host_of_raw", "parameters_to_device_of_raw", "parameters_added_ms"}),
+                         ("GPU", {"device_step_to_host_of_raw", "device_step_added_ms"})):
+        offload = records[f"GPT-2 124M with state in host memory, stepped by the {who}"]["figures"]
+        assert figures <= set(offload), offload
+    wire = records["wire formats against the device copy"]["figures"]
+    assert {"int8_encode_measured_of_copy", "int4_sum_of_copy"} <= set(wire), wire
     return found
 
 

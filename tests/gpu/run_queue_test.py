@@ -144,6 +144,17 @@ class EntriesTest(unittest.TestCase):
                         self.assertTrue(os.path.exists(word), word)
         self.assertEqual(tuple(dict.fromkeys(e.part for e in entries)), gpu_entries.ALL)
 
+    def test_what_tells_most_comes_first_and_all_fits_into_half_an_hour(self):
+        import gpu_entries
+        entries = list(gpu_entries.make())
+        self.assertEqual([entry.name for entry in entries][:5],
+                         ["libraries, driver and programs", "kernels, streams, one rank",
+                          "the trainer's kernels, models and loop",
+                          "optimizer step, norm and copies against the device copy", "GPT-2 124M, vocabulary 50304"])
+        self.assertLessEqual(sum(entry.estimate_s for entry in entries), 1800)
+        # Each fits into a call of ten minutes.
+        self.assertLess(max(entry.limit_s for entry in entries), 590)
+
 
 class ProfileTest(unittest.TestCase):
     """What Nsight Compute prints, without it."""

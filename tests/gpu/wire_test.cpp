@@ -40,16 +40,21 @@ void compare(Gpu& g, const Codec& codec, const Named& input, DType dtype) {
   CHECK(same_elements(to.read(), back, dtype));
   ErrorSums errors;
   Bytes sums(sizeof errors);
-  auto measured = g.put(sums);
+  auto measured = g.put(sums), parts = g.put(Bytes(most_error_parts * sizeof errors, 0xee));
   Bytes again(expected.size());
   g.run([&](Stream stream) {
-    g.codec->encode(
-        codec, {from.data(), dtype, count, nullptr, reinterpret_cast<ErrorSums*>(measured.data())},
-        sent.data(), stream);
+    g.codec->encode(codec,
+                    {from.data(),
+                     dtype,
+                     count,
+                     nullptr,
+                     {reinterpret_cast<ErrorSums*>(measured.data()),
+                      reinterpret_cast<ErrorSums*>(parts.data())}},
+                    sent.data(), stream);
   });
   CHECK(sent.read() == expected);
   if (codec.format == Format::none || input.name != "usual") return;
-  encode(codec, {elements.data(), dtype, count, nullptr, &errors}, again.data());
+  encode(codec, {elements.data(), dtype, count, nullptr, {&errors}}, again.data());
   CHECK(again == expected);
   sums = measured.read();
   ErrorSums there;

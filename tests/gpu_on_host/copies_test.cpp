@@ -1,4 +1,4 @@
-// What only the stand-in's clock says: a byte takes a nanosecond, and nothing else takes time.
+// Times by the replacement's clock: a byte takes a nanosecond, and nothing else takes time.
 #include <doctest/doctest.h>
 
 #include "tests/support/mirrored_toy.h"

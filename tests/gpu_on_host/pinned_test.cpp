@@ -1,4 +1,4 @@
-// What only a stand-in can refuse.
+// Refusals that only a replacement can produce.
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
@@ -19,7 +19,7 @@ TEST_CASE("pinned memory has the size that is asked for, or is refused with the 
     for (std::int64_t at = 0; at < bytes; at += 255) CHECK(arena.data()[at] == std::byte{0});
   }
   CHECK(device->reserve_pinned(0, "a test").size() == 0);
-  // The stand-in's limit.
+  // The replacement's limit.
   CHECK_THROWS_WITH_AS(device->reserve_pinned(std::int64_t{257} << 20, "a test"),
                        doctest::Contains("cannot pin 269484032 bytes for a test: "), MemoryError);
   CHECK_THROWS_WITH_AS(device->reserve_pinned(std::int64_t{257} << 20, "a test"),

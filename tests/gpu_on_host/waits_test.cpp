@@ -1,12 +1,18 @@
-// What only a stand-in can do: not answer.
+// Hangs, which only a replacement can produce.
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/support/refusal.h"
 #include "tests/support/toy_model.h"
+#include "zero/base/cuda/call_watch.h"
+#include "zero/runtime/runtime_core.h"
 #include "zero/zero.h"
 
 using namespace zero;
@@ -69,6 +75,41 @@ TEST_CASE(
       CHECK(tests::contains(text, "rank 0: waited 0.5 s for the GPU, which was last given the "));
       if (offload == OffloadDevice::none) CHECK(tests::contains(text, "update of unit a"));
     }
+}
+
+TEST_CASE(
+    "a copy of memory that is not page-locked waits for the GPU within the limit, not inside "
+    "CUDA") {
+  Runtime runtime = Runtime::single(hosted_on_gpu());
+  detail::RuntimeCore& core = runtime.core();
+  const Arena arena = core.device().reserve(4096, Arena::Sharing::private_memory, "a test");
+  std::vector<std::byte> host(4096);
+  CHECK_NOTHROW(detail::copy_and_wait(core, host.data(), arena.data(), 4096));
+  core.device().waits().set_limit(std::chrono::milliseconds(100));
+  const Held held;
+  CHECK_THROWS_AS(detail::copy_and_wait(core, host.data(), arena.data(), 4096), StalledError);
+}
+
+TEST_CASE("a call of CUDA that does not come back is named at twice the limit") {
+  DeviceWaits waits;
+  waits.describe(3, nullptr);
+  waits.set_limit(std::chrono::milliseconds(100));
+  std::promise<std::pair<int, std::string>> given_up;
+  const cuda::CallWatch watch(waits, [&](int code, const std::string& text) {
+    given_up.set_value({code, text});
+  });
+  auto result = given_up.get_future();
+  for (int i = 0; i < 6; ++i) {
+    const cuda::InCall inside("cudaMemcpyAsync");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  CHECK(result.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
+  const cuda::InCall inside("cudaLaunchKernelExC");
+  REQUIRE(result.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+  const auto [code, text] = result.get();
+  CHECK(code == StalledError::code);
+  CHECK(tests::contains(text, "rank 3: waited 0.1 s for the GPU"));
+  CHECK(tests::contains(text, "CUDA has not come back from cudaLaunchKernelExC"));
 }
 
 TEST_CASE("what fails at the end of an evaluation is thrown by the next call") {

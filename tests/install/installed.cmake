@@ -1,5 +1,5 @@
-# Installs the build into a prefix of its own, builds the consumer against that, and runs it. CUDA, TORCH: whether the
-# build has them.
+# Installs the build into its own prefix, builds the consumer against that, and runs it. CUDA, TORCH: whether the build
+# has them.
 # Usage: cmake -DBUILD=dir -DCONSUMER=dir -DWORK=dir -DCXX=compiler -DGENERATOR=name -DBUILD_TYPE=type -DCUDA=bool
 #              -DTORCH=bool -P this
 
@@ -19,14 +19,14 @@ function(build folder)
       -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=${BUILD_TYPE} -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF ${ARGN})
   run(${CMAKE_COMMAND} --build ${folder})
 endfunction()
-# Programs on CPU ranks need no CUDA, whatever the build has.
+# Programs on CPU ranks need no CUDA, even if the build has it.
 build(${WORK}/consumer -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 if(CUDA)
   build(${WORK}/gpu_consumer -DCONSUMER_CUDA=ON)
 endif()
 if(TORCH)
   build(${WORK}/torch_consumer -DCONSUMER_TORCH=ON)
-  # Another torch is refused by name.
+  # The error for another torch must name it.
   execute_process(
     COMMAND ${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK}/other_torch -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix}
             -DCMAKE_CXX_COMPILER=${CXX} -DCONSUMER_TORCH=ON -DZeroCore_TORCH_ROOT=${WORK}
@@ -44,7 +44,7 @@ else()
   endif()
 endif()
 
-# Nothing may lead back to the build or source tree.
+# No path may lead back to the build or source tree.
 file(GLOB_RECURSE package ${prefix}/*.cmake)
 foreach(file ${package})
   file(READ ${file} text)

@@ -1,4 +1,4 @@
-# Builds the zero tool alone, as for a machine without MPI, and asks it about a config.
+# Builds the zero tool alone, as for a machine without MPI, and runs it on a config.
 # Usage: cmake -DSOURCE=dir -DCONFIG=file -DWORK=dir -DCXX=compiler -DGENERATOR=name -P this
 
 function(run)
@@ -6,7 +6,7 @@ function(run)
 endfunction()
 
 file(REMOVE_RECURSE ${WORK})
-# That it compiles and links is what is tried: the quickest build does.
+# The quickest build suffices, since only compiling and linking are tested.
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Debug
     -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DZERO_MPI=OFF -DZERO_UNITY=ON -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
 run(${CMAKE_COMMAND} --build ${WORK})

@@ -1,6 +1,6 @@
 """Checks rules of the source tree that no compiler checks. Usage: lint.py [REPOSITORY]
 
-Prints one line per finding, FILE:LINE: RULE: what is wrong, and exits with 1 if there is any.
+Prints one line per finding, FILE:LINE: RULE: the problem, and exits with 1 if there is any.
 """
 
 import os
@@ -17,7 +17,7 @@ MAX_LINES_OF_LIBRARIES = 400
 FOLDERS = ("zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint/format", "zero/checkpoint", "zero/run",
            "zero/monitor", "zero", "comm", "optim", "offload", "config_schemas", "pytorch", "tools", "examples", "tests")
 
-# What a folder may include beside itself: folders, or single files.
+# The folders, or single files, that a folder may include in addition to itself.
 EDGES = {
     "zero/base": (),
     "comm": ("zero/base",),
@@ -38,7 +38,7 @@ EDGES = {
                        "optim/loss_scaler.h"),
     "tools": FOLDERS,
     "tests": FOLDERS,
-    # And the public headers:
+    # These may also include the public headers:
     "pytorch": ("tools/report",),
     "examples": ("tools/options", "tools/report", "pytorch/module.h", "zero/base/input_file.h", "zero/base/simd.h",
                  "zero/checkpoint/model_directory.h"),
@@ -46,7 +46,7 @@ EDGES = {
 ON_PUBLIC_HEADERS = ("pytorch", "examples")
 JSON_FOLDERS = ("config_schemas", "zero/checkpoint/format", "tools", "examples", "tests")
 
-# Public headers are these and what they include; the last two may name their vendor's types.
+# Public headers are these and the headers that they include; the last two may name their vendor's types.
 PUBLIC = ("zero/zero.h", "zero/config.h", "zero/testing.h", "zero/mpi.h", "zero/cuda.h", "zero/rendezvous.h",
           "zero/monitor/monitor.h", "zero/base/cpu/thread_pool.h")
 VENDOR_PUBLIC = ("zero/mpi.h", "zero/cuda.h")
@@ -63,15 +63,15 @@ FEATURE = re.compile(r"CUDA|NCCL|NVCC|(?<![A-Za-z])(O?MPI|MPICH)(?![A-Za-z])|<?m
 VENDOR_TYPE = re.compile(r"\b(MPI_[A-Z]\w*|cuda[A-Z]\w*|cublas\w+|cudnn\w+|nccl[A-Z]\w*|nlohmann::\w+|Eigen::\w+|"
                          r"dnnl\w*::\w+|CUstream|CUevent)\b")
 VENDOR_INCLUDE = re.compile(r"^(mpi\.h|cuda|cublas|cudnn|nccl|nlohmann/|Eigen/|oneapi/|dnnl|hwy/|CLI/|doctest/)")
-# The formatter puts blanks around < and > where they compare.
+# The formatter puts blanks around < and > if they are comparisons.
 STAGE = r"(?:\w+(?:\.|->|::))*(?:\w*_)?stage_?(?:\(\))?"
 STAGE_COMPARED = re.compile(rf"\b{STAGE}\)?\s*(==|!=|<=|>=|(?<=\s)[<>](?=\s))"
                             rf"|(==|!=|<=|>=|(?<=\s)[<>](?=\s))\s*(?:[\w<>]+\()?{STAGE}\b(?!\s*[(:<])"
                             rf"|\bswitch\s*\([^)]*\b{STAGE}\b")
-# The value as text: of the key itself, not of a message about it.
+# Text with the stage's value: of the key itself, not of a message about it.
 STAGE_TEXT = re.compile(r'\b(find|is_given)\([^;]*"zero_optimization\.stage"')
 MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
-# "5GB" is how Hugging Face's tools write an option's value; what we write has a blank.
+# "5GB" is the form of a value in options of Hugging Face's tools; our own text has a blank.
 DECIMAL_UNIT = re.compile(r"\b[kKMGT]B\b")
 OPENMP = re.compile(r'#\s*pragma\s+omp\b|_Pragma\s*\(\s*"omp\b|#\s*include\s*<omp\.h>')
 
@@ -87,7 +87,7 @@ class Lint:
         for folder, folders, files in os.walk(self.root):
             relative = os.path.relpath(folder, self.root).replace(os.sep, "/")
             relative = "" if relative == "." else relative + "/"
-            # Build trees stay out, and hidden folders except the one that holds the CI command.
+            # Skips build trees, and hidden folders except the one with the CI command.
             folders[:] = [f for f in folders
                           if (f == ".ci" or not f.startswith(".")) and f != "__pycache__"
                           and not (relative == "" and f.startswith("build"))]
@@ -100,7 +100,7 @@ class Lint:
             return file.read().split("\n")
 
     def closure(self, roots):
-        """The headers of ours that these headers include, directly or not, and themselves."""
+        """Returns these headers and our headers that they include, directly or not."""
         seen = set()
         todo = [path for path in roots if path in self.lines]
         while todo:
@@ -231,7 +231,7 @@ def without_strings(line):
 
 
 def without_comments(lines):
-    """The lines with comments blanked; comment marks inside string literals are kept."""
+    """Returns the lines with comments blanked; comment marks inside string literals are kept."""
     result, inside = [], False
     for line in lines:
         kept, at = "", 0

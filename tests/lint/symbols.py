@@ -1,8 +1,7 @@
-"""Checks the edges of lint.py in what was compiled. Usage: symbols.py BUILD_FOLDER
+"""Checks the edges of lint.py in compiled code. Usage: symbols.py BUILD_FOLDER
 
-An object file may use what its own folder defines, and what the folders define that it may include. So a
-declaration in a low folder whose definition stands in a higher one is found too. Prints a line per finding and
-exits with 1 if there is any.
+An object file may use symbols of its own folder, and of the folders that it may include. So a declaration in a low
+folder is found too if its definition is in a higher one. Prints a line per finding and exits with 1 if there is any.
 """
 
 import os
@@ -11,14 +10,14 @@ import sys
 
 from lint import EDGES, ON_PUBLIC_HEADERS, folder_of
 
-# What the public headers declare is defined in many folders.
+# Without folders on the public headers, since declarations of these are defined in many folders.
 CHECKED = tuple(folder for folder in EDGES if folder not in ("tools", "tests", *ON_PUBLIC_HEADERS))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DEFINED = "TDBR"  # strong symbols, by nm's letters; what headers define is weak
+DEFINED = "TDBR"  # strong symbols, by nm's letters; headers define weak ones
 
 
 def object_files(build):
-    """Object files of the libraries, each with its source's path."""
+    """Yields object files of the libraries, each with its source's path."""
     for folder, _, names in os.walk(build):
         head, mark, tail = os.path.relpath(folder, build).partition("/CMakeFiles/")
         if not mark:
@@ -27,13 +26,13 @@ def object_files(build):
         for name in names:
             if name.endswith(".o") and target.endswith(".dir"):
                 source = os.path.normpath(os.path.join(head, inner, name[:-2]))
-                # A build folder keeps object files of sources that are gone.
+                # Checked, because a build folder keeps object files of deleted sources.
                 if folder_of(source) in CHECKED and os.path.exists(os.path.join(ROOT, source)):
                     yield os.path.join(folder, name), source
 
 
 def symbols_of(path):
-    """The strong symbols that an object file defines, and those that it needs."""
+    """Returns the strong symbols that an object file defines, and those that it needs."""
     listed = subprocess.run(["nm", path], check=True, capture_output=True, text=True).stdout
     defined, needed = set(), set()
     for line in listed.splitlines():
@@ -51,7 +50,7 @@ def may_use(folder, source):
 
 
 def check(objects):
-    """Findings over {source path: (defined, needed)}."""
+    """Returns findings over {source path: (defined, needed)}."""
     home = {name: source for source, (defined, _) in objects.items() for name in defined}
     findings = []
     for source, (_, needed) in sorted(objects.items()):

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Breaks one place at a time and sees whether a test notices.
+"""Breaks one place at a time and checks whether a test notices.
 
 usage: tests/mutation/run.py FOLDER [--mutants 26] [--seed 1] [--part NAME]... [--jobs 2] [--again]
 
 Each part of the library gets some mutants, drawn by the seed: one operator, constant, condition or statement is
 changed. FOLDER gets a copy of the working tree with all of them, one build of it, and results.jsonl, which a later run
-continues; with --again that run asks once more for what was not noticed. The environment variable ZERO_MUTANT chooses
+continues; with --again that run repeats the mutants that no test noticed. The environment variable ZERO_MUTANT chooses
 the mutant at run time (see schemata.py).
 
-A mutant does not count where it does not compile, or compiles to the same code. It is noticed where a test of its part
-fails or takes ten times as long; only tests that reach its place are asked. The table at the end has a row for each
-part; what was not noticed is listed with its line.
+A mutant does not count if it does not compile, or compiles to the same code. It is noticed if a test of its part fails
+or takes ten times as long; only tests that reach its place are run. The table at the end has a row for each part;
+unnoticed mutants are listed with their lines.
 
-Takes a build of the tests and some seconds for each mutant, so it is no part of ctest.
+Takes a build of the tests and some seconds for each mutant, so it is not part of ctest.
 """
 
 import argparse
@@ -32,7 +32,7 @@ import schemata
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Tests, the quickest first: each is asked for all mutants that are open before the next one.
+# Tests, the quickest first: each runs for all remaining mutants before the next one does.
 TESTS = ["equivalence_mpi_n3", "comm_hierarchical_01_n2", "comm_shm_n3", "comm_mpi_n3", "comm_hierarchical_0011_n4",
          "comm_hierarchical_01112_n5", "api_tensor_parallel_2_n4", "zero_config", "config_extremes",
          "block_store_test", "comm_test", "zero_test", "config_attacks", "config_test", "adapter_test",
@@ -41,7 +41,7 @@ TESTS = ["equivalence_mpi_n3", "comm_hierarchical_01_n2", "comm_shm_n3", "comm_m
          "checkpoint_programs", "zero_run_job", "comm_faults", "faults_preemption", "faults_bad_input", "crash_test",
          "checkpoint_kill"]
 ENGINE = ["equivalence_mpi_n3", "zero_test", "resume_test", "offload_test", "equivalence_test", "mock_device_test"]
-# Sources, and the tests that are asked.
+# Sources, and the tests that are run for them.
 PARTS = {
     "agreement": (["zero/runtime/*.cpp"],
                   ["zero_test", "equivalence_mpi_n3", "api_tensor_parallel_2_n4", "zero_run_job", "comm_faults",
@@ -70,7 +70,7 @@ UNCOUNTED = ("compiler", "nothing changed", "open")
 
 
 def draw(part, count, seed):
-    """Mutants of a part, each on another line where there are enough."""
+    """Draws the mutants of a part, each on another line if there are enough lines."""
     found = []
     for pattern in PARTS[part][0]:
         for path in sorted(ROOT.glob(pattern)):
@@ -103,7 +103,7 @@ class Tree:
         self.usual_s = {}
 
     def copy(self, mutants):
-        """Writes only what differs, so that a build after a change is short."""
+        """Writes only files that differ, so that a build after a change is short."""
         for name in checked("git", "-C", ROOT, "ls-files", "-co", "--exclude-standard").splitlines():
             path, copy = ROOT / name, self.source / name
             if not path.is_file():
@@ -124,7 +124,7 @@ class Tree:
         self.commands = {command["file"]: command["command"] for command in commands}
 
     def make(self, tests):
-        """Builds the programs that the tests run; returns the numbers of mutants that the compiler refuses."""
+        """Builds the programs of the tests; returns the numbers of mutants that the compiler refuses."""
         programs = {pathlib.Path(word).name for test in tests for word in self.tests[test]["command"]
                     if pathlib.Path(word).parent == self.build / "bin"}
         done = shell("ninja", "-C", self.build, "-j", self.jobs, "-k", 0, *sorted(programs))
@@ -139,14 +139,14 @@ class Tree:
         return refused
 
     def units_of(self, test):
-        """What of a test runs by itself: its source files where it is an executable of doctest's."""
+        """Returns the parts of a test that can run alone: its source files if it is a doctest executable."""
         if not test.endswith("_test"):
             return [test]
         listed = checked(*self.tests[test]["command"], "--list-test-cases", "--reporters=xml")
         return [f"{test} {file}" for file in sorted(set(re.findall(r'filename="[^"]*?([^"/]+)"', listed)))]
 
     def runs(self, unit, **environment):
-        """How a test ends: "passed", "failed", or "late" beyond ten times its usual time."""
+        """Returns the result of a test: "passed", "failed", or "late" after ten times its usual time."""
         limit = max(20, 10 * self.usual_s.get(unit, 60))
         name, _, file = unit.partition(" ")
         test = self.tests[name]
@@ -168,7 +168,7 @@ class Tree:
         return "passed" if not failed else "late" if time.monotonic() - start > limit - 1 else "failed"
 
     def reached_by(self, unit):
-        """The mutants that a test reaches. It must pass without a mutant; its usual time is kept."""
+        """Returns the mutants that a test reaches. It must pass without a mutant; its usual time is stored."""
         self.reached_file.write_bytes(bytes(schemata.NUMBERS))
         start = time.monotonic()
         if self.runs(unit, ZERO_MUTANTS_REACHED=str(self.reached_file)) != "passed" and self.runs(unit) != "passed":
@@ -181,12 +181,12 @@ class Tree:
     def notices(self, unit, mutant):
         end = self.runs(unit, ZERO_MUTANT=str(mutant.number))
         if end == "failed" and " " not in unit:
-            # What waits for other processes fails by load too, but not twice.
+            # Run twice, because tests that wait for other processes may fail under load, but not two times in a row.
             end = self.runs(unit, ZERO_MUTANT=str(mutant.number))
         return end != "passed"
 
     def code_of(self, file, text):
-        """What the compiler makes of a source, whose place is the same for all texts."""
+        """Returns the compiled code of a source; its path is the same for all texts."""
         path = self.build / "alone" / pathlib.Path(file).name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
@@ -203,7 +203,7 @@ class Tree:
 
 
 class Results:
-    """What is known of each mutant, kept in a file: its last line about a mutant holds."""
+    """The results so far, stored in a file; the last line about a mutant counts."""
 
     def __init__(self, path, drawn, again):
         self.path, self.of = path, {}

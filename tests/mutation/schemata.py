@@ -1,8 +1,8 @@
-"""Finds what can be broken in C++ sources, and puts many mutants into one source, chosen at run time.
+"""Finds breakable places in C++ sources, and puts many mutants into one source, chosen at run time.
 
 Untch's mutant schemata: an expression E becomes `(mutant_is(17) ? (broken E) : (E))`, so that one build holds all
-mutants and the environment variable ZERO_MUTANT chooses one. Nothing is put around declarations: lifetimes stay. The
-rewriting knows brackets and separators, no types: what does not compile is dropped by the caller.
+mutants and the environment variable ZERO_MUTANT chooses one. Declarations are not wrapped, so lifetimes stay. The
+rewriting handles brackets and separators, but no types: the caller drops mutants that do not compile.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ CALL = re.compile(rf"(?!{KEYWORDS})[\w.:\[\]>*-]+(?<!>)\(.*\)", re.S)
 ASSIGNMENT = re.compile(rf"(?!{KEYWORDS})[\w.>\[\]*:-]+\s[-+|]?=\s.*", re.S)
 QUOTED = re.compile(r"//[^\n]*|/\*.*?\*/|R\"(\w*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'"
                     r"|^[ \t]*#(?:\\\n|[^\n])*", re.S | re.M)
-# Chooses the mutant, and where a file of `numbers` bytes is named, marks there which mutants were reached.
+# Chooses the mutant; if a file of `numbers` bytes is named, marks the reached mutants in it.
 PRELUDE = """#pragma GCC diagnostic ignored "-Wnarrowing"
 #include <cstdlib>
 #include <fcntl.h>
@@ -58,7 +58,7 @@ inline const Choice choice __attribute__((init_priority(101)));
 
 @dataclasses.dataclass
 class Mutant:
-    """The text between two places of a file, and what stands there instead."""
+    """The text between two places of a file, and its replacement."""
     file: str
     line: int
     begin: int
@@ -71,7 +71,7 @@ class Mutant:
         self.number = zlib.crc32(f"{self.file}:{self.line}:{self.begin}:{self.broken}".encode()) % NUMBERS
 
     def choice(self, original):
-        """The lines of `broken` bear the number, so that the compiler's complaints find it."""
+        """The lines of `broken` carry the number, so that compiler errors can be assigned to it."""
         chosen = f"mutant_is({self.number})"
         broken = " ".join(self.broken.split("\n"))
         if self.kind == "jump":
@@ -82,7 +82,7 @@ class Mutant:
 
 
 def masked(text):
-    """The same places, without what stands in strings, comments and lines of the preprocessor."""
+    """Returns the text at the same positions, with strings, comments and preprocessor lines blanked."""
     def mask(match):
         fill = "_" if match.group()[0] in "\"'R" else " "
         return re.sub(r"[^\n]", fill, match.group())
@@ -90,7 +90,7 @@ def masked(text):
 
 
 def closing(code, at):
-    """The place of the bracket that closes the one at `at`."""
+    """Returns the position of the bracket that closes the one at `at`."""
     depth = 0
     for i in range(at, len(code)):
         depth += (code[i] in "([{") - (code[i] in ")]}")
@@ -100,7 +100,8 @@ def closing(code, at):
 
 
 def expression_around(code, at):
-    """(begin, end) of the smallest whole expression around a place: an argument, a condition, an arm, a side."""
+    """Returns (begin, end) of the smallest whole expression around a position: an argument, a condition, an arm, a
+    side."""
     begin, depth = at, 0
     while begin > 0:
         c, before = code[begin - 1], code[begin - 2]
@@ -136,7 +137,7 @@ def expression_around(code, at):
 
 
 def mutants_of(file, text):
-    """All that can be broken in a source."""
+    """Returns everything that can be broken in a source."""
     code = masked(text)
     lines, starts = code.split("\n"), [0]
     for line in lines:
@@ -168,14 +169,14 @@ def mutants_of(file, text):
                     continue
                 begin, end = expression_around(code, at)
                 if match.group()[0] == "+" and '"' in text[begin:end]:
-                    continue  # joins text: there is no other operator
+                    continue  # joins text, so no other operator is possible
                 if begin <= at and after <= end and "\n#" not in text[begin:end] and "//" not in text[begin:end]:
                     yield Mutant(file, number, begin, end, text[begin:end],
                                  text[begin:at] + replacement + text[after:end])
 
 
 def with_choices(text, mutants):
-    """The source with all of its mutants, which may stand inside each other."""
+    """Returns the source with all of its mutants, which may be nested."""
     def render(begin, end, inner):
         out, at = "", begin
         inner = sorted(inner, key=lambda m: (m.begin, -m.end))
@@ -190,5 +191,5 @@ def with_choices(text, mutants):
 
 
 def with_mutant(text, mutant):
-    """The source broken for good."""
+    """Returns the source with one mutant in place."""
     return text[:mutant.begin] + (mutant.broken if mutant.kind != "call" else "void()") + text[mutant.end:]

@@ -1,4 +1,4 @@
-// The block store alone: what is read is what was written, or a named error; fallbacks are said.
+// The block store alone: a read returns the written data, or a named error; fallbacks are reported.
 #include <doctest/doctest.h>
 
 #include <cerrno>
@@ -43,14 +43,14 @@ class Buffer {
   std::byte* data_;
 };
 
-// Answers by operation and by how often it was asked; ends with the block.
+// Answers by operation and by the number of calls so far; ends with the block.
 class Hooked {
  public:
   explicit Hooked(IoHook hook) { set_io_hook(std::move(hook)); }
   ~Hooked() { set_io_hook({}); }
 };
 
-constexpr std::int64_t extent_bytes = 300'000;  // four blocks and a bit
+constexpr std::int64_t extent_bytes = 300'000;  // four blocks and some bytes
 
 // Two extents, written once.
 struct Stored {
@@ -256,7 +256,8 @@ TEST_CASE("a request that never ends is a stall; slow ones are not") {
     Stored stored(options);
     CHECK(contains(message_of<zero::StalledError>([&] { stored.write(); }), "in 100 ms"));
   }
-  // Together they take longer than the limit, which a busy disk alone does not reach.
+  // Reads that together take longer than the limit pass, since each makes progress. The limit is 1
+  // s, because a busy disk alone does not reach that.
   options.time_limit = 1s;
   const Hooked hook([](const IoEvent& event) {
     if (event.op == IoOp::read) std::this_thread::sleep_for(200ms);

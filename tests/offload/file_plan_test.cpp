@@ -1,6 +1,6 @@
-// Plans that read and write a file, walked on streams that run apart, with contents that know
-// their version: every edge whose loss the checker finds also shows as wrong contents in some order
-// of the streams, and the other way round.
+// Plans that read and write a file, run on independent streams, with contents that carry their
+// version: if the checker finds the loss of an edge, some order of the streams gives wrong
+// contents, and vice versa.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -31,14 +31,14 @@ struct Contribution {
 };
 using Sum = std::set<Contribution>;
 
-// A parameter or state: whose, and after how many steps.
+// Version of a parameter or state: its owner, and the number of steps.
 struct Version {
   int owner = -1, steps = 0;
   bool operator==(const Version&) const = default;
 };
 
-// Every access takes time: what must be there is there at its begin and at its end, and what it
-// writes is torn between the two.
+// Every access takes time: its input must be valid at its beginning and at its end, and its output
+// is invalid in the meantime.
 class Memory {
  public:
   Memory(const PlanInputs& inputs, int micro_steps)
@@ -90,7 +90,7 @@ class Memory {
       case Op::store:
         return store(i, now, ends);
       default:
-        return require(i, false);  // of GPU ranks
+        return require(i, false);  // on GPU ranks
     }
   }
 
@@ -121,7 +121,7 @@ class Memory {
   bool outside(int number) const {
     return inputs_.offload.shard_slot(chunk(number).flat_unit) >= 0;
   }
-  // What the program may have edited once ranks agree is another sum.
+  // After the ranks agree, sums have another version, since the program may have edited them.
   void agree(const Instruction& i, Moment now, bool ends) {
     for (std::size_t f = 0; f < sums_.size(); ++f) {
       if (gradient_slot(int(f)) < 0) continue;
@@ -186,7 +186,8 @@ class Memory {
   }
   void gather(const Instruction& i, Moment now, bool ends) {
     const int f = i.target;
-    // After the update in which it stands, or in the micro step before.
+    // A gather in an update brings the version after it, a gather in a micro step the one before
+    // this step's update.
     const int step = inputs_.policy->parameters_sharded ? now.step : now.step + 1;
     if (inputs_.offload.shard_slot(f) >= 0)
       require(i, buffer(f) == Version{f, step});
@@ -245,9 +246,9 @@ class Memory {
   std::vector<Version> wholes_, buffers_;
   std::vector<Slot> slots_;
   plan_walks::Turns turns_;
-  std::vector<int> states_, parameters_;  // by chunk: steps, of what rests in the file or at home
+  std::vector<int> states_, parameters_;  // per chunk: steps of state in the file or at home
   std::vector<Gradient> gradients_;
-  std::vector<Rest> sums_;  // by flat unit
+  std::vector<Rest> sums_;  // per flat unit
 };
 
 // `ranking`: the streams in the order in which they run first. CPU ranks have nothing on the last
@@ -286,7 +287,7 @@ std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& r
   return memory.fault;
 }
 
-// In these rankings, these the other way round, and at random.
+// In these rankings, in their reversals, and in random ones.
 std::string walk_in_all_orders(const PlanInputs& inputs, const Walked& plans) {
   for (const Ranking& ranking : {communication_late, file_late, reads_late})
     for (const auto order : {mock::Order::compute_first, mock::Order::communication_first})
@@ -346,7 +347,7 @@ TEST_CASE(
     CAPTURE(s.pipelined);
     const EnginePlan plan(spec.declared(), config_of(s), {0, 2});
     const StepPlan& last = s.micro_steps == 1 ? plan.steps.only : plan.steps.last;
-    CHECK(count(last, Op::load) == (s.pipelined ? 2 : 0));  // a chunk for each slot
+    CHECK(count(last, Op::load) == (s.pipelined ? 2 : 0));  // a chunk per slot
     CHECK(count(plan.steps.first, Op::load) == 0);
     CHECK(count(last, Op::load) + count(plan.steps.update, Op::load) ==
           static_cast<int>(plan.inputs.chunks.size()));

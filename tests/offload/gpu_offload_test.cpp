@@ -1,5 +1,5 @@
 // State, gradients and parameters of GPU ranks in a file: the CPU's bits, in any order of the
-// device's streams and of the threads that read and write; and what a fault of the disk does.
+// device's streams and of the threads that read and write; and the effects of disk faults.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -177,7 +177,8 @@ class Hooked {
   ~Hooked() { zero::offload::set_io_hook({}); }
 };
 
-// The code of the error that ends the run, and the losses of the steps that rank 0 was told before.
+// The code of the error that ends the run, and the losses of the steps that were reported to rank 0
+// before.
 struct Ended {
   int code = 0;
   std::vector<double> losses;
@@ -188,7 +189,7 @@ Ended train_to_the_end(const zero::Config& c, mock::Order order) {
   Ended ended;
   try {
     mock::run_ranks(2, order, 3, [&](zero::Runtime& runtime) {
-      toy::Activations a = toy::make_activations(dims);  // outlives what is queued
+      toy::Activations a = toy::make_activations(dims);  // outlives the queued work
       float loss = 0;
       const mock::Launcher launch(runtime);
       zero::Engine engine(runtime, toy::describe(dims), c);
@@ -275,7 +276,7 @@ TEST_CASE("the plan and the report say what of a GPU rank lies in the file, and 
       check_equal(plan.in_file, report.in_file);
       return report;
     };
-    // In pages of the file: a shard of few elements takes one.
+    // In pages of the file, so a shard of few elements takes one page.
     const auto about = [](std::int64_t bytes, std::int64_t exact) {
       CHECK(bytes >= exact);
       CHECK(bytes <= exact + (1 << 17));
@@ -297,7 +298,7 @@ TEST_CASE("the plan and the report say what of a GPU rank lies in the file, and 
     CHECK(planned(all.in_pinned, "offload_buffers") > 0);
     CHECK(planned(all.in_pinned, "offload_buffers") == planned(all.in_host, "offload_buffers"));
     for (const zero::FileUse& use : all.file) CHECK(use.bytes > 0);
-    // Gradients that are added up on the GPU pass host memory alone.
+    // Gradients that are added up on the GPU only pass through host memory.
     const zero::RankReport sums = report_of(with_states(config(2, 2, true), directory.path()));
     CHECK(planned(sums.in_file, "gradients") == 0);
     CHECK(planned(sums.in_pinned, "gradients") == masters / 2);

@@ -1,5 +1,5 @@
 // Offload under hybrid strategies: state, gradients and parameters of a shard in a file, or in host
-// memory beside a GPU, change no bit.
+// memory on GPU ranks, change no bit.
 #include <doctest/doctest.h>
 
 #include "tests/offload/offload_support.h"

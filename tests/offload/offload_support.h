@@ -1,4 +1,4 @@
-// A model whose shards make several chunks, and configs that put it into a file.
+// A model whose shards have several chunks, and configs that offload it to a file.
 #pragma once
 
 #include <functional>
@@ -55,7 +55,7 @@ inline toy::Trace run(int ranks, const zero::Config& config, int steps = 4,
   return trace;
 }
 
-// In bf16, between looks at the state.
+// Trains in bf16, and reads the state between steps.
 inline void train_until(zero::Engine& engine, zero::Runtime& runtime, int step_count) {
   toy::Activations a = toy::make_activations(dims());
   while (engine.step_count() < step_count) {

@@ -1,5 +1,5 @@
-// State, gradients and parameters in a file change no bit, whatever the chunks, slots, ratio,
-// stage, precision and number of ranks.
+// State, gradients and parameters in a file change no bit, for any chunks, slots, ratio, stage,
+// precision and number of ranks.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -188,7 +188,7 @@ TEST_CASE("random delays around every instruction and file access") {
 
 namespace {
 
-// Everything that reaches into the state from outside, in one run.
+// Every access to the state from outside, in one run.
 struct Seen {
   std::vector<std::vector<float>> values;
   std::vector<double> norms;

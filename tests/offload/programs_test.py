@@ -1,4 +1,4 @@
-"""Offload in whole jobs of train_gpt: bits, what the system forbids, and what a job leaves behind.
+"""Offload in whole jobs of train_gpt: bits, system calls that are forbidden, and files that a job leaves behind.
 
 usage: programs_test.py MPIEXEC TRAIN_GPT quick|memory
 """
@@ -59,7 +59,8 @@ def bits(folder):
 
 
 def lacking(folder):
-    """What the system forbids is said, and done otherwise. Root has to lose its right to lock any memory."""
+    """If the system forbids a call, a notice names it and another way is used. Root has to drop its right to lock any
+    memory."""
     for wrapper, said, needs_root in (
             ((sys.executable, str(WITHOUT_URING)), "io_uring is not available", False),
             (("setpriv", "--bounding-set=-ipc_lock", "prlimit", "--memlock=65536:65536"),
@@ -74,7 +75,7 @@ def lacking(folder):
 
 
 class SmallDisk:
-    """An ext4 in a file of that folder, which takes space there as it is written; None where none can be had."""
+    """An ext4 in a file of that folder that takes space as it is written; None if it cannot be mounted."""
 
     def __init__(self, folder, mebibytes):
         image, self.mount = os.path.join(folder, "image"), os.path.join(folder, "mount")
@@ -97,14 +98,14 @@ class SmallDisk:
 
 
 def fill(folder, left):
-    """The disk, but for the bytes that are left."""
+    """Fills the disk except for this many bytes."""
     free = os.statvfs(folder)
     with open(os.path.join(folder, "filler"), "wb") as filler:
         os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize - left)
 
 
 def small_disk(folder):
-    """Too little space is known at start, with the figures."""
+    """If there is too little space, the start fails with the figures."""
     with SmallDisk(folder, 8) as disk, tempfile.TemporaryDirectory() as place:
         if disk is None:
             return
@@ -115,7 +116,7 @@ def small_disk(folder):
 
 
 def full_later(folder):
-    """A disk that reserves space and has none when it is written, as thin volumes do."""
+    """A disk that reserves space and has none when it is written, like thin volumes."""
     with SmallDisk(folder, 32) as outer:
         if outer is None:
             return
@@ -129,7 +130,7 @@ def full_later(folder):
 
 
 def together_and_killed(folder):
-    """Two jobs in a folder; one of them dies in the middle of its swapping."""
+    """Two jobs in a folder; one of them is killed while it swaps."""
     with tempfile.TemporaryDirectory() as place:
         first = job(place, keys(folder, 3, True), steps=400)
         second = job(place, keys(folder, 3, True))
@@ -144,7 +145,7 @@ def together_and_killed(folder):
 
 
 class ControlGroup:
-    """A limit on the memory of what runs in it, page cache included; `folder` is None where none can be had."""
+    """A limit on the memory of its processes, page cache included; `folder` is None if there can be no cgroup."""
 
     def __init__(self, limit):
         root = pathlib.Path("/sys/fs/cgroup")
@@ -173,7 +174,7 @@ class ControlGroup:
 
 
 def resident(run):
-    """The sum of the ranks' PSS."""
+    """Returns the sum of the ranks' PSS."""
     total = 0
     for pid in run.ranks().values():
         try:
@@ -185,7 +186,7 @@ def resident(run):
 
 
 def watched(command, folder, log):
-    """Runs the job to its end; its log and the largest sum of PSS that was seen."""
+    """Runs the job to its end; returns its log and the largest sum of PSS."""
     run = launch.Job(command, folder)
     largest, deadline = 0, time.monotonic() + 1500
     while run.process.poll() is None and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Runs a command that may not set up io_uring. Usage: without_uring.py COMMAND..."""
+"""Runs a command for which io_uring is forbidden. Usage: without_uring.py COMMAND..."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-// The host twins of the device kernels share every formula with them; here they are held against
+// The host twins of the device kernels share every formula with them; here they are compared with
 // the vector kernels of the CPU, bit by bit.
 #include <doctest/doctest.h>
 
@@ -164,7 +164,7 @@ DeviceUpdate update_of(Shard& shard, DType dtype, const std::vector<float>& fact
   return update;
 }
 
-// Tensors of 100 and of 200 elements, in two groups, with padding behind each.
+// Tensors of 100 and of 200 elements, in two groups, with padding after each.
 struct Tensor {
   std::int64_t begin, size;
 };
@@ -387,7 +387,7 @@ TEST_CASE(
     CHECK(decision.apply == 0);
     CHECK(decision.differing_step == 5);
   };
-  // An exchange that was cut off leaves the votes of an older step.
+  // After an exchange that was cut off, the votes of an older step remain.
   spoil([](auto& votes) { votes[2].step = 4; }, Differs::step);
   spoil([](auto& votes) { votes[2].issued_hash ^= 1; }, Differs::collectives);
   spoil([](auto& votes) { votes[2].learning_rates[1] = 0.25; }, Differs::learning_rate);

@@ -1,4 +1,4 @@
-// Master weights and states of 16 bits on a device, bit by bit as CPU ranks keep them.
+// Master weights and states of 16 bits on a device, with the same bits as on CPU ranks.
 #include <doctest/doctest.h>
 
 #include "tests/optim/device_support.h"
@@ -10,7 +10,7 @@ using namespace zero::optim::test;
 
 namespace {
 
-// Arrays as CPU ranks keep them: read as fp32, and rounded back once a pass.
+// Arrays stored like those of CPU ranks: read as fp32, and rounded back once per pass.
 struct Narrow {
   DType master_dtype, state_dtype;
   std::vector<unsigned char> master, states[most_states], gradient;

@@ -44,7 +44,7 @@ inline Shard make_shard(std::size_t count, DType gradient, Numbers numbers, unsi
 }
 
 inline constexpr std::int64_t count = 3 * 128;
-inline constexpr std::int64_t split = 128;  // group 0 before, group 1 from here on
+inline constexpr std::int64_t split = 128;  // group 0 before this element, group 1 from here on
 inline constexpr float multiplier = 0.37f;
 
 inline StepScalars scalars_of(int candidate, int group) {
@@ -56,7 +56,7 @@ inline StepScalars scalars_of(int candidate, int group) {
   return scalars;
 }
 
-// Two groups' factors for each candidate, as the engine uploads them.
+// Returns two groups' factors for each candidate, as the engine uploads them.
 inline std::vector<float> factors_for(const OptimizerOptions& options) {
   std::vector<float> factors(step_candidates * 2 * most_factors);
   for (int candidate = 0; candidate < step_candidates; ++candidate)

@@ -1,4 +1,4 @@
-// The loss scaler against DeepSpeed's own (tests/data/loss_scaler.txt), and what it refuses.
+// The loss scaler against DeepSpeed's own (tests/data/loss_scaler.txt), and refused options.
 #include "optim/loss_scaler.h"
 
 #include <doctest/doctest.h>
@@ -35,7 +35,7 @@ TEST_CASE("the scale and the hysteresis after every step are DeepSpeed's") {
         CHECK_THROWS_AS(scaler.update(true), NumericError);
         break;
       }
-      // Half of the runs are carried on by a scaler that was given the state.
+      // Half of the runs are continued by another scaler with the copied state.
       if (step == history.size() / 2 && runs % 2 == 1) {
         LossScaler resumed(options);
         resumed.restore(scaler.state());

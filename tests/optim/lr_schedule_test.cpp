@@ -1,4 +1,4 @@
-// The values that DeepSpeed 0.19.8 gives, to the digits printed.
+// The values of DeepSpeed 0.19.8, to the printed digits.
 #include "optim/lr_schedule.h"
 
 #include <doctest/doctest.h>
@@ -13,7 +13,7 @@ namespace {
 using namespace zero;
 using namespace zero::optim;
 
-// Steps from `first` on.
+// Checks steps from `first` on.
 void check(const SchedulerOptions& options, double optimizer_rate,
            const std::vector<double>& expected, std::int64_t first = 1) {
   const LrSchedule schedule(options, optimizer_rate);
@@ -144,12 +144,12 @@ TEST_CASE("OneCycle") {
          5.71429e-5, 5e-5, 4.44444e-5, 4e-5});
   options.decay_step_size = 0;
   check(options, 7, {1e-4, 1e-4}, 9);
-  // Two stairs up, the same two down.
+  // Two stairs up, and two down.
   options.cycle_first_stair_count = 2;
   check(options, 7, {1e-4, 1e-4, 5.5e-4, 5.5e-4, 1e-3, 5.5e-4, 5.5e-4, 1e-4, 1e-4});
   options.cycle_second_stair_count = 0;
   check(options, 7, {1e-4, 1e-4, 5.5e-4, 5.5e-4, 1e-3, 7.75e-4, 5.5e-4, 3.25e-4, 1e-4});
-  // No way back: the top ends the cycle.
+  // Without a way back, the top ends the cycle.
   options.cycle_second_step_size = 0;
   options.cycle_first_stair_count = 0;
   check(options, 7, {1e-4, 3.25e-4, 5.5e-4, 7.75e-4, 1e-4, 1e-4});
@@ -163,7 +163,7 @@ TEST_CASE("OneCycle moves the first beta against the rate") {
   options.decay_step_size = 2;
   options.decay_mom_rate = 0.1;
   const LrSchedule schedule(options, 7);
-  // DeepSpeed's own values, up to where they leave the range of a momentum.
+  // DeepSpeed's own values, until they leave the range of a momentum.
   const double expected[] = {0.8, 0.875, 0.85, 0.825, 0.8, 0.825, 0.85, 0.875, 0.9, 0.945, 0.99};
   for (std::int64_t step = 1; step <= 11; ++step) {
     CHECK(schedule.betas(step)->first == doctest::Approx(expected[step - 1]).epsilon(1e-12));

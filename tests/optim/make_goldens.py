@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/data/optimizer_goldens.json: 50 steps of every optimizer and every schedule, by
-DeepSpeed 0.19.8 and PyTorch on the CPU, in fp32.
+"""Writes tests/data/optimizer_goldens.json: 50 steps of every optimizer and every schedule, by DeepSpeed 0.19.8 and
+PyTorch on the CPU, in fp32.
 
     python -m pip install torch deepspeed==0.19.8
     python tests/optim/make_goldens.py
 
-DeepSpeed's LAMB and fused Lion have no CPU version: their CUDA kernels are followed here line by
-line, LAMB's norms in double. Muon's Newton-Schulz steps run in fp32, as DeepSpeed runs them where a device lacks fp16.
+DeepSpeed's LAMB and fused Lion have no CPU version, so their CUDA kernels are followed here line by line, LAMB's norms
+in double. Muon's Newton-Schulz steps run in fp32, like DeepSpeed's if a device lacks fp16.
 """
 
 import json
@@ -31,7 +31,7 @@ SHAPES = {"a.wide": [6, 17], "a.tall": [19, 5], "a.square": [7, 7], "a.cube": [2
 
 
 def value(tensor, element, step):
-    """An odd multiple of 2^-13 in [-0.5, 0.5) from a hash; the test computes the same."""
+    """Returns an odd multiple of 2^-13 in [-0.5, 0.5) from a hash; the test computes the same."""
     mask = 0xFFFFFFFF
     x = (element * 747796405 + step * 2891336453 + tensor * 277803737 + 1) & mask
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & mask
@@ -47,7 +47,7 @@ def tensor_of(index, step):
 
 
 class Lamb(torch.optim.Optimizer):
-    """csrc/lamb/fused_lamb_cuda_kernel.cu."""
+    """Follows csrc/lamb/fused_lamb_cuda_kernel.cu."""
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0,
                  bias_correction=True, max_coeff=10.0, min_coeff=0.01, eps_inside_sqrt=False):
@@ -80,7 +80,7 @@ class Lamb(torch.optim.Optimizer):
 
 
 class Lion(torch.optim.Optimizer):
-    """csrc/lion/multi_tensor_lion.cu; no direction here is zero."""
+    """Follows csrc/lion/multi_tensor_lion.cu; no direction here is zero."""
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), weight_decay=0.0):
         super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
@@ -98,7 +98,7 @@ class Lion(torch.optim.Optimizer):
 
 
 def muon(parameters, params):
-    """DeepSpeedEngine._muon_param_groups over one incoming group."""
+    """Follows DeepSpeedEngine._muon_param_groups, for one incoming group."""
     params = dict(params)
     adam_w_mode = params.pop("adam_w_mode", True)
     groups = []
@@ -121,7 +121,7 @@ def make_optimizer(kind, params, parameters):
     params = dict(params)
     if kind in ("Adam", "AdamW"):
         decoupled = kind == "AdamW" or params.pop("adam_w_mode", True)
-        if params.get("bias_correction", True):  # PyTorch, where it can
+        if params.get("bias_correction", True):  # PyTorch, if it can
             params.pop("bias_correction", None)
             defaults = {"weight_decay": 0.0} | params
             return (torch.optim.AdamW if decoupled else torch.optim.Adam)(flat, **defaults)

@@ -2,7 +2,7 @@
 
 usage: make_loss_scaler_goldens.py OUTPUT        (DeepSpeed 0.19.8, DS_ACCELERATOR=cpu)
 
-A line each: name power window hysteresis consecutive floor history scales/hysteresis...; "end" where it raises.
+One run per line: name power window hysteresis consecutive floor history scales/hysteresis...; "end" if it raises.
 """
 
 import os
@@ -32,7 +32,7 @@ def run(power, window, hysteresis, consecutive, floor, history):
 
 
 def histories():
-    """The vectors of the reference, then random ones of every temper."""
+    """Yields the vectors of the reference, then random ones with few to many overflows."""
     yield "grows", 4, 3, 2, False, 1, "F" * 9
     yield "falls", 4, 3, 2, False, 1, "TTTFFFFTT"
     yield "refills", 4, 3, 2, True, 1, "TFTFTTF"
@@ -51,7 +51,7 @@ def histories():
 
 
 def main():
-    comm.get_rank = lambda *_: 1  # it would print every overflow
+    comm.get_rank = lambda *_: 1  # rank 0 would print every overflow
     with open(sys.argv[1], "w", encoding="ascii") as out:
         out.write(f"# DeepSpeed {deepspeed.__version__}, by tests/optim/make_loss_scaler_goldens.py\n")
         for name, power, window, hysteresis, consecutive, floor, history in histories():

@@ -18,7 +18,7 @@ using namespace zero;
 using namespace zero::optim;
 using namespace zero::optim::test;
 
-// Units of 2^-160.
+// A number in units of 2^-160.
 struct Exact {
   std::array<std::uint32_t, 20> words{};
 
@@ -37,7 +37,7 @@ struct Exact {
     }
   }
 
-  // |value| is significand * 2^exponent; what its square has below the unit is dropped.
+  // |value| is significand * 2^exponent; the part of its square below the unit is dropped.
   void add_square(float value) {
     if (value == 0) return;
     int exponent;
@@ -81,7 +81,7 @@ NormSum bins_of(const std::vector<float>& values) {
   return bins;
 }
 
-// Numbers between two powers of two.
+// Returns numbers between two powers of two.
 std::vector<float> between(std::size_t count, int low, int high, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_int_distribution<int> exponent(low, high);
@@ -97,7 +97,7 @@ void check(const std::vector<float>& values) {
   const NormSum bins = bins_of(values);
   CHECK(bins.non_finite == 0);
   CHECK(exact(bins).words == expected.words);
-  // Half an ulp from the sum, passed on by half, and half from the root.
+  // Half an ulp from the sum, halved by the root, and half an ulp from the root.
   const long double root = expected.root();
   CHECK(std::fabs(norm_of(bins) - root) <= 1.7e-16L * root);
 }
@@ -236,7 +236,7 @@ TEST_CASE("division rounds once, in the dtype") {
   fp16 half = from_float<fp16>(1);
   cpu::kernels().divide(&half, DType::fp16, 1, 3);
   CHECK(half.bits == from_float<fp16>(1.0f / 3.0f).bits);
-  fp16 least{1};  // the smallest denormal: a tie goes to even, which is zero
+  fp16 least{1};  // the smallest denormal; a tie rounds to even, so to zero
   cpu::kernels().divide(&least, DType::fp16, 1, 2);
   CHECK(least.bits == 0);
   float wide = 1;

@@ -1,5 +1,4 @@
-// The update rules against formulas in double, and against what DeepSpeed and torch mean by the
-// options.
+// The update rules against formulas in double, and the options as DeepSpeed and torch define them.
 #include "tests/support/span_optimizer.h"
 
 #include <doctest/doctest.h>
@@ -82,7 +81,7 @@ void compare(const Model& model, std::int64_t steps, const Rule& rule) {
   }
 }
 
-// As the DeepSpeed documentation of the rule reads.
+// The rule in DeepSpeed's documentation.
 Rule adam(bool decoupled, bool corrects = true) {
   return [=](Reference& at, double g, std::int64_t step) {
     if (!decoupled) g += decay * at.parameter;
@@ -96,7 +95,7 @@ Rule adam(bool decoupled, bool corrects = true) {
   };
 }
 
-// As torch does it.
+// The rule in torch.
 Rule sgd(double momentum, double dampening, bool nesterov) {
   return [=](Reference& at, double g, std::int64_t step) {
     g += decay * at.parameter;
@@ -189,7 +188,7 @@ TEST_CASE("SGD follows torch with momentum, dampening and nesterov") {
   CHECK(create_optimizer(options)->state_names()[0] == "momentum_buffer");
 }
 
-// After Chen and others, 2023: nothing moves where the direction is zero.
+// From Chen and others, 2023: nothing moves if the direction is zero.
 TEST_CASE("Lion steps by the sign of its direction, and stands still at zero") {
   OptimizerOptions options = default_options("Lion");
   options.beta2 = 0.98;

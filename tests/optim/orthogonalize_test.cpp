@@ -1,5 +1,5 @@
-// Newton-Schulz against a plain loop in double, and the products under it: the same bits however
-// they are cut and vectorized.
+// Newton-Schulz against a plain loop in double, and its products: the same bits for every cut and
+// vector level.
 #include "optim/orthogonalize.h"
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ Matrix transposed(const Matrix& a, std::int64_t rows, std::int64_t cols) {
   return out;
 }
 
-// As Muon's authors write it.
+// The authors' formulation of Muon.
 Matrix newton_schulz(const std::vector<float>& from, std::int64_t rows, std::int64_t cols) {
   Matrix x(from.begin(), from.end());
   double squares = 0;

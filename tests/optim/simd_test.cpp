@@ -54,7 +54,7 @@ Result update(const Case& c, const Run& run) {
   return result;
 }
 
-// All rules, then the directions of those that have one.
+// All rules, then the directions of rules that have one.
 constexpr RuleKind updates[] = {
     RuleKind::adamw,           RuleKind::adam, RuleKind::sgd,     RuleKind::sgd_momentum,
     RuleKind::sgd_nesterov,    RuleKind::lion, RuleKind::adagrad, RuleKind::lamb,

@@ -1,5 +1,5 @@
-// What the tests of the kernels share: the levels of this machine, numbers of every size, equality
-// of bits.
+// Common parts of the kernels' tests: the levels of this machine, numbers of every magnitude,
+// equality of bits.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@ namespace zero::optim::test {
 
 inline constexpr DType floating[] = {DType::fp32, DType::bf16, DType::fp16};
 
-// The vector levels that this machine has, to be held against scalar.
+// Returns the vector levels of this machine, which are compared with scalar.
 inline std::vector<SimdLevel> vector_levels() {
   std::vector<SimdLevel> levels;
   for (const SimdLevel level : {SimdLevel::avx2, SimdLevel::avx512})
@@ -47,7 +47,7 @@ inline std::vector<float> random_floats(std::size_t count, Numbers numbers, unsi
   return values;
 }
 
-// Bytes of `count` elements of a dtype, from floats, by the scalar roundings of the base.
+// Returns `count` elements of a dtype as bytes, from floats, by the scalar roundings of zero/base.
 inline std::vector<unsigned char> encode(const std::vector<float>& values, DType dtype) {
   std::vector<unsigned char> bytes(values.size() * static_cast<std::size_t>(size_of(dtype)));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -61,7 +61,8 @@ inline std::vector<unsigned char> encode(const std::vector<float>& values, DType
   return bytes;
 }
 
-// NaNs count as equal: their payload follows the order of operands, which compilers may swap.
+// NaNs count as equal, because their payload follows the order of operands, and compilers may swap
+// these.
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return false;
   for (std::size_t i = 0; i < a.size(); ++i) {

@@ -1,10 +1,10 @@
 // Modules of torch in the memory of a device: the engine's streams run as late as events allow,
-// while torch's operations, which stand for kernels on the compute stream, run at once.
+// while torch's operations, in place of kernels on the compute stream, run at once.
 #include <string>
 
 #include "tests/pytorch/training.h"
 
-// Behind torch, which has a CHECK of its own.
+// Included after torch, since that has its own CHECK.
 #include <doctest/doctest.h>
 
 #include "tests/support/mock_ranks.h"

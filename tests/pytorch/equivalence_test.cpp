@@ -4,7 +4,7 @@
 
 #include "tests/pytorch/training.h"
 
-// Behind torch, which has a CHECK of its own.
+// Included after torch, since that has its own CHECK.
 #include <doctest/doctest.h>
 
 using torch_models::config_of;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains an example for LibTorch on two ranks at each stage: the lines that it prints must be the same, and it must learn.
+# Trains an example for LibTorch on two ranks at each stage: the printed lines must be the same, and the loss must fall.
 # Usage: example_test.sh MPIEXEC PROGRAM FOLDER_OF_CONFIGS
 set -euo pipefail
 mpiexec=$1 program=$2 configs=$3

@@ -1,4 +1,4 @@
-// What a program can do wrong with a sharded module: one error that says what, on all ranks.
+// Errors of programs with a sharded module: one message that names the error, on all ranks.
 #include <array>
 #include <memory>
 #include <stdexcept>
@@ -7,7 +7,7 @@
 
 #include "tests/pytorch/training.h"
 
-// Behind torch, which has a CHECK of its own.
+// Included after torch, since that has its own CHECK.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -19,7 +19,7 @@ using torch_models::Model;
 using torch_models::pass;
 using zero::pytorch::ShardedModule;
 
-// What two ranks throw first.
+// Returns the first error of two ranks.
 std::string error_of(const std::function<void(zero::Runtime&)>& body, int ranks = 2) {
   zero::RuntimeOptions options;
   options.threads = 1;
@@ -67,7 +67,8 @@ TEST_CASE("parameters are readable between steps at stages 0 to 2") {
           }) == "");
 }
 
-// Whether a step of the module changes its first parameter, and leaves what the engine has there.
+// Checks that a step of the module changes its first parameter, and leaves the engine's values
+// there.
 void step_changes_parameters(ShardedModule& module, const Model& model) {
   const at::Tensor weight = model.module->parameters().front();
   const at::Tensor before = weight.detach().clone();

@@ -1,5 +1,5 @@
-// The conformance suite for ranks whose messages torch's gloo carries, as a module for Python,
-// which makes its groups.
+// The conformance suite for ranks that send messages by torch's gloo, as a module for Python, since
+// that makes the groups.
 #include <torch/csrc/utils/pybind.h>
 
 #include <memory>

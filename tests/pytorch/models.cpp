@@ -24,7 +24,8 @@ at::ScalarType type_of(const nn::Module& module) {
   return module.parameters().front().scalar_type();
 }
 
-// Modules take initial values from a generator that all threads of the process share.
+// Makes modules one at a time, since their initial values come from a generator that all threads of
+// the process share.
 template <class Module>
 std::shared_ptr<Module> made() {
   static std::mutex mutex;
@@ -148,7 +149,7 @@ struct Transformer : nn::Module {
   nn::LayerNorm norm{nullptr};
 };
 
-// As torch.utils.checkpoint with use_reentrant=True.
+// Like torch.utils.checkpoint with use_reentrant=True.
 struct Recomputed : torch::autograd::Function<Recomputed> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             Block* block) {
@@ -192,7 +193,7 @@ struct DroppedLayers : nn::Module {
     head = register_module("head", nn::Linear(12, 5));
   }
   at::Tensor forward(at::Tensor x, std::uint64_t seed) {
-    // The first pass shows all layers.
+    // The first passes use all layers, so that all are known.
     for (std::uint64_t i = 0; i < 4; ++i)
       if (seed < 100 || i != seed % 5) x = x + layers->ptr<nn::LinearImpl>(i)->forward(x).tanh();
     return head(x);

@@ -1,4 +1,4 @@
-// Small modules, each with something that a sharded module must cope with.
+// Small modules, each with one feature that a sharded module must support.
 #pragma once
 
 #include <torch/torch.h>
@@ -24,18 +24,18 @@ struct Family {
   bool batch_norm = false;  // its buffers follow each rank's own batches
 };
 
-// A perceptron whose middle layer comes three times.
+// A perceptron that uses its middle layer three times.
 Model shared_layer_mlp();
 // Residual blocks of convolutions with BatchNorm.
 Model residual_convolutions();
-// A transformer with learned positions, whose head is the embedding.
+// A transformer with learned positions; the embedding is also the head.
 Model tied_transformer();
-// Linear blocks of which a pass leaves out one, another for each seed.
+// Linear blocks; a pass leaves out one of them, chosen by the seed.
 Model dropped_layers();
 // Frozen layers with low-rank adapters that are trained.
 Model low_rank_adapters();
-// A transformer whose blocks forward forgets and backward computes again, by a backward within the
-// backward; two of the three blocks are one.
+// A transformer whose block outputs are not kept: backward recomputes them, by a backward inside
+// the backward; two of the three blocks are the same module.
 Model recomputed_blocks();
 // Experts that get tokens by their content; some get none.
 Model experts();

@@ -1,7 +1,7 @@
-// Passes beyond one forward and one backward for each step, and what outlives them.
+// Passes beyond one forward and one backward per step, and tensors that outlive them.
 #include "tests/pytorch/training.h"
 
-// Behind torch, which has a CHECK of its own.
+// Included after torch, since that has its own CHECK.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,9 +1,9 @@
-// One rank in fp32 does what a plain loop with torch's own optimizer does.
+// One rank in fp32 is bitwise identical to a plain loop with torch's own optimizer.
 #include <cmath>
 
 #include "tests/pytorch/training.h"
 
-// Behind torch, which has a CHECK of its own.
+// Included after torch, since that has its own CHECK.
 #include <doctest/doctest.h>
 
 namespace {
@@ -29,7 +29,8 @@ std::vector<double> plain_losses(const Model& model, int accumulation, int steps
       sum += loss.item<double>();
       (loss / accumulation).backward();
     }
-    // A parameter without a gradient is left alone by torch; ours decays it.
+    // Gradients are set to zero, because torch does not change a parameter without one, but ours
+    // decays it.
     for (at::Tensor& parameter : trained)
       if (!parameter.grad().defined()) parameter.mutable_grad() = torch::zeros_like(parameter);
     torch::nn::utils::clip_grad_norm_(trained, config.gradient_clipping);

@@ -7,7 +7,7 @@ zero::Config config_of(int stage, int accumulation) {
   config.zero_optimization.stage = stage;
   config.batch.train_micro_batch_size_per_gpu = 4;
   config.batch.gradient_accumulation_steps = accumulation;
-  // One order of additions at all stages.
+  // The same order of additions at all stages.
   config.zero_core.gradient_sync = zero::GradientSync::each;
   config.zero_core.time_limit_seconds = 60;
   config.optimizer.learning_rate = 1e-2;

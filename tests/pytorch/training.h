@@ -20,7 +20,7 @@ struct Trace {
 };
 
 zero::Config config_of(int stage, int accumulation = 1);
-// Which batch a rank has in a micro step: seeds below 100 in the first step alone.
+// Returns the batch of a rank in a micro step: seeds below 100 occur only in the first step.
 std::uint64_t seed_of(std::int64_t step, int micro, int rank);
 at::Tensor pass(zero::pytorch::ShardedModule& module, const Model& model, std::uint64_t seed);
 Trace train(const Model& model, zero::Runtime& runtime, const zero::Config& config, int steps);

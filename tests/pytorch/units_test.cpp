@@ -1,11 +1,11 @@
-// Which modules become units, and whose parameters are whose.
+// The division of modules into units, and the owner of each parameter.
 #include "pytorch/wrap_policy.h"
 
 #include <torch/torch.h>
 
 #include "zero/zero.h"
 
-// Behind torch, which has a CHECK of its own.
+// Included after torch, since that has its own CHECK.
 #undef CHECK
 #include <doctest/doctest.h>
 

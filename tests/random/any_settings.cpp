@@ -1,4 +1,4 @@
-// Settings that nobody has checked for sense.
+// Settings drawn without checking that they make sense.
 #include <string>
 #include <utility>
 #include <vector>

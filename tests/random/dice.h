@@ -1,4 +1,4 @@
-// Random choices that follow from a seed and a number, on every platform alike.
+// Random choices that follow from a seed and a number, the same on every platform.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class Dice {
     next();
   }
 
-  // From 0 to count - 1.
+  // Returns 0 to count - 1.
   int below(int count) { return static_cast<int>(next() % static_cast<std::uint64_t>(count)); }
   int between(int least, int most) { return least + below(most - least + 1); }
   bool one_in(int count) { return below(count) == 0; }
@@ -21,7 +21,7 @@ class Dice {
   const T& of(const std::vector<T>& choices) {
     return choices[static_cast<std::size_t>(below(static_cast<int>(choices.size())))];
   }
-  // Empty stands for a key that is left out.
+  // An empty choice means that the key is left out.
   std::string text(const std::vector<std::string>& choices) { return of(choices); }
 
  private:

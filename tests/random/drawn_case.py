@@ -1,4 +1,5 @@
-"""Cases whose terms and settings random_settings has drawn: each command of a case trains with another setting of them."""
+"""Cases with terms and settings drawn by random_settings: each command of a case trains with another setting of
+them."""
 
 import functools
 import json
@@ -10,10 +11,10 @@ import threading
 
 from campaign_case import LIMIT_S, STEPS, Case, Programs, Reference, arguments, launch, saving
 
-RANKS = 4  # at most, of a job
-# Of the toy model alone, or decided by the number of samples.
+RANKS = 4  # of a job, at most
+# For the toy model alone, or decided by the number of samples.
 LEFT_OUT = ("zero_core.param_groups", "train_micro_batch_size_per_gpu", "zero_core.time_limit_seconds")
-CASES_OF_A_DRAW = 8  # of a class
+CASES_OF_A_DRAW = 8  # per class
 PIECES = ("reduce_bucket_size", "allgather_bucket_size")
 
 
@@ -24,7 +25,7 @@ class DrawnPrograms(Programs):
         self.drawn, self.making, self.kept = {}, threading.Lock(), tempfile.TemporaryDirectory()
 
     def draw(self, seed, number):
-        """Terms and settings, of few enough ranks: the first draw from this number on."""
+        """Returns terms and settings with few enough ranks: the first such draw from this number on."""
         for other in range(number * 1000, number * 1000 + 1000):
             printed = subprocess.run([self.random_settings, "--seed", str(seed), "--draw", str(other), "--print", "json"],
                                      stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -34,7 +35,7 @@ class DrawnPrograms(Programs):
         raise launch.Failed("no draw of so few ranks")
 
     def reference_of(self, draw):
-        """The undisturbed run of a draw: made once."""
+        """Returns the undisturbed run of a draw, made once."""
         with self.making:
             name = json.dumps(draw)
             if name not in self.drawn:
@@ -43,7 +44,7 @@ class DrawnPrograms(Programs):
 
     @functools.cached_property
     def files(self):
-        """A folder with what users have: a config, a checkpoint `c`, the reports of a plan."""
+        """Returns a folder with files like a user's: a config, a checkpoint `c`, the reports of a plan."""
         folder = pathlib.Path(self.kept.name)
         (folder / "config.json").write_text(json.dumps({
             "train_batch_size": 12, "optimizer": {"type": "AdamW", "params": {"lr": 0.001, "betas": [0.9, 0.95]}},
@@ -58,25 +59,25 @@ class DrawnPrograms(Programs):
 
 
 def options_of(draw, setting, folder):
-    """The arguments of train_gpt, and its environment."""
+    """Returns the arguments of train_gpt, and its environment."""
     keys = {**draw["terms"], **setting["keys"], "train_batch_size": 2 * draw["ranks"] * draw["accumulation"]}
     keys = {key: folder if key.endswith("nvme_path") else value for key, value in keys.items()
             if not key.startswith(LEFT_OUT)}
-    # train_gpt's models are larger than what the sizes were drawn for.
+    # Larger, since train_gpt's models are larger than those for which the sizes were drawn.
     keys |= {key: 100 * int(value) for key, value in keys.items() if key.endswith(PIECES)}
     environment = {"ZERO_EXECUTOR": setting["executor"], "ZERO_STRICT": str(int(setting["strict"]))}
     return launch.settings(keys), environment
 
 
 class DrawnCase(Case):
-    """A case's name ends with its number, which says what is drawn."""
+    """A case's name ends with its number; the number determines the draw."""
 
     def __init__(self, programs, folder, random_name):
         self.seed, self.number = random_name.split()[0], int(random_name.split()[-1])
         super().__init__(programs, folder, random_name)
 
     def choose_reference(self):
-        """Several cases share one, which takes longer than a case."""
+        """Several cases share a reference, since it takes longer than a case."""
         self.choose_draw(self.number // CASES_OF_A_DRAW)
 
     def choose_draw(self, number):
@@ -88,7 +89,7 @@ class DrawnCase(Case):
         return self.programs.reference_of(self.draw)
 
     def command(self, more=(), wrapper=(), stage=None, checkpoint=True, steps=STEPS):
-        """Of another setting, whatever the stage."""
+        """Uses another setting in each call, and ignores the stage."""
         self.logs.append(self.folder / f"log{len(self.logs)}.json")
         setting = self.random.choice(self.draw["settings"] + self.draw["resuming"])
         options, environment = options_of(self.draw, setting, self.folder)

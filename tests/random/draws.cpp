@@ -11,16 +11,17 @@ namespace random_draws {
 
 namespace {
 
-// What may end a setting without sense: when the engine starts, or because the numbers diverge.
+// Returns whether a setting without sense may end like this: when the engine starts, or because the
+// numbers diverge.
 bool is_refusal(int exit_code) {
   return exit_code == zero::ConfigError::code || exit_code == zero::TopologyError::code ||
          exit_code == zero::MemoryError::code || exit_code == zero::NumericError::code;
 }
 
-// Runs jobs, and collects what is wrong with them.
+// Runs jobs, and collects their problems.
 class Checker {
  public:
-  // Compares with the first of these that has encoded the same sums.
+  // Compares with the first of the others that has encoded the same sums.
   Outcome run(const std::string& name, const Job& job, const std::vector<Outcome>& others) {
     Outcome outcome = random_draws::run(job);
     ++verdict.runs;
@@ -61,7 +62,8 @@ void check_equal(const Draw& draw, const std::string& saved, Checker& checker) {
         outcomes));
   if (!checker.verdict.problem.empty()) return;
   const std::uint64_t digest = outcomes.front().before.digest;
-  // What resumes on the same ranks goes on as the first did; on others, as one of themselves.
+  // A run resumed on the same ranks continues like the first; runs on other ranks are compared with
+  // one of themselves.
   outcomes.resize(draw.other_ranks ? 0 : 1);
   for (Outcome& outcome : outcomes) outcome.before = {};
   const Terms& terms = draw.other_ranks.value_or(draw.terms);
@@ -74,7 +76,7 @@ void check_equal(const Draw& draw, const std::string& saved, Checker& checker) {
   }
 }
 
-// Keys that say what bits the row has are not left out by themselves.
+// Keys that determine the row's bits are not left out on their own.
 bool can_go(const std::string& key) {
   for (const char* kept : {"zero_optimization.stage", "zero_optimization.mics_shard_size",
                            "zero_core.shard_group_size", "zero_core.reduce_group_size",
@@ -86,7 +88,7 @@ bool can_go(const std::string& key) {
 
 using Change = std::function<void(Draw&)>;
 
-// Of settings that another change may have taken out.
+// Adds changes of settings; another change may have removed the setting.
 void add_changes(const Draw& draw, std::vector<Setting> Draw::*settings, std::vector<Change>& all) {
   for (std::size_t i = 0; i < (draw.*settings).size(); ++i) {
     const auto add = [&](std::function<void(Setting&)> change) {
@@ -167,7 +169,7 @@ Draw shrink(Draw draw, const std::string& directory) {
       if (text_of(other) == text_of(draw) || other.settings.empty()) continue;
       const Verdict verdict = check(other, directory);
       if (verdict.problem.empty() || verdict.exit_code != whole.exit_code) continue;
-      // What is refused is refused for the same reason.
+      // A refusal must be for the same reason.
       if (verdict.exit_code != 0 && verdict.problem != whole.problem) continue;
       draw = other;
       smaller = true;

@@ -1,4 +1,4 @@
-"""Arguments, configs and files that make no sense, given to train_gpt and to the commands of zero."""
+"""Arguments, configs and files that make no sense, passed to train_gpt and to the commands of zero."""
 
 import json
 import os
@@ -9,21 +9,21 @@ from campaign_case import CONFIG, fault_class, launch
 from campaign_classes import damage
 
 LIMIT_S = 60
-# A train_gpt that is asked for a huge model finds no memory for it, rather than training it.
+# If train_gpt is run with a huge model, it finds no memory for it, rather than training it.
 SMALL_MEMORY = ("sh", "-c", 'ulimit -v 3000000; ulimit -c 0; exec "$@"', "sh")
 NUMBERS = ("-1", "0", "1", "2", "3", "1.5", "-0", "1e3", "1e999", "nan", "inf", "-inf", "0x10", "2147483648",
            "9223372036854775807", "9223372036854775808", "18446744073709551616", "1 2", "1048577")
 WORDS = ("", " ", "-", "--", "one", "\u0661", "a=b", "=", "[1, 2]", "{", "null", "auto", "none", "true", "cpu", "cuda",
          "fp32", "5GB", "-5", "0,3,hybrid/2", "3+qgz", "3+hpz/0", "step-1", "latest", "tiny", "gpt2-xl", "zero_optimization.stage=3",
          "zero_core.wire.gather=int4", "bf16.enabled=true", "x" * 5000, "a\nb", "../..", "7Bx32")
-# Of which other values would only take long.
+# Restricted, since other values would only take long.
 SHORT = {"--steps": ("-1", "0", "1", "2", "1.5", "x", "", "nan", "9223372036854775808"),
          "--seconds": ("0",), "--threads": ("-1", "0", "1", "3", "1.5", "x", "", "18446744073709551616"),
          "--start-limit": ("-1", "0", "5", "nan", "x"), "-n": ("-1", "0", "1", "2", "x", "1048577")}
 
 
 def odd_path(case):
-    """Of a file that is none, is no regular one, or is not what is wanted."""
+    """Returns the path of a missing file, of an irregular one, or of one with the wrong content."""
     kind = case.random.choice(("missing", "folder", "pipe", "empty", "noise", "loop", "/dev/null", "/dev/zero", "/dev/full",
                                "/proc/self/mem"))
     if kind.startswith("/"):
@@ -43,7 +43,7 @@ def odd_path(case):
 
 
 def options_of_help(case, command):
-    """The options that a command has, each with whether it takes a value."""
+    """Returns the options of a command, each with whether it takes a value."""
     job = launch.Job([*command, "--help"], case.folder)
     case.require(job.finish(LIMIT_S) == 0, "no --help", job)
     found = re.findall(r"^ +(?:-\w, ?)?(--?[\w-]+)(?:,--[\w-]+)*( +\S*[A-Z:|=].*?)?(?:  |$)", job.printed(), re.MULTILINE)
@@ -144,7 +144,7 @@ def odd_document(case, depth=0):
 
 
 def as_text(case, value):
-    """JSON, or YAML of the same value, which is JSON with other names for truth."""
+    """Returns JSON, or YAML of the same value: JSON with other names for true and false."""
     text = json.dumps(value, indent=case.random.choice((None, 1)))
     return text.replace("null", "~").replace("true", "yes") if case.random.random() < 0.2 else text
 
@@ -153,7 +153,7 @@ def as_text(case, value):
 def odd_configs(case):
     name = case.random.choice(("config.json", "config.json", "config.yaml"))
     document = odd_document(case)
-    if case.random.random() < 0.7:  # one value alone that makes no sense
+    if case.random.random() < 0.7:  # one nonsensical value alone
         document = json.loads((case.programs.files / "config.json").read_text())
         section = case.random.choice([document, *(value for value in document.values() if isinstance(value, dict))])
         section[case.random.choice([*section, *KEYS])] = odd_document(case, 2)

@@ -1,4 +1,4 @@
-"""Whole jobs at the settings of a draw: their bits, their memory against the plan, and what a kill leaves."""
+"""Whole jobs with the settings of a draw: their bits, their memory against the plan, and their state after a kill."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ UNPLANNED = ("activations", "checkpoints")  # by --plan
 
 @fault_class("bits of settings, and memory against --plan", 12)
 def settings(case):
-    """Every setting of a draw trains the same; the largest rank takes what --plan says, to the byte."""
+    """Every setting of a draw must train the same; the largest rank must use the bytes of --plan exactly."""
     case.choose_draw(case.number)
     expected, model = None, case.random.choice(("tiny", "llama-tiny"))
     for setting in case.draw["settings"]:
@@ -46,5 +46,5 @@ def killed(case):
     pids = at_a_random_moment(case, job)
     case.note(f"SIGKILL to ranks {victims} of {case.ranks}")
     send(signal.SIGKILL, *(pids[rank] for rank in victims if rank in pids))
-    case.end(job, range(256), limit=LIMIT_S)  # 0 where it had just ended
+    case.end(job, range(256), limit=LIMIT_S)  # 0 if it had just ended
     case.finishes()

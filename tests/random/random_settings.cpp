@@ -1,6 +1,6 @@
 // Random settings of the engine, over ranks that are threads: runs of the same terms have the same
-// bits, go on from a checkpoint with them, and take the memory of their plan to the byte; settings
-// without sense are refused by name.
+// bits, also after resuming from a checkpoint, and use the memory of their plan to the byte;
+// settings without sense are refused by name.
 //
 // usage: random_settings [--seed S] [--draws N | --seconds T] [--draw I [--print json]]
 #include <chrono>
@@ -25,9 +25,9 @@ constexpr std::chrono::seconds longest_draw{300};
 struct Arguments {
   std::uint64_t seed = 1;  // given as 0: the day
   std::uint64_t draws = 1000;
-  double seconds = 0;  // instead of draws
+  double seconds = 0;  // instead of a number of draws
   std::int64_t draw = -1;
-  bool prints = false;  // the draw, and runs nothing
+  bool prints = false;  // prints the draw, and runs nothing
 };
 
 Arguments parse(int argc, char** argv) {
@@ -48,7 +48,7 @@ Arguments parse(int argc, char** argv) {
   return arguments;
 }
 
-// Ends the process when one draw takes too long.
+// Ends the process if one draw takes too long.
 class Watch {
  public:
   Watch() : thread_([this] { wait(); }) {}
@@ -57,7 +57,7 @@ class Watch {
     thread_.join();
   }
   Watch(const Watch&) = delete;
-  // Empty: there are no more.
+  // An empty text: there are no more draws.
   void begin(const std::string& again) {
     const std::lock_guard lock(mutex_);
     again_ = again;
@@ -96,7 +96,7 @@ nlohmann::json json_of(const std::vector<Setting>& settings) {
   return list;
 }
 
-// For programs that train otherwise with the same.
+// Prints the draw for programs that train another model with it.
 void print(const Draw& draw) {
   const nlohmann::json json = {
       {"any", draw.any},
@@ -108,7 +108,7 @@ void print(const Draw& draw) {
   std::puts(json.dump().c_str());
 }
 
-// What has been drawn so far.
+// Counts of the draws so far.
 struct Totals {
   int draws = 0, runs = 0, alone = 0, resuming = 0, any = 0, refused = 0, failed = 0;
 };

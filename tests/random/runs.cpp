@@ -33,7 +33,7 @@ std::string differing(const char* what, const std::vector<double>& expected,
   return "";
 }
 
-// Looks at what must not change the training.
+// Makes calls that must not change the training.
 template <class T>
 void look(zero::Engine& engine, const Job& job, toy::Activations& activations) {
   const toy::Dims& dims = job.terms.dims;
@@ -82,7 +82,7 @@ std::string compare_memory(const char* what, const std::vector<zero::MemoryUse>&
     if (use.peak != use.planned)
       problem += use.category + " in " + what + ": " + std::to_string(use.peak) +
                  " bytes at the peak, " + std::to_string(use.planned) + " planned at start; ";
-    if (use.category == "checkpoints") continue;  // no plan has what saves take
+    if (use.category == "checkpoints") continue;  // plans do not include memory of saves
     for (const zero::MemoryUse& plan : planned)
       if (plan.category == use.category && plan.planned != use.planned)
         problem += use.category + " in " + what + ": " + std::to_string(use.planned) +
@@ -91,16 +91,15 @@ std::string compare_memory(const char* what, const std::vector<zero::MemoryUse>&
   return problem;
 }
 
-// Of every rank, and so of the one that holds the most.
+// Checks every rank, so also the one that holds the most.
 std::string check_memory(const Job& job, const zero::Config& config,
                          const zero::EngineReport& report) {
   std::string problem;
   const int ranks = static_cast<int>(report.ranks.size());
   for (int rank = 0; rank < ranks; ++rank) {
     const zero::RankReport& own = report.ranks[static_cast<std::size_t>(rank)];
-    zero::MemoryPlan plan;  // of no strict mode
-    if (!job.setting.strict)
-      plan = zero::plan_memory(toy::describe(job.terms.dims), config, ranks, false, rank);
+    const zero::MemoryPlan plan =
+        zero::plan_memory(toy::describe(job.terms.dims), config, ranks, false, rank);
     const std::string found = compare_memory("memory", own.memory, plan.memory) +
                               compare_memory("the file", own.in_file, plan.in_file);
     if (!found.empty()) problem += "rank " + std::to_string(rank) + ": " + found;
@@ -162,6 +161,9 @@ Outcome run(const Job& job) {
       outcome.exit_code = zero::Error::code;
     }
   });
+  // A resumed run prints this if other groups or hops store residues differently.
+  if (outcome.printed.find(": they start from zero") != std::string::npos)
+    outcome.encodings += "; residues start from zero";
   return outcome;
 }
 

@@ -1,5 +1,5 @@
-// Runs of the toy model over rank threads: from the start or from a checkpoint, and what they leave
-// to compare.
+// Runs of the toy model over rank threads, from the start or from a checkpoint, and their results
+// for comparison.
 #pragma once
 
 #include <string>
@@ -17,18 +17,18 @@ struct Job {
 };
 
 struct Outcome {
-  toy::Trace before;         // up to saved_step, of a run from the start
-  std::uint64_t loaded = 0;  // the digest of what was loaded
+  toy::Trace before;         // up to saved_step, if the run began at the start
+  std::uint64_t loaded = 0;  // the digest of the loaded state
   toy::Trace rest;           // from saved_step to last_step
-  std::string encodings;     // what travels encoded: runs that differ here have bits of their own
-  std::string problem;       // what ended the run, or a rank whose memory is not that of its plan
-  int exit_code = 0;         // of what ended the run
+  std::string encodings;     // encoded transfers: runs that differ here have different bits
+  std::string problem;       // the error, or a rank whose memory differs from its plan
+  int exit_code = 0;         // of the error that ended the run
   std::string printed;       // to standard error
 };
 
 Outcome run(const Job&);
 
-// Empty where both have the same bits.
+// Returns an empty text if both have the same bits.
 std::string difference(const toy::Trace& expected, const toy::Trace& found);
 
 }  // namespace random_draws

@@ -41,7 +41,7 @@ std::vector<int> draw_groups(Dice& dice, int ranks) {
   return groups;
 }
 
-// Whether the row can sum each micro step inside groups of so many ranks.
+// Returns whether the row can sum each micro step inside groups of this many ranks.
 bool sums_inside(const Terms& terms, const Row& row, int ranks) {
   if (row.shard_group > 0) return row.shard_group == ranks;
   if (terms.groups.empty()) return ranks == terms.ranks;
@@ -134,7 +134,7 @@ void draw_formats(Dice& dice, Terms& terms) {
                                               : core + "wire.error_feedback");
 }
 
-// Formats inside nodes, here of the innermost group of sums.
+// Draws formats inside nodes, here for the innermost group of sums.
 void draw_inside(Dice& dice, Terms& terms) {
   const bool cut = terms.groups.empty() || terms.ranks % terms.groups.front() == 0;
   if (!cut || !dice.one_in(3)) return;
@@ -148,7 +148,7 @@ void draw_inside(Dice& dice, Terms& terms) {
   terms.inside = dice.one_in(2) ? Terms::Inside::in_node : Terms::Inside::over_nodes;
 }
 
-// Whether the row has the bits that the terms ask for.
+// Returns whether the row has the bits of the terms.
 bool allowed(const Terms& terms, const Row& row) {
   const int group = row.shard_group;
   const bool in_groups = group > 1 && group < terms.ranks;
@@ -203,7 +203,7 @@ void set_row(Dice& dice, const Terms& terms, const Row& row, Text& keys) {
                            terms.groups == std::vector<int>{row.shard_group};
   std::string groups = text_of_groups(terms.groups);
   if (terms.groups.empty()) {
-    const bool larger = terms.inside == Terms::Inside::same;  // else a node has to divide the ranks
+    const bool larger = terms.inside == Terms::Inside::same;  // else a node must divide the ranks
     groups = dice.text(
         {"", "node", std::to_string(terms.ranks), std::to_string(terms.ranks + (larger ? 3 : 0))});
   }

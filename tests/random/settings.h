@@ -1,5 +1,5 @@
-// What a draw consists of. Its terms are what the docs let bits depend on; its settings are free:
-// runs of the same terms have the same bits, whatever their settings.
+// The parts of a draw. Its terms are the settings on which bits may depend according to the docs;
+// its other settings are free: runs of the same terms have the same bits.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace random_draws {
 
-// What is sharded, and over which ranks.
+// A strategy: the sharded arrays, and the ranks over which they are sharded.
 struct Row {
   int stage = 0;
   bool reshards = true;
@@ -27,18 +27,19 @@ struct Terms {
   int accumulation = 1;     // micro steps
   std::vector<int> groups;  // ranks whose sums are formed first, and so on; empty: all at once
   std::string sync;         // gradient_sync; with one micro step it is free
-  int inner = 0;            // with `inner`, ranks of a group
-  bool by_elements = true;  // so the optimizer's state can rest in a file
+  int inner = 0;            // with `inner`, ranks per group
+  bool by_elements = true;  // so that optimizer state can be offloaded to a file
   bool gathers_encoded = false, reduces_encoded = false;
-  bool stage3_alone = false;  // keys of ZeRO++, which act there
+  bool stage3_alone = false;  // has keys of ZeRO++, which have an effect there
   bool persistence_free = true;
-  // A format inside nodes acts in shard groups of a node otherwise than over several nodes.
+  // A format inside nodes has another effect in shard groups of one node than in groups over
+  // several.
   enum class Inside { same, in_node, over_nodes } inside = Inside::same;
 };
 
 struct Setting {
   Row row;
-  zero::Text keys;  // of the config, with those of the row
+  zero::Text keys;  // of the config, including those of the row
   std::string executor = "inline";
   bool strict = false, delays = false;
   bool looks = false;  // evaluates, reads and saves between steps
@@ -48,11 +49,11 @@ std::string text_of(const Terms&);
 std::string text_of(const Setting&);
 
 Terms draw_terms(Dice&);
-// The same training on other ranks.
+// Returns the same training run on other ranks.
 Terms on_other_ranks(Dice&, const Terms&);
-// `directory` is for what rests in a file.
+// `directory` is for files of offloaded state.
 Setting draw_setting(Dice&, const Terms&, const std::string& directory);
-// Any keys, also such as contradict each other.
+// Draws any keys, also contradictory ones.
 Setting draw_any(Dice&, Terms&, const std::string& directory);
 
 zero::Config config_of(const Terms&, const Setting&);

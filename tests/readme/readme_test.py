@@ -1,4 +1,4 @@
-"""Holds README.md and docs/ against the code and the programs.
+"""Compares README.md and docs/ with the code and the programs.
 
 Usage: readme_test.py REPOSITORY --zero FILE --config-keys FILE --example FILE [--train-gpt FILE]
 """
@@ -31,7 +31,7 @@ def output_of(*command):
 
 def pages():
     docs = sorted(os.listdir(os.path.join(ARGS.repository, "docs")))
-    return ["README.md", *["docs/" + name for name in docs if name.endswith(".md")]]
+    return ["README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md", *["docs/" + name for name in docs if name.endswith(".md")]]
 
 
 def anchors_of(page):
@@ -40,7 +40,7 @@ def anchors_of(page):
 
 
 def section(markdown, title):
-    """The text below a heading, up to the next one of its level."""
+    """Returns the text below a heading, up to the next one of its level."""
     match = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", markdown, re.MULTILINE | re.DOTALL)
     if not match:
         raise AssertionError(f"there is no section {title}")
@@ -48,7 +48,7 @@ def section(markdown, title):
 
 
 def rows(markdown):
-    """The cells of all table rows, without headings and rules."""
+    """Returns the cells of all table rows, without headings and rules."""
     cells = [[cell.strip() for cell in line.strip("|").split("|")]
              for line in markdown.splitlines() if line.startswith("|")]
     rules = [i for i, row in enumerate(cells) if set(row[0]) == {"-"}]
@@ -56,7 +56,7 @@ def rows(markdown):
 
 
 def value_of(formula, **values):
-    """A formula as the tables write it: 2Ψ + 14Ψ/N, (m+1)bΨf."""
+    """Evaluates a formula in the tables' notation: 2Ψ + 14Ψ/N, (m+1)bΨf."""
     formula = formula.split(", or less")[0].rstrip(" *").replace("Ψ", "P")
     return eval(re.sub(r"(?<=[0-9A-Za-z)])(?=[A-Za-z(])", "*", formula), {"__builtins__": {}}, values)
 
@@ -76,14 +76,14 @@ class Pages(unittest.TestCase):
                         self.assertIn(anchor, anchors_of(path))
 
     def test_files_of_the_architecture_exist(self):
-        """A name without one of the folders at the root stands under zero/, as the page says."""
+        """Names without a folder at the root are in zero/, as the page says."""
         roots = ("comm/", "optim/", "offload/", "config_schemas/", "pytorch/", "tools/", "examples/", "tests/", "docs/")
         for name in re.findall(r"`([\w/]+\.(?:h|cpp|py|md))`", text_of("docs/architecture.md")):
             path = name if name.startswith(roots) else "zero/" + name
             self.assertTrue(os.path.exists(os.path.join(ARGS.repository, path)), f"docs/architecture.md names {name}")
 
     def test_map_has_every_folder(self):
-        first_cells = " ".join(row[0] for row in rows(section(text_of("README.md"), "Map")))
+        first_cells = " ".join(row[0] for row in rows(section(text_of("docs/architecture.md"), "Map")))
         mapped = set(re.findall(r"`(\w+)/`", first_cells))
         folders = {name for name in os.listdir(ARGS.repository)
                    if os.path.isdir(os.path.join(ARGS.repository, name))
@@ -98,7 +98,7 @@ class Pages(unittest.TestCase):
                     if name.endswith((".cpp", ".h")):
                         source = text_of(os.path.join(path, name))
                         read |= set(re.findall(r'(?:getenv|chosen)\(\s*"(ZERO_\w+)"', source))
-        self.assertEqual(set(re.findall(r"`(ZERO_\w+)`", section(text_of("README.md"), "Config"))), read)
+        self.assertEqual(set(re.findall(r"`(ZERO_\w+)`", text_of("docs/environment.md"))), read)
 
     def test_exit_codes(self):
         declared = re.findall(r"class (\w+) : public detail::CodedError<(\d+)>", text_of("zero/base/error.h"))
@@ -108,6 +108,14 @@ class Pages(unittest.TestCase):
 
 
 class ConfigKeys(unittest.TestCase):
+    def test_keys_on_the_pages_exist(self):
+        known = {key for row in rows(text_of("docs/config.md")) for key in re.findall(r"`([^`]+)`", row[0])}
+        for page in pages():
+            for key in re.findall(r"`((?:zero_core|zero_optimization|bf16|fp16|aio|data_types|checkpoint)(?:\.\w+)+)`",
+                                  text_of(page)):
+                with self.subTest(page=page, key=key):
+                    self.assertIn(key, known)
+
     def test_keys_in_the_readme_are_honoured(self):
         keys = [key for row in rows(section(text_of("README.md"), "Config")) for key in re.findall(r"`([^`]+)`", row[1])]
         self.assertTrue(keys)
@@ -143,8 +151,47 @@ class Programs(unittest.TestCase):
             self.assertIn(f"zero {command}", output_of(ARGS.zero, command, "--help"))
 
 
+class Sizing(unittest.TestCase):
+    """Compares docs/sizing.md with the output of the programs."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.page = text_of("docs/sizing.md")
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.config = os.path.join(cls.folder.name, "ds_config.json")
+        with open(cls.config, "w", encoding="utf-8") as file:
+            file.write(extract.block(os.path.join(ARGS.repository, "docs/sizing.md"), "json"))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def explained(self, stage, ranks):
+        return output_of(ARGS.zero, "config", "explain", self.config, "--model", "7Bx32", "--world-size", str(ranks),
+                         "--set", f"zero_optimization.stage={stage}").splitlines()
+
+    def test_bytes_by_stage(self):
+        for stage, *cells in (row for row in rows(section(self.page, "One command")) if row[0].isdigit()):
+            for ranks, cell in zip((8, 64), cells):
+                with self.subTest(stage=stage, ranks=ranks):
+                    self.assertIn(f"ranks: {cell} on each", self.explained(stage, ranks)[-1])
+        for line in self.explained(3, 8)[-4:]:
+            self.assertIn(f"    {line}\n", self.page)
+
+    def test_plans(self):
+        if not ARGS.train_gpt:
+            self.skipTest("there is no train_gpt in this build")
+        commands = re.findall(r"^    \$ train_gpt (--plan .*)$", self.page, re.MULTILINE)
+        self.assertEqual(len(commands), 2)
+        for command in commands:
+            arguments = command.replace("ds_config.json", self.config).split()
+            table = output_of(ARGS.train_gpt, *arguments).split("\n\n")[0]
+            for line in table.splitlines():
+                self.assertIn(f"    {line}".rstrip() + "\n", self.page)
+
+
 class StageTables(unittest.TestCase):
-    """Runs the trainer at every row of the tables, and measures. Padding is at most `tolerance`."""
+    """Runs the trainer for every row of the tables, and measures. Padding is at most `tolerance`."""
 
     tolerance = 0.03
     model = {"model_type": "gpt2", "n_layer": 8, "n_head": 2, "n_embd": 64, "n_positions": 16, "vocab_size": 256}
@@ -231,7 +278,7 @@ class StageTables(unittest.TestCase):
                     expected = value_of(formula, P=count, b=4, m=MICRO_STEPS, f=(RANKS - 1) / RANKS)
                     self.near(self.sent(summary), expected, 0.8 if "or less" in formula else 1.0)
                     states = value_of(memory[2], P=count, N=RANKS)
-                    if not formula.endswith("*"):  # what the text below the table says
+                    if not formula.endswith("*"):  # according to the text below the table
                         states += 4 * count / RANKS if sync == "each" else 4 * count * (RANKS - 1) / RANKS
                     self.near(self.bytes_of(summary), states)
 

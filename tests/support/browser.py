@@ -13,7 +13,7 @@ import zlib
 
 
 def missing():
-    """What is not installed, in words; None where a browser can be driven."""
+    """Returns the names of missing programs; None if a browser can be driven."""
     if not shutil.which("chromedriver"):
         return "there is no chromedriver (Debian: chromium-driver)"
     if not any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")):
@@ -33,7 +33,7 @@ class Browser:
                                        text=True)
         try:
             self.base = f"http://127.0.0.1:{self.port()}"
-            # In a container there is no namespace for the sandbox and little /dev/shm; pages are our own.
+            # No sandbox and little /dev/shm, because containers have no namespace for it; pages are our own.
             arguments = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
                          "--hide-scrollbars", f"--user-data-dir={self.profile.name}"]
             session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": {
@@ -74,7 +74,7 @@ class Browser:
                       mobile=False)
 
     def media(self, scheme="light", medium=""):
-        """medium: "screen" or "print"; empty: what the page is used for."""
+        """medium: "screen" or "print"; empty: the page's default."""
         self.devtools("Emulation.setEmulatedMedia", media=medium,
                       features=[{"name": "prefers-color-scheme", "value": scheme}])
 
@@ -82,28 +82,28 @@ class Browser:
         self.call("POST", "/url", {"url": pathlib.Path(path).resolve().as_uri()})
 
     def run(self, script, *arguments):
-        """What the script returns."""
+        """Returns the script's result."""
         return self.call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def picture(self, path):
-        """The whole page as PNG."""
+        """Saves the whole page as PNG."""
         shot = self.devtools("Page.captureScreenshot", captureBeyondViewport=True)
         pathlib.Path(path).write_bytes(base64.b64decode(shot["data"]))
 
     def pixels(self, left, top, width, height):
-        """Rows of (red, green, blue), of a part of the page."""
+        """Returns rows of (red, green, blue), for a part of the page."""
         clip = {"x": left, "y": top, "width": width, "height": height, "scale": 1}
         shot = self.devtools("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         return png_rows(base64.b64decode(shot["data"]))
 
     def printed(self, path):
-        """The page as PDF, on A4 with its colours."""
+        """Saves the page as PDF, on A4 with its colors."""
         sheet = self.devtools("Page.printToPDF", printBackground=True, paperWidth=8.27, paperHeight=11.69)
         pathlib.Path(path).write_bytes(base64.b64decode(sheet["data"]))
 
 
 def png_rows(data):
-    """The pixels of a PNG with 8 bits a channel, as browsers write it."""
+    """Returns the pixels of a PNG with 8 bits a channel, the format that browsers write."""
     chunks, at = {}, 8
     while at < len(data):
         length, kind = struct.unpack(">I4s", data[at:at + 8])

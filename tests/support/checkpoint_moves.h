@@ -1,5 +1,5 @@
-// Checkpoints of the toy model that go from one setting to another, on mock devices and on hosts:
-// what goes on from them equals a run that went on by itself.
+// Checkpoints of the toy model that are loaded under another setting, on mock devices and on hosts:
+// a resumed run must equal an uninterrupted one.
 #pragma once
 
 #include <initializer_list>
@@ -13,7 +13,7 @@ struct Setting {
   bool on_device;
   const zero::Config& config;
 
-  // On two ranks.
+  // Runs on two ranks.
   void run(const std::function<void(zero::Runtime&)>& body) const {
     if (on_device)
       run_ranks(2, Order::random, 11, body);
@@ -26,7 +26,7 @@ struct Move {
   Setting from, to;
 };
 
-// All settings have the bits of `reference` on CPU ranks.
+// All settings must have the bits of `reference` on CPU ranks.
 inline void check_moves(const toy::Dims& dims, const zero::Config& reference,
                         std::initializer_list<Move> moves) {
   constexpr int saved = 3, end = 6;

@@ -1,8 +1,8 @@
-"""GPT-2's parameters and the layout rules of the design, computed without the library: what ranks hold and send.
+"""GPT-2's parameters and the layout rules of the design, computed without the library: bytes that ranks hold and send.
 
-A parameter begins, and a rank's slice ends, at a multiple of 128 elements. A block is a unit; the tied token
-embedding is one of its own, held through a micro step; positions and the last norm are what is left of the embedding
-and of the head.
+A parameter begins, and a rank's slice ends, at a multiple of 128 elements. A block is a unit; the tied token embedding
+is a separate one, held during a micro step; positions and the last norm are the remainder of the embedding and of the
+head.
 """
 
 ALIGNMENT = 128
@@ -29,15 +29,15 @@ class Layout:
         self.total = self.tied + self.persistent + self.positions + self.head + layers * self.block
 
     def padded(self, sizes):
-        """Elements of a unit with these parameters, over all ranks."""
+        """Returns the elements of a unit with these parameters, over all ranks."""
         return aligned(-(-sum(map(aligned, sizes)) // self.ranks)) * self.ranks
 
     def gathered_in_stage_3(self, micro_steps, slots):
-        """Elements per optimizer step: the exact form, for blocks that take turns in `slots` slots.
+        """Returns elements per optimizer step: the exact formula, for blocks that use `slots` slots in turn.
 
-        A block is gathered for each forward and each backward, except where it survives: the last `slots` blocks
-        from forward to backward, the first ones into the next micro step. Positions and the norm have a slot each,
-        so that they are gathered once per step.
+        A block is gathered for each forward and each backward, unless it survives: the last `slots` blocks from forward
+        to backward, the first ones into the next micro step. Positions and the norm have a slot each, so that they are
+        gathered once per step.
         """
         m = micro_steps
         k = min(slots, self.layers)

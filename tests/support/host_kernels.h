@@ -1,4 +1,4 @@
-// The host's kernels on the calling thread alone, for tests of what a device is asked to do.
+// The host's kernels on the calling thread alone, for tests of calls to a device.
 #pragma once
 
 #include "optim/device_kernels.h"

@@ -1,5 +1,5 @@
-// The hybrid strategies: parameters sharded inside groups of ranks, which are each other's
-// replicas.
+// The hybrid strategies: parameters are sharded inside groups of ranks, and the groups replicate
+// each other.
 #pragma once
 
 #include "zero/config.h"
@@ -24,7 +24,7 @@ inline zero::Config in_groups(zero::Config config, const Row& row, int group) {
   return config;
 }
 
-// Any stage whose sums are taken in the same groups first.
+// Returns any stage with sums taken in the same groups first.
 inline zero::Config with_sums_of(zero::Config config, int group) {
   config.zero_core.reduce_group_size = group;
   return config;

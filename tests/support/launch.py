@@ -1,4 +1,4 @@
-"""Jobs of train_gpt for the tests: start, limit in time, and what a job leaves behind.
+"""Jobs of train_gpt for the tests: start, time limit, and processes and files that a job leaves behind.
 
 MPIEXEC and the program come from the command line of the test that imports this.
 """
@@ -15,9 +15,9 @@ import tempfile
 import time
 import uuid
 
-# Every process of a job has this in its environment, so that it is found after its parent died.
+# Set in the environment of every process of a job, so that it is found after its parent's death.
 MARK = "ZERO_TEST_JOB"
-# What Open MPI puts into its temporary folder, and may leave there when it is killed.
+# Names of files that Open MPI puts into its temporary folder, and may leave there when it is killed.
 LAUNCHER_NAMES = ("ompi", "openmpi", "pmix", "prte", "hwloc", "psm", "vader_segment")
 
 
@@ -26,8 +26,8 @@ class Failed(Exception):
 
 
 def run_all(tests, at_once=1):
-    """Runs each (name, test) in a folder of its own, prints what it returns, and ends the program: 1 if one failed.
-    Tests that mostly wait can run several `at_once`."""
+    """Runs each (name, test) in its own folder, prints its result, and ends the program: 1 if one failed. Tests that
+    mostly wait can run several `at_once`."""
     def run(named):
         name, test = named
         begin = time.monotonic()
@@ -45,17 +45,18 @@ def run_all(tests, at_once=1):
 
 
 def absolute(paths):
-    """The jobs run in folders of their own; names without a folder are searched for as ever."""
+    """Returns absolute paths, since jobs run in their own folders; names without a folder are still searched on the
+    PATH."""
     return [os.path.abspath(path) if os.sep in path else path for path in paths]
 
 
 def mpirun(mpiexec, ranks, *command):
-    """The command line of `ranks` processes of one program."""
+    """Returns the command line of `ranks` processes of one program."""
     return [mpiexec, "--oversubscribe", "-n", str(ranks), *command]
 
 
 def mpirun_each(mpiexec, *commands):
-    """One rank per command."""
+    """Returns a command line with one rank per command."""
     line = [mpiexec, "--oversubscribe"]
     for index, command in enumerate(commands):
         line += ([":"] if index else []) + ["-n", "1", *command]
@@ -63,7 +64,7 @@ def mpirun_each(mpiexec, *commands):
 
 
 class Job:
-    """A command in a folder of its own, with all that it prints."""
+    """A command in its own folder, with its whole output."""
 
     def __init__(self, command, folder, environment=None):
         self.token = uuid.uuid4().hex
@@ -75,14 +76,14 @@ class Job:
         self.process = subprocess.Popen(
             command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.errors,
             preexec_fn=allow_core_dumps,
-            # Memory and traffic are those of the stages, whatever the build was configured with.
+            # Strict mode is off, so that memory and traffic are those of the stages in every build.
             env={"ZERO_STRICT": "0", **os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                  "OMPI_MCA_mpi_yield_when_idle": "1", "TMPDIR": str(self.temporary), MARK: self.token,
-                 # Open MPI leaves its segments behind when it is killed: there they go with the folder.
+                 # In the job's folder, since Open MPI leaves its segments behind when it is killed.
                  "OMPI_MCA_btl_vader_backing_directory": str(self.temporary), **(environment or {})})
 
     def finish(self, limit):
-        """The exit code; a job that takes longer is ended, and has failed."""
+        """Returns the exit code; if a job takes longer, it is ended, and has failed."""
         try:
             self.code = self.process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -106,20 +107,20 @@ class Job:
         return content(self.output)
 
     def messages(self):
-        """Ours on stderr, each with the lines that belong to it."""
+        """Returns our messages on stderr, each with the lines that belong to it."""
         messages, open_message = [], False
         for line in content(self.errors).splitlines():
             if line.startswith("zero:"):
                 messages.append(line)
                 open_message = True
-            elif open_message and line and not line.startswith(("---", "[")):  # the launcher's own begin so
+            elif open_message and line and not line.startswith(("---", "[")):  # the launcher's own lines
                 messages[-1] += "\n" + line
             else:
                 open_message = False
         return messages
 
     def processes(self):
-        """Pids of the job, the launcher's own excepted."""
+        """Returns the pids of the job, except the launcher's own."""
         wanted = f"{MARK}={self.token}".encode()
         found = []
         for entry in os.listdir("/proc"):
@@ -134,7 +135,7 @@ class Job:
         return sorted(found)
 
     def ranks(self):
-        """Pids by rank, of those that run a program of ours."""
+        """Returns pids by rank, for processes that run one of our programs."""
         pids = {}
         for pid in self.processes():
             try:
@@ -148,7 +149,7 @@ class Job:
         return pids
 
     def leftovers(self, patience=5):
-        """Processes, files and core dumps that the job left; [] when clean."""
+        """Returns processes, files and core dumps that the job left; [] if there are none."""
         deadline = time.monotonic() + patience
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -183,13 +184,13 @@ def of_launcher(name):
 
 
 def allow_core_dumps():
-    """So that a crash shows as a file."""
+    """Allows core dumps, so that a crash is visible as a file."""
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
 
 
 class Run:
-    """A finished training: its steps, its summary and what it printed."""
+    """A finished training run: its steps, its summary and its output."""
 
     def __init__(self, log, printed):
         self.printed = printed
@@ -199,18 +200,18 @@ class Run:
         self.steps, self.summary = lines[:-1], lines[-1]["summary"]
 
     def bits(self):
-        """All that must not depend on the stage."""
+        """Returns everything that must not depend on the stage."""
         steps = [(s["step"], s["loss_bits"], s["grad_norm_bits"], s["skipped"]) for s in self.steps]
         return steps, self.summary["digest"]
 
 
 def settings(values):
-    """Arguments for these keys of the config."""
+    """Returns arguments for these keys of the config."""
     return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
 
 
 def train(mpiexec, program, ranks, arguments, environment=None, limit=120, wrapper=()):
-    """Trains to the end in a folder that goes away; a failure shows what the job printed."""
+    """Trains to the end in a temporary folder; if it fails, shows the job's output."""
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log.json")
         command = [*wrapper, program, "--threads", "1", "--log-json", log, *map(str, arguments)]
@@ -222,7 +223,7 @@ def train(mpiexec, program, ranks, arguments, environment=None, limit=120, wrapp
 
 
 def write_model(path, layers, channels, heads, vocabulary, positions):
-    """A config.json as Hugging Face writes it."""
+    """Writes a config.json in Hugging Face's format."""
     pathlib.Path(path).write_text(json.dumps({
         "model_type": "gpt2", "n_layer": layers, "n_embd": channels, "n_head": heads, "vocab_size": vocabulary,
         "n_positions": positions, "activation_function": "gelu_new"}))

@@ -1,6 +1,6 @@
-// A chain of layers y = tanh(x * w + b) between two uses of an outer unit's scale, whose layers a
-// program may call in any order and as often as it likes: what a model of PyTorch does with its
-// modules. Kernels are plain loops; on a device they are queued on its compute stream.
+// A chain of layers y = tanh(x * w + b) between two uses of an outer unit's scale. A program may
+// call the layers in any order and any number of times, like PyTorch calls modules of a model.
+// Kernels are plain loops; on a device they are queued on its compute stream.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,7 @@ inline constexpr int width = 37;
 using Vector = std::vector<float>;
 using Launch = std::function<void(std::function<void()>)>;
 
-// What declares the units beside their parameters.
+// Properties of the units' declaration in addition to their parameters.
 struct Declaration {
   std::vector<std::string> layers = {"a", "b", "c", "d"};
   bool nested = true, optional = false, learns = false;
@@ -37,7 +37,7 @@ inline zero::ModelSpec describe(const Declaration& declared) {
     if (declared.nested) layer.within("outer");
     if (declared.optional) layer.optional();
   }
-  // The first use of each has been declared with its parameters.
+  // The first use of each is declared with its parameters.
   std::map<std::string, int> uses;
   for (const std::string& name : declared.order)
     if (++uses[name] > 1) model.again(name);
@@ -52,14 +52,14 @@ inline void fill(zero::ParamShard shard) {
     value = 0.5f + 0.01f * static_cast<float>((7 * ++element + 3 * shard.name.front()) % 53);
 }
 
-// One micro step through an engine. Layers that came several times write their gradient at the last
-// of their uses in backward (`whole_gradients`, as autograd does), or add to it at each.
+// One micro step through an engine. If a layer is used several times, it writes its gradient at the
+// last use in backward (`whole_gradients`, like autograd), or adds to it at each.
 class Pass {
  public:
   Pass(zero::Engine& engine, Launch launch, bool whole_gradients)
       : engine_(engine), launch_(std::move(launch)), whole_gradients_(whole_gradients) {}
 
-  // Returns where the loss will be, the mean of y * y / 2.
+  // Returns the address of the future loss, the mean of y * y / 2.
   const float* forward(const std::vector<std::string>& calls, float input) {
     auto outer = engine_.unit("outer").forward();
     const float* scale = outer.value<float>("scale");
@@ -90,7 +90,7 @@ class Pass {
     return loss;
   }
 
-  // Down to the call before which `calls_left` calls stand.
+  // Runs back to the call with `calls_left` calls before it.
   void backward(std::size_t calls_left = 0) {
     auto outer = engine_.unit("outer").backward();
     Vector* dy = add(Vector(width));

@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
-// Memory and traffic are those of the stages, whatever the build was configured with; tests of
-// strict mode ask for it.
+// Disables strict mode, so that memory and traffic are those of the stages in every build; tests of
+// strict mode enable it.
 int main(int argc, char** argv) {
   ::setenv("ZERO_STRICT", "0", 0);
   return doctest::Context(argc, argv).run();

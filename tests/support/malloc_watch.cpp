@@ -1,9 +1,10 @@
-// LD_PRELOAD library: counts requests for memory above 4 KiB while training is in its steady state.
+// LD_PRELOAD library: counts allocations above 4 KiB while training is in its steady state.
 //
 // The root writes its log lines; when it writes one that holds MALLOC_WATCH_FROM, counting begins
 // in all processes that share the file MALLOC_WATCH_STATE, and one with MALLOC_WATCH_UNTIL ends it.
-// At exit each process appends "PID count bytes" and the stack of the first requests to
-// MALLOC_WATCH_STATE.PID. Requests of a library whose path holds MALLOC_WATCH_EXCEPT do not count.
+// At exit each process appends "PID count bytes" and the stack of the first allocations to
+// MALLOC_WATCH_STATE.PID. Allocations of a library whose path holds MALLOC_WATCH_EXCEPT do not
+// count.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -19,7 +20,7 @@
 #include <cstring>
 #include <string>
 
-// glibc's own, which no library replaces.
+// glibc's own functions, which no library replaces.
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
@@ -55,7 +56,7 @@ bool is_excepted(const void* caller) {
          std::strstr(found.dli_fname, library) != nullptr;
 }
 
-// `caller` is where the function that was replaced returns to.
+// `caller` is the return address of the replaced function.
 [[gnu::noinline]] void note(std::size_t bytes, const void* caller) {
   if (bytes <= limit_bytes || watching == nullptr || watching->load() == 0 || inside) return;
   if (is_excepted(caller)) return;
@@ -80,7 +81,7 @@ void look_at(const void* data, std::size_t size) {
 
 [[gnu::constructor]] void begin() {
   void* warm_up[2];
-  backtrace(warm_up, 2);  // takes memory the first time
+  backtrace(warm_up, 2);  // allocates at its first call
   const int fd = open(setting("MALLOC_WATCH_STATE"), O_RDWR | O_CLOEXEC);
   if (fd < 0) return;
   void* page = mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -1,5 +1,5 @@
-// The toy model trained on any device by host kernels: every scope copies what it needs to the
-// host, computes there, and copies gradients back. Slow, and the same bits on every device.
+// The toy model trained on any device by host kernels: every scope copies its parameters to the
+// host, computes there, and copies gradients back. Slow, but with the same bits on every device.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,13 @@ class Mirror {
   explicit Mirror(zero::Runtime& runtime) : runtime_(runtime) {}
 
   const T* value(const T* device, std::int64_t count) { return fetch(device, count); }
-  // What is there already is kept, as kernels add.
+  // Keeps existing gradients, since kernels add to them.
   T* grad(T* device, std::int64_t count) {
     T* host = fetch(device, count);
     writes_.push_back({device, host, count});
     return host;
   }
-  // Before the scope ends.
+  // Must be called before the scope ends.
   void finish() {
     for (const Write& write : writes_) copy(write.device, write.host, write.count);
   }
@@ -123,7 +123,7 @@ Trace mirrored_train_in(zero::Runtime& runtime, const Dims& d, const zero::Confi
   return trace;
 }
 
-// By all ranks.
+// Returns the bytes sent by all ranks.
 inline std::int64_t bytes_sent(const zero::EngineReport& report) {
   std::int64_t sent = 0;
   for (const zero::RankReport& rank : report.ranks)

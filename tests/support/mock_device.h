@@ -1,8 +1,8 @@
-// A device that executes its streams in an order of a seed's choosing, on the thread that asks:
-// whatever the events allow. As CUDA's, an event's wait binds to the latest record at the call, and
-// an event that was never recorded lets it pass. A worker is one more stream; after a failure it
-// does nothing, but its events still complete. The device's memory is host memory, to be touched in
-// stream order alone.
+// A device that executes its streams in an order chosen by a seed, on the calling thread, within
+// the limits of events. As in CUDA, an event's wait refers to the latest record before the call,
+// and an event that was never recorded does not block. A worker is one more stream; after a failure
+// it does nothing, but its events still complete. The device's memory is host memory, to be used in
+// stream order only.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,11 +23,11 @@
 
 namespace mock {
 
-// one_last: of the streams, in the order in which they were made, the seed's waits for all others.
-// one_queue: the device's streams, workers aside, share one queue of the hardware.
-// in_turn: one step of each. compute_at_once: as early as events let it, so that work of the host
-// between calls, such as torch's operations on a CPU, stands for kernels on the compute stream; the
-// others as late as that allows.
+// one_last: the seed selects one stream, by order of creation, that waits for all others.
+// one_queue: the device's streams, except workers, share one hardware queue. in_turn: one step of
+// each. compute_at_once: compute runs as early as events allow, so that host work between calls,
+// such as torch's operations on a CPU, can take the place of kernels on the compute stream; the
+// others run as late as that allows.
 enum class Order {
   compute_first,
   communication_first,
@@ -46,26 +46,26 @@ class Scheduler {
 
   void add(Stream& stream) { streams_.push_back(&stream); }
   void remove(Stream& stream) { std::erase(streams_, &stream); }
-  // After every call of the host: nothing, or a few steps.
+  // Called after every host call: runs nothing, or a few steps.
   void maybe_run();
-  // Runs until done() holds; throws when nothing can run any more.
+  // Runs until done() holds; throws if nothing can run any more.
   void run_until(const std::function<bool()>& done);
-  // All that can run.
+  // Runs everything that can run.
   void drain() {
     const auto alone = lock();
     while (run_one()) {
     }
   }
-  // How often the host has waited.
+  // Returns how often the host has waited.
   int waits() const { return waits_; }
-  // Pieces of work that workers have run; from now on they fault when they touch the memory.
+  // Number of work items run by workers; guarded memory makes later ones fault if they access it.
   int worked() const { return worked_; }
   void guard(void* data, std::int64_t bytes) {
     guarded_.emplace_back(data, static_cast<std::size_t>(bytes));
   }
   void run_guarded(const std::function<void()>& work);
   std::uint64_t next_number() { return ++numbers_; }
-  // A rank's thread that reads or writes files uses its device beside the program's own.
+  // Locks the device, since a rank's file thread uses it concurrently with the program's thread.
   std::unique_lock<std::recursive_mutex> lock() { return std::unique_lock(mutex_); }
 
  private:
@@ -78,10 +78,10 @@ class Scheduler {
   std::uint64_t seed_;
   std::mt19937_64 draw_;
   std::vector<Stream*> streams_;
-  std::vector<std::size_t> ready_;  // of run_one()
+  std::vector<std::size_t> ready_;  // used by run_one()
   bool running_ = false;
   int waits_ = 0, worked_ = 0;
-  std::size_t last_ = 0;  // of the streams, to run
+  std::size_t last_ = 0;  // index of the stream that ran last
   std::uint64_t numbers_ = 0;
   std::vector<std::pair<void*, std::size_t>> guarded_;
 };
@@ -150,7 +150,7 @@ class Stream final : public zero::ExecutionStream {
            *reached = std::max(*reached, number);
          }});
   }
-  // The failure of a worker ends those that wait for it.
+  // A worker's failure ends all waits for that worker.
   void wait(zero::Event& event) override {
     check();
     auto& own = static_cast<Event&>(event);
@@ -190,7 +190,7 @@ class Stream final : public zero::ExecutionStream {
   struct Item {
     std::shared_ptr<std::uint64_t> awaited = nullptr;
     std::uint64_t number = 0;
-    bool always = false;  // behind a failure too
+    bool always = false;  // also after a failure
     std::function<void()> work = nullptr;
     std::uint64_t order = 0;  // among all streams
   };
@@ -207,7 +207,7 @@ class Stream final : public zero::ExecutionStream {
   std::deque<Item> queue_;
 };
 
-// In one queue, what was given to the device first goes first, and holds the rest back.
+// In one queue, the oldest work of the device runs first, and blocks the rest.
 inline bool Scheduler::is_next(const Stream& stream) const {
   return stream.worker() || std::all_of(streams_.begin(), streams_.end(), [&](const Stream* other) {
            return other->worker() || other->idle() ||
@@ -302,13 +302,13 @@ class Device final : public zero::Device {
     return ++ranges_;
   }
   void end_range(std::uint64_t) override { --open_ranges_; }
-  // Of a profiler, since the start, and those that have not ended.
+  // Profiler ranges since the start, and those that have not ended.
   std::uint64_t ranges() const { return ranges_; }
   std::int64_t open_ranges() const { return open_ranges_; }
-  // Work of workers that touches memory reserved from now on faults. For one rank alone, whose
-  // peers do not read it, and as long as that memory lives.
+  // Work of workers that accesses memory reserved from now on faults. For one rank only, if its
+  // peers do not read the memory, and as long as the memory lives.
   void guard_memory() { guards_ = true; }
-  // Bytes, whether they live or not.
+  // Bytes reserved so far, including freed ones.
   std::int64_t reserved() const { return reserved_; }
   Scheduler& scheduler() { return scheduler_; }
 

@@ -19,7 +19,8 @@
 
 namespace mock {
 
-// A rank's host may wait for another's while devices go on by themselves; this one goes on first.
+// A rank's host may wait for another's while devices continue by themselves; this one runs its
+// device first.
 class DrainingWorld final : public zero::comm::World {
  public:
   DrainingWorld(std::unique_ptr<zero::comm::World> world, Scheduler& scheduler)
@@ -45,7 +46,7 @@ class DrainingWorld final : public zero::comm::World {
   Scheduler& scheduler_;
 };
 
-// How ranks connect their devices; collective.
+// Connects the ranks' devices; collective.
 using Connect = std::function<std::unique_ptr<zero::comm::Communicator>(zero::comm::World&)>;
 
 inline std::unique_ptr<zero::comm::Communicator> connect_threads(zero::comm::World& world) {
@@ -100,7 +101,7 @@ inline void run_ranks(int ranks, Order order, std::uint64_t seed,
   if (first) std::rethrow_exception(first);
 }
 
-// Runs a kernel in the order of the compute stream; at once where the device is the host.
+// Runs a kernel in the order of the compute stream; immediately if the device is the host.
 class Launcher {
  public:
   explicit Launcher(zero::Runtime& runtime)
@@ -159,7 +160,7 @@ void queue_micro_step(zero::Engine& engine, const toy::Dims& d, toy::Activations
   launch([&d, &a, dwte = s.template grad<T>("wte")] { toy::embed_backward<T>(d, a, dwte); });
 }
 
-// As toy::train(), with results asked for one step late.
+// Like toy::train(), except that results are read one step late.
 template <class T>
 toy::Trace train_until(zero::Runtime& runtime, zero::Engine& engine, const toy::Dims& d,
                        std::int64_t steps) {
@@ -206,7 +207,7 @@ inline toy::Trace train(zero::Runtime& runtime, const toy::Dims& d, const zero::
   return train_until(runtime, engine, steps, d);
 }
 
-// Runs of the toy model that are to be equal, on hosts and on devices; what rank 0 saw.
+// Runs of the toy model that must be equal, on hosts and on devices; rank 0's results.
 struct Training {
   toy::Dims dims;
   std::int64_t steps;

@@ -14,7 +14,7 @@ struct Gpt {
 };
 inline constexpr Gpt gpt2{12, 768}, gpt2_medium{24, 1024}, gpt2_xl{48, 1600};
 
-// GPT-2 as train_gpt declares it: tied table, one unit per block, a fused head.
+// GPT-2 with train_gpt's declaration: tied table, one unit per block, a fused head.
 inline zero::ModelSpec describe(const Gpt& g) {
   const std::int64_t c = g.channels;
   zero::ModelSpec model;
@@ -53,14 +53,14 @@ inline zero::ModelSpec random(std::uint64_t seed) {
   return model;
 }
 
-// A tree of units of which some are optional or come again. `order` is a forward order of it, with
-// other repetitions than the declared ones.
+// A tree of units, some of them optional or repeated. `order` is a forward order of it, with
+// repetitions other than the declared ones.
 inline zero::ModelSpec random_tree(std::uint64_t seed, std::vector<int>& order) {
   std::mt19937_64 draw(seed);
   const auto below = [&](int n) { return static_cast<int>(draw() % std::uint64_t(n)); };
   zero::ModelSpec model;
   std::vector<std::string> names;
-  std::vector<int> depths, open;  // the last unit and those around it
+  std::vector<int> depths, open;  // the last unit and its parents
   for (int u = 0; u < 2 + below(9); ++u) {
     names.push_back("u" + std::to_string(u));
     open.resize(static_cast<std::size_t>(below(static_cast<int>(open.size()) + 1)));

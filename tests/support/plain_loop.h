@@ -16,13 +16,13 @@ namespace toy {
 
 struct Tensor {
   bool decay = true;
-  // Updates go to the master, which is the value again once it is published.
+  // Updates go to the master; the value is copied from it when it is published.
   std::vector<float> value, master, grad, exp_avg, exp_avg_sq;
 };
 
 enum class Publish { at_once, a_step_late };
 
-// The loop that a program without ZeroCore would write, with the same update rule.
+// The loop of a program without ZeroCore, with the same update rule.
 class PlainLoop {
  public:
   PlainLoop(const Dims& dims, const zero::Config& config, Publish publish = Publish::at_once)

@@ -1,4 +1,5 @@
-// Elements that a plan gathers, from shards and from second copies, and reduces, padding included.
+// Counts the elements that a plan gathers, from shards and from second copies, and reduces,
+// including padding.
 #pragma once
 
 #include <cstdint>

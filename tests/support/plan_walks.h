@@ -1,5 +1,5 @@
-// Plans walked as the engine does, and with one declared access taken out: what the checker says of
-// those, and what streams that run apart show, must agree.
+// Walks plans like the engine, and with one declared access removed: the checker's findings and the
+// results of independent streams must agree.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -28,7 +28,7 @@ struct Walked {
   const StepPlan* update;
 };
 
-// Chunks that pass through the file's slots one at a time, where the plan asks for that.
+// Chunks that pass through the file's slots one at a time, if the plan requires that.
 class Turns {
  public:
   explicit Turns(const zero::detail::OffloadPlan& offload)
@@ -49,12 +49,12 @@ class Turns {
   int read_ = nobody, written_ = nobody;
 };
 
-// A walk's place: the optimizer step, and the micro step in it.
+// The position of a walk: the optimizer step, and the micro step in it.
 struct Moment {
   int step = 0, micro = 0;
 };
 
-// The declared units that use a flat unit.
+// Returns the declared units that use a flat unit.
 inline std::vector<int> users_of(const PlanInputs& inputs, int flat_unit) {
   std::vector<int> users;
   for (int unit = 0; unit < std::ssize(inputs.layout->needs_of_unit); ++unit)
@@ -64,7 +64,7 @@ inline std::vector<int> users_of(const PlanInputs& inputs, int flat_unit) {
 
 using Streams = zero::detail::ByStream<zero::ExecutionStream*>;
 
-// The same function queues the instructions of all streams.
+// Queues the instructions of all streams by the same function.
 inline PlanWalker::Lanes lanes_of(const Streams& streams,
                                   const std::function<void(const Instruction&)>& issue) {
   PlanWalker::Lanes lanes;
@@ -79,7 +79,7 @@ void walk_plan(PlanWalker& walker, const StepPlan& plan, const Queue& queue) {
   while (const Instruction* next = walker.next_compute()) {
     const Instruction i = *next;
     walker.enter(i.op, i.target);
-    // The engine awaits gradient slots at the first touch.
+    // The engine awaits gradient slots at the first use.
     for (const ResourceAccess& access : i.accesses)
       if (access.resource == Resource::gradient_slot && i.op == Op::backward)
         walker.await_gradient(access.index);
@@ -89,7 +89,7 @@ void walk_plan(PlanWalker& walker, const StepPlan& plan, const Queue& queue) {
   walker.finish();
 }
 
-// Keeps `now` at the walk's place.
+// Keeps `now` at the walk's position.
 template <class Queue>
 void walk_steps(PlanWalker& walker, const Walked& plans, int steps, Moment& now,
                 const Queue& queue) {
@@ -111,8 +111,8 @@ inline std::string proof_of(const PlanInputs& inputs, const Walked& plans, int s
   return find_plan_fault(inputs, sequence);
 }
 
-// With each declared access of one plan of the step taken out in turn; returns how many were
-// required. `walk` gives the fault that it sees, or nothing.
+// Walks with each declared access of one plan of the step removed in turn; returns the number of
+// required ones. `walk` returns the fault that it finds, or nothing.
 template <class Walk>
 int check_deletions(const PlanInputs& inputs, const Walked& plans, const StepPlan& from, int steps,
                     const Walk& walk) {

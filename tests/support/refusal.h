@@ -1,4 +1,4 @@
-// What a call that must fail says.
+// Returns the message of a call that must fail.
 #pragma once
 
 #include <functional>
@@ -6,7 +6,7 @@
 
 namespace zero::tests {
 
-// The message of the error; "" where there is none. Other errors pass.
+// Returns the message of the error; "" if there is none. Other errors pass through.
 template <class Kind>
 std::string refusal(const std::function<void()>& call) {
   try {

@@ -1,5 +1,5 @@
-// Updates of plain spans by one rule, straight through the vector kernels: what tests hold the
-// engine and the kernels of devices against.
+// Updates plain spans by one rule, directly through the vector kernels: the reference for the
+// engine and the kernels of devices.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace zero::optim {
 
-// Arrays of `count` elements. `master` is fp32 and is the parameter itself when it has no 16-bit
+// Arrays of `count` elements. `master` is fp32; it is the parameter itself if there is no 16-bit
 // copy.
 struct UpdateSpans {
   std::int64_t count = 0;

@@ -1,4 +1,5 @@
-// What a call writes to the process's standard error, C and C++ alike. One thread at a time asks.
+// Returns the text that a call writes to the process's standard error, in C and C++. Only one
+// thread at a time may call it.
 #pragma once
 
 #include <unistd.h>

@@ -15,7 +15,7 @@ namespace toy {
 
 struct Dims {
   int vocabulary = 29, channels = 18, blocks = 5, batch = 3;
-  // What training gives the step after so many; null: nothing.
+  // Returns the options of the step after this many; null: none.
   zero::StepOptions (*options_of)(std::int64_t steps) = nullptr;
 
   zero::StepOptions options(std::int64_t steps) const {
@@ -23,7 +23,7 @@ struct Dims {
   }
 };
 
-// Values by group that change from step to step, also to 0 and back.
+// Returns values by group that change from step to step, also to 0 and back.
 inline zero::StepOptions values_by_group(std::int64_t steps) {
   const auto s = static_cast<double>(steps);
   zero::StepOptions options;
@@ -36,7 +36,7 @@ inline zero::StepOptions values_by_group(std::int64_t steps) {
   return options;
 }
 
-// The parameter that block `block` borrows from the block after it.
+// Returns the parameter that block `block` borrows from the block after it.
 inline std::string next_norm(int block) {
   return "block." + std::to_string(block + 1) + ".norm";
 }
@@ -59,7 +59,7 @@ inline zero::ModelSpec describe(const Dims& d) {
   return model;
 }
 
-// Start values by name and element alone.
+// Returns start values that depend on name and element alone.
 inline float start_value(std::string_view name, std::int64_t element, float fan) {
   std::uint64_t x = 0x9e3779b97f4a7c15u * static_cast<std::uint64_t>(element + 1);
   for (const char c : name) x = (x ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -73,7 +73,7 @@ inline void fill(zero::ParamShard s) {
     s.values[i] = start_value(s.name, s.begin + static_cast<std::int64_t>(i), 0.7f);
 }
 
-// Sample `index` of an endless stream: a token and the one that follows it.
+// Sample `index` of an endless stream: a token and its successor.
 struct Sample {
   int token, target;
 };
@@ -96,7 +96,7 @@ void add(T* p, std::int64_t i, float value) {
   p[i] = zero::from_float<T>(zero::to_float(p[i]) + value);
 }
 
-// Activations of one micro batch, fp32.
+// Activations of one micro-batch, fp32.
 struct Activations {
   std::vector<std::vector<float>> x;  // input of each block and of the head
   std::vector<float> dx;
@@ -138,7 +138,7 @@ float pre_activation(const Dims& d, const float* x, const T* norm, const T* weig
 
 constexpr float borrowed_share = 0.05f;
 
-// y = x + tanh(...) + borrowed_share * next_norm, which may be null.
+// y = x + tanh(...) + borrowed_share * next_norm; next_norm may be null.
 template <class T>
 void block_forward(const Dims& d, Activations& a, int block, const T* norm, const T* weight,
                    const T* bias, const T* frozen, const T* next_norm) {
@@ -151,7 +151,7 @@ void block_forward(const Dims& d, Activations& a, int block, const T* norm, cons
     }
 }
 
-// Before block_backward, which goes on with dx.
+// Called before block_backward, since that continues with dx.
 template <class T>
 void borrowed_backward(const Dims& d, const Activations& a, T* dnext_norm) {
   for (int n = 0; n < d.batch; ++n)
@@ -239,7 +239,7 @@ void forward_blocks(zero::Engine& engine, const Dims& d, Activations& a) {
   }
 }
 
-// One micro step under the engine.
+// Runs one micro step under the engine.
 template <class T>
 double micro_step(zero::Engine& engine, const Dims& d, Activations& a, float scale) {
   auto units = engine.units();
@@ -269,7 +269,7 @@ double evaluate(zero::Engine& engine, const Dims& d, Activations& a) {
   return head<T>(d, a, s.value<T>("gain"), s.value<T>("embed.wte"), nullptr, nullptr, 1);
 }
 
-// What a run leaves to compare.
+// The results of a run, for comparison.
 struct Trace {
   std::vector<double> losses, norms, scales;
   std::uint64_t digest = 0;

@@ -6,7 +6,7 @@
 
 namespace toy {
 
-// What the root saw.
+// Returns the root's results.
 inline Trace train_ranks(int ranks, const zero::Config& config, int steps,
                          const char* executor = "inline", const Dims& d = {}) {
   Trace trace;

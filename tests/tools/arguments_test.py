@@ -1,4 +1,4 @@
-"""What people type at `zero` and train_gpt: numbers out of range, empty values, files that are none.
+"""Typing errors in arguments of `zero` and train_gpt: numbers out of range, empty values, files that do not exist.
 
 usage: arguments_test.py ZERO TRAIN_GPT
 """
@@ -45,7 +45,7 @@ class Arguments(unittest.TestCase):
                     self.refused(f"{option} {value}: expected a", program, *command, *self.needed(command), f"{option}={value}")
 
     def needed(self, command):
-        """Words without which the command is refused for want of them."""
+        """Returns arguments without which the command would be refused because they are missing."""
         return {"check": ["none.json"], "explain": ["none.json"], "export": ["none", "out"]}.get(command[-1] if command else "", [])
 
     def test_numbers_of_train_gpt(self):
@@ -81,7 +81,7 @@ class Arguments(unittest.TestCase):
         fifo, large = self.folder / "fifo", self.folder / "large"
         os.mkfifo(fifo)
         large.write_bytes(b"")
-        os.truncate(large, 3 << 30)  # of a hole
+        os.truncate(large, 3 << 30)  # sparse
         readers = ([ZERO, "compare"], [ZERO, "config", "check"], [ZERO, "run", "-n", "1", "--dry-run", "--hostfile"])
         for reader in readers:
             tail = ["true"] if "run" in reader else []
@@ -96,6 +96,22 @@ class Arguments(unittest.TestCase):
         self.refused("is no report.json of train_gpt --report: it is not valid JSON, from line 2 on", ZERO, "compare", broken)
         broken.write_text('{"format": "zero-comparison", "version": 1}')
         self.refused("a value is missing, or of another type", ZERO, "compare", broken)
+        broken.unlink()
+        os.mkfifo(broken)
+        self.refused("not a regular file", ZERO, "compare", self.folder)
+
+    def test_models_that_are_none(self):
+        train = [TRAIN_GPT, *SMALL[2:], "--steps", "1", "--model"]
+        model = self.folder / "config.json"
+        for text, problem in (('{"model_type": "gpt2",\n"n_embd": }', "is not valid JSON, from line 2 on"),
+                              ('{"n_embd": 1e999}', "has a number that is too large"), ("[]", "must hold a JSON object"),
+                              ('{"n_embd": "\\ud800"}', "is not valid JSON, from line 1 on")):
+            model.write_text(text)
+            self.refused(problem, *train, model)
+        os.truncate(model, 3 << 30)  # sparse
+        self.refused("is larger than 16 MiB", *train, model)
+        self.refused("is a directory; the config.json in a model's folder is needed", *train, self.folder)
+        self.refused("not a regular file", *train, "/dev/zero")
 
     def test_a_model_is_not_written_into_a_checkpoint(self):
         checkpoints = self.folder / "c"

@@ -20,7 +20,7 @@ std::vector<Host> parse(const std::string& text, LauncherKind kind = LauncherKin
   return parse_hostfile({text, "hosts", kind, 8}, look_up);
 }
 
-// As the launcher gets it, in one line.
+// Returns the launcher's input in one line.
 std::string handed(const std::string& text, LauncherKind kind = LauncherKind::open_mpi) {
   const std::vector<std::string> lines = hostfile_lines(parse(text, kind), kind);
   return list_of(lines, lines.size(), "|");
@@ -50,13 +50,13 @@ TEST_CASE("hostfiles as people have them are handed over in one form") {
   CHECK(handed("a\tSLOTS= 3\nb cpus=2") == "a slots=3|b slots=2");
   CHECK(handed("a max-slots=4\n") == "a slots=4");
   CHECK(handed("u@a slots=1\nb user=v slots=1\n") == "u@a slots=1|v@b slots=1");
-  // One line for each rank, as PBS has it; the cores of this machine, where no line says more.
+  // One line per rank, as in PBS; the cores of this machine, if no line gives a number.
   CHECK(handed("a\nb\na\na\n") == "a slots=3|b");
   CHECK(handed("localhost\n") == "localhost slots=8");
   CHECK(handed("localhost\nme\n192.0.2.1\n") == "localhost slots=3");
   CHECK(handed("192.0.2.1\n") == "192.0.2.1 slots=8");
   CHECK(handed("worker-0 slots=1\nworker-1 slots=1") == "worker-0 slots=1|worker-1 slots=1");
-  // Open MPI takes the first for another host, and cannot read the others.
+  // Replaced, because Open MPI takes the first for another host, and cannot read the others.
   for (const char* here : {"127.0.1.1 slots=2", "::1 slots=2", "[::1] slots=2"})
     CHECK(handed(here) == "localhost slots=2");
 
@@ -116,7 +116,7 @@ TEST_CASE("this machine is known by each of its names and addresses") {
   CHECK_FALSE(place_of("192.0.2.77", true).local);
   CHECK(place_of("192.0.2.77", true).problem.empty());
   CHECK_FALSE(place_of("no-such-host.invalid", true).problem.empty());
-  // An agent may have names of its own.
+  // Accepted, since an agent may have its own names.
   CHECK(place_of("no-such-host.invalid", false).problem.empty());
 }
 

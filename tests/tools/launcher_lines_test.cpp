@@ -10,7 +10,7 @@ namespace {
 const std::string rule(74, '-');
 const std::string cause = "zero: rank 1: unknown option --stepps\n";
 
-// As Open MPI 4.1 prints them.
+// Messages in the form of Open MPI 4.1.
 const std::string aborted =
     rule +
     "\nMPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\nwith errorcode 10.\n\n"
@@ -35,7 +35,8 @@ const std::string no_slots =
     rule + "\nThere are not enough slots available in the system to satisfy the 20\nslots\n" +
     rule + "\n";
 
-// What is shown of the text, in pieces of so many bytes; "|" is where the job ended.
+// Returns the displayed part of the text, passed in pieces of this many bytes; "|" is the end of
+// the job.
 std::string shown(const std::string& text, std::size_t piece) {
   LauncherLines lines;
   std::string result;
@@ -48,7 +49,7 @@ TEST_CASE("after a cause that a rank has said, Open MPI's lines on the failure a
   for (const std::size_t piece : {1, 7, 75, 1000}) {
     CAPTURE(piece);
     CHECK(shown(cause + aborted + counted, piece) == cause + "|");
-    // They travel on ways of their own: the cause may come last.
+    // Their order may differ, since they use separate channels: the cause may come last.
     CHECK(shown(aborted + counted + cause, piece) == cause + "|");
     CHECK(shown(aborted + cause + counted + detected, piece) == cause + "|");
     CHECK(shown("a\n" + detected + "b\n" + cause + "c\n", piece) == "a\nb\n" + cause + "c\n|");
@@ -72,7 +73,7 @@ TEST_CASE("of the causes that several hosts name, the first one is shown") {
     CHECK(shown(other + cause, piece) == other + "|");
     CHECK(shown(follower + cause + aborted, piece) == cause + "|");
     CHECK(shown(cause + follower, piece) == cause + "|");
-    // Better than what Open MPI says.
+    // Preferred to Open MPI's message.
     CHECK(shown(follower + aborted, piece) == "|" + follower);
   }
   LauncherLines lines;
@@ -101,7 +102,7 @@ TEST_CASE("where no rank has said why, Open MPI's lines are all there is: they a
   for (const std::size_t piece : {1, 7, 1000}) {
     CHECK(shown("a\n" + aborted + counted, piece) == "a\n|" + aborted + counted);
     CHECK(shown(detected + "b\n", piece) == "b\n|" + detected);
-    // A notice is no cause, nor is what only looks like one.
+    // A notice is no cause, nor is a line that only resembles one.
     for (const char* other : {"zero: no gradient was asked for of a.b; it counts as zero\n",
                               "zero: rank one: x\n", "zero: rank 1\n", "see zero: rank 1: x\n"})
       CHECK(shown(other + aborted, piece) == other + ("|" + aborted));

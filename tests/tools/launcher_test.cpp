@@ -151,7 +151,7 @@ TEST_CASE("other hosts get the variables that programs need everywhere, and what
         "mpirun -n 2 --hostfile hosts --bind-to none -x MINE -x ZERO_STRICT=0 -x OMP_NUM_THREADS "
         "prog "
         "--a 'b c'");
-  // Hydra hands the whole environment on.
+  // Hydra passes the whole environment on.
   CHECK(line(job, eight_cores(), hydra) ==
         "mpirun -n 2 -f hosts -bind-to none -genv ZERO_STRICT 0 prog --a 'b c'");
   job.exports.clear();

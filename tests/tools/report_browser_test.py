@@ -1,6 +1,6 @@
 """Reports as a browser shows them: light, dark, printed, and on a phone. Keeps the pictures for people.
 
-usage: report_browser_test.py REPORT_SAMPLE FOLDER_FOR_PICTURES    Exits with 77 where there is no browser.
+usage: report_browser_test.py REPORT_SAMPLE FOLDER_FOR_PICTURES    Exits with 77 if there is no browser.
 """
 
 import json
@@ -14,12 +14,12 @@ import browser  # noqa: E402
 
 SAMPLE, PICTURES = sys.argv[1], pathlib.Path(sys.argv[2])
 SAMPLES = ("plain", "awkward", "least", "gpu", "plan", "mixed", "failed", "nothing")
-# What the page is shown as: width, colour scheme, medium. Paper is light whatever the reader's system prefers.
+# Views of the page: width, color scheme, medium. Paper is light even if the reader's system prefers dark.
 VIEWS = {"light": (1100, "light", "screen"), "dark": (1100, "dark", "screen"), "tablet": (768, "light", "screen"),
          "between": (700, "light", "screen"), "phone": (390, "light", "screen"),
          "small phone": (360, "dark", "screen"), "print": (688, "dark", "print")}
 
-# Problems of the page in words, from what the browser laid out.
+# Returns problems of the page in words, from the browser's layout.
 INSPECT = r"""
 const problems = [];
 const inside = (a, b, slack = 1) => a.left >= b.left - slack && a.right <= b.right + slack &&
@@ -89,7 +89,7 @@ for (const cell of document.querySelectorAll("td"))
 return problems;
 """
 
-# The bars of a chart, as fractions of the page: where, how wide, in which colour.
+# Returns the bars of a chart, as fractions of the page: position, width, color.
 BARS = r"""
 const charts = [...document.querySelectorAll("svg")].filter(
   svg => svg.querySelector("rect.bar") && getComputedStyle(svg).display !== "none");

@@ -1,4 +1,4 @@
-// Writes a report of a made-up comparison, for the tests that look at it in a browser.
+// Writes a report of an invented comparison, for the tests that view it in a browser.
 // Usage: report_sample NAME DIRECTORY
 #include <string>
 

@@ -1,4 +1,4 @@
-// Comparisons made up for the tests of the report.
+// Invented comparisons for the tests of the report.
 #pragma once
 
 #include <cmath>
@@ -39,7 +39,7 @@ inline zero::report::Comparison plain() {
           {variant("stage 0", 8 * mib), variant("stage 1", 4 * mib)}};
 }
 
-// Of GPU ranks, the second of which offloads.
+// GPU ranks; the second variant offloads.
 inline zero::report::Comparison on_gpu() {
   zero::report::Comparison c = plain();
   for (zero::report::Variant& v : c.variants) {
@@ -58,7 +58,7 @@ inline zero::report::Comparison on_gpu() {
   return c;
 }
 
-// What names, bits and figures should not be, and may be.
+// Unusual but allowed names, bits and figures.
 inline zero::report::Comparison awkward() {
   zero::report::Comparison c = plain();
   const std::string hostile = "<script>alert(1)</script> \"&' | *x* `y` $(z) </style>\\";
@@ -89,7 +89,7 @@ inline zero::report::Comparison least() {
   return c;
 }
 
-// Of variants that did not run.
+// A variant that did not run.
 inline zero::report::Variant plan_of(const std::string& name, std::int64_t optimizer_bytes) {
   zero::report::Variant v = variant(name, optimizer_bytes);
   zero::report::Variant plan;
@@ -107,7 +107,7 @@ inline zero::report::Comparison plan() {
   return c;
 }
 
-// One run, and a plan beside it.
+// One run, and a plan next to it.
 inline zero::report::Comparison run_and_plan() {
   zero::report::Comparison c = plain();
   c.variants.back() = plan_of("stage 1", 4 * mib);
@@ -129,7 +129,7 @@ inline zero::report::Comparison nothing() {
   return c;
 }
 
-// By name, for programs and loops over all of them.
+// Samples by name, for programs and for loops over all of them.
 struct Sample {
   const char* name;
   zero::report::Comparison (*make)();

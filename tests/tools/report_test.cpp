@@ -1,5 +1,4 @@
-// The comparison's table and its three reports: figures, verdicts, and that nothing in a name gets
-// out of its place.
+// The comparison's table and its three reports: figures, verdicts, and escaping of all names.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -111,7 +110,7 @@ TEST_CASE("no table has a row of zeros or of nothing, no page an empty card") {
                               "<ul class=\"legend\">\n</ul>", "<tbody>\n</tbody>", "<p></p>"})
       CHECK_MESSAGE(count_of(html, empty) == 0, empty);
   }
-  // A heading without rows below it would be a table's empty card.
+  // Without rows, a heading would give an empty card.
   for (const samples::Sample& sample : samples::all) {
     const std::vector<Row> rows = table_of(sample.make()).rows;
     for (std::size_t i = 0; i < rows.size(); ++i)
@@ -157,7 +156,7 @@ TEST_CASE("a plan has no bits: it is neither equal to a run nor differs from it"
   CHECK(verdict_of(mixed).sentences ==
         Cells{"stage 0 is the only run: there are no bits to compare.",
               "stage 1 is a plan: it has no bits."});
-  // Whatever comes first.
+  // The order of variants does not matter.
   Comparison three = samples::plain();
   three.variants.insert(three.variants.begin(), samples::plan_of("planned", 1));
   CHECK(cells_of(table_of(three), "bits equal") == Cells{"", "yes", "yes"});
@@ -297,7 +296,7 @@ TEST_CASE("the page holds all it needs, and names stay names") {
     for (const char* foreign : {"<script", "http:", "https:", "//cdn", "src=", "href=", "url(",
                                 "@import", "<link", "<img", "<iframe", "javascript:"})
       CHECK_MESSAGE(count_of(html, foreign) == 0, foreign);
-    // A name that closed the style sheet would be a second end of it.
+    // If a name closed the style sheet, there would be a second end of it.
     CHECK(count_of(html, "</style>") == 1);
     CHECK(count_of(html, "<svg") == count_of(html, "</svg>"));
     for (const char* coordinate : {"\"nan", "Mnan", "Lnan", " nan", "\"inf"})
@@ -308,7 +307,7 @@ TEST_CASE("the page holds all it needs, and names stay names") {
   CHECK(escape_html("<a href=\"x\">&'") == "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
 }
 
-// As the light theme or the dark one resolves them.
+// Returns the colors of the light or the dark theme, with variables resolved.
 std::map<std::string, std::string> fills_of(const std::string& style, bool dark) {
   std::map<std::string, std::string> variables, fills;
   const std::size_t second = style.find(":root", style.find(":root") + 1);

@@ -1,6 +1,7 @@
-"""Jobs that fail under the real launcher: one line says why, and Open MPI adds nothing where it is there.
+"""Jobs that fail under the real launcher: one line gives the reason, and Open MPI's messages are hidden if that line
+exists.
 
-usage: zero_run_job_test.py ZERO TRAIN_GPT    Exits with 77 where mpirun is not Open MPI's.
+usage: zero_run_job_test.py ZERO TRAIN_GPT    Exits with 77 if mpirun is not Open MPI's.
 """
 
 import os
@@ -13,12 +14,12 @@ import time
 import unittest
 
 ZERO, TRAIN_GPT = sys.argv[1:3]
-os.environ.setdefault("ZERO_STRICT", "0")  # it would say so
+os.environ.setdefault("ZERO_STRICT", "0")  # strict mode would print a notice
 RULE = "-" * 74
 
 
 def run(*command, after=None):
-    """Exit code, standard output, and standard error without the executed line and its notes."""
+    """Returns exit code, standard output, and standard error without the executed line and its notes."""
     process = subprocess.Popen([ZERO, "run", "-n", "2", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, errors="replace")
     if after:
@@ -30,7 +31,7 @@ def run(*command, after=None):
 
 class Jobs(unittest.TestCase):
     def test_a_cause_stands_alone(self):
-        for _ in range(3):  # what Open MPI sends takes ways of its own, and comes before it or after
+        for _ in range(3):  # Open MPI's message uses a separate channel, so the order varies
             code, out, err = run(TRAIN_GPT, "--stepps", "3")
             self.assertEqual((code, out), (10, ""))
             self.assertRegex(err, r"\Azero: rank [01]: unknown option --stepps; train_gpt --help lists the options\Z")
@@ -69,7 +70,7 @@ class Jobs(unittest.TestCase):
         self.assertIn("nothing saved after step", err)
 
     def test_hostfiles_as_people_have_them_start(self):
-        """What is planned is what Open MPI then does."""
+        """Open MPI must place ranks as planned."""
         own = subprocess.run(["hostname", "-I"], capture_output=True, text=True).stdout.split()[:1]
         for text in ("# two workers\r\nlocalhost slots=2\r\n\r\n", "localhost\nlocalhost\n", "localhost slots = 2\n",
                      "127.0.1.1 slots=2\n", "[::1] slots=2\n", "localhost slots=1\n127.0.0.1 slots=1\n", *own):
@@ -84,7 +85,7 @@ class Jobs(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout), (0, "4\n4\n4\n4\n"), done.stderr)
 
     def missing(self, *command, late):
-        """Rank 1 does something else before it comes to MPI's start."""
+        """Rank 1 runs another command before it starts MPI."""
         script = f'[ "$OMPI_COMM_WORLD_RANK" = 1 ] && {late}; exec "$@"'
         begin = time.monotonic()
         code, _, err = run(*command[:-1], "sh", "-c", script, "sh", TRAIN_GPT, "--threads", "1", "--steps", "1",

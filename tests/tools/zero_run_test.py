@@ -1,4 +1,4 @@
-"""Runs the `zero` program with stand-ins for mpirun. Usage: zero_run_test.py PATH_OF_ZERO"""
+"""Runs the `zero` program with replacements of mpirun. Usage: zero_run_test.py PATH_OF_ZERO"""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit 0; fi
 printf '<%s>' "$@"
 exit 42
 """
-# A launcher that does what the test says: its program's name is a script for the shell.
+# A launcher controlled by the test: its program's name is a script for the shell.
 DOING = """#!/bin/sh
 if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit 0; fi
 while [ "$1" != ./prog ]; do shift; done
@@ -126,7 +126,7 @@ cat "$2"; cat "$2"
                 if handed == text:
                     self.assertTrue(dry.startswith("mpirun -n 2 --hostfile hosts "), dry)
                     continue
-                # A shell that runs what is printed gives the launcher the same.
+                # A shell that runs the printed command must give the launcher the same arguments.
                 again = subprocess.run(["sh", "-c", dry], capture_output=True, text=True, cwd=self.folder.name,
                                        env={"PATH": self.folder.name + ":/usr/bin:/bin"})
                 self.assertEqual(again.stdout, 2 * handed, dry)
@@ -142,7 +142,7 @@ cat "$2"; cat "$2"
         self.assertEqual(dry.returncode, 0)
         self.assertIn("host no-such-host.invalid cannot be found here", dry.stderr)
         self.assertIn(" --hostfile hosts ", dry.stdout)
-        # Other agents than ssh have names of their own.
+        # Agents other than ssh have their own names.
         self.assertEqual(self.zero(*arguments, OMPI_MCA_plm_rsh_agent="agent").returncode, 42)
 
     def test_a_schedulers_variables_without_the_scheduler(self):
@@ -175,7 +175,8 @@ cat "$2"; cat "$2"
         self.assertNotIn("<-x>", here.stdout)
 
     def test_a_signal_asks_ranks_of_ours_to_stop_in_order(self):
-        """SIGTERM asks ranks that say they can, by SIGUSR2; a second one, and a program that goes on, ends them."""
+        """SIGTERM stops ranks that report that they can stop, by SIGUSR2; a second signal, or the report that the
+        program continues, ends them."""
         ready = "".join(f"echo zero: mark: {word} {rank} >&2; " for word in ("start", "stoppable") for rank in (0, 1))
         wait = "echo ready; while :; do sleep 0.05; done\n"
         process = self.job(f"trap 'exit 20' USR2; trap 'exit 1' TERM; {ready}{wait}")
@@ -209,7 +210,7 @@ cat "$2"; cat "$2"
         self.assertIn("mpirun -n 2 ", result.stderr)
 
     def job(self, script, *arguments, launcher=DOING, **keywords):
-        """`zero run` over a launcher that becomes this shell script; its process, or what came of it."""
+        """Starts `zero run` over a launcher that becomes this shell script; returns its process, or its result."""
         self.write("mpirun", launcher)
         self.write("prog", "#!/bin/sh\n" + script)
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI", "SLURM_"))}
@@ -221,7 +222,7 @@ cat "$2"; cat "$2"
         return process
 
     def messages(self, process):
-        """Standard error without the line that is executed and its notes, once the job has ended."""
+        """Returns standard error without the executed line and its notes, after the job has ended."""
         text = process.communicate(timeout=60)[1]
         return "".join(line for line in text.splitlines(True)
                        if not line.startswith(("zero run: ", "mpirun -n ")))
@@ -245,7 +246,7 @@ cat "$2"; cat "$2"
             got += os.read(process.stderr.fileno(), 4096)
 
     def test_output_is_the_programs_byte_for_byte_and_in_time(self):
-        # The program goes on only once its first bytes were read.
+        # The program continues only after its first bytes were read.
         process = self.job("printf 'out 1' ; printf 'err 1\\033[31m--' >&2; read go; printf 'out 2\\377'; "
                            "printf -- '-\\n-----\\nerr 2' >&2; exit 3\n", stdin=subprocess.PIPE, text=False)
         out = err = b""
@@ -269,7 +270,7 @@ cat "$2"; cat "$2"
         os.set_blocking(theirs, False)
         process = self.job("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done >&2\n", stderr=theirs)
         os.close(theirs)
-        select.select([process.stdout], [], [], 0.5)  # until then the pipe is full
+        select.select([process.stdout], [], [], 0.5)  # the pipe is full until then
         with open(ours) as errors:
             text = errors.read()
         self.assertTrue(text.endswith("".join(f"line {i}\n" for i in range(20000))), text[-200:])

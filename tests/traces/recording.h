@@ -1,6 +1,6 @@
-// Ranks that record what they are asked to do, and compute nothing. Each runs on a thread of its own. A collective
-// gives every rank its own data back, as if its peers had sent the same, so that no rank waits; ranks meet only to
-// split a group and to broadcast.
+// Ranks that record the calls to them, and compute nothing. Each runs on its own thread. A
+// collective returns every rank's own data, as if its peers had sent the same, so that no rank
+// waits; ranks meet only to split a group and to broadcast.
 #pragma once
 
 #include <condition_variable>
@@ -22,12 +22,12 @@
 
 namespace recording {
 
-// One rank's record: a hash of its lines, and the lines themselves if they are wanted.
+// One rank's record: a hash of its lines, and the lines themselves if they are requested.
 class Trace {
  public:
   explicit Trace(bool keeps_lines = false) : keeps_lines_(keeps_lines) {}
 
-  // The parts of a line, separated by spaces.
+  // Adds a line of these parts, separated by spaces.
   template <class... Parts>
   void line(const Parts&... parts) {
     std::string text;
@@ -38,12 +38,13 @@ class Trace {
   }
   std::uint64_t hash() const { return hash_; }
   const std::string& lines() const { return lines_; }
-  std::string refusal;  // the text of the error that ended it, which the hash leaves out
+  std::string refusal;  // the text of the error that ended it; not part of the hash
 
   void add_arena(const void* data, std::int64_t bytes, const std::string& name) {
     arenas_.push_back({static_cast<const std::byte*>(data), bytes, name});
   }
-  // "arena+offset" of an address in an arena. Others, such as words of the control traffic, have no name.
+  // Returns "arena+offset" of an address in an arena. Other addresses, such as words of the control
+  // traffic, have no name.
   std::string place_of(const void* address) const {
     if (address == nullptr) return "null";
     const auto* at = static_cast<const std::byte*>(address);
@@ -76,7 +77,7 @@ class Trace {
   std::vector<Area> arenas_;
 };
 
-// Where the ranks of one group meet. A rank that fails abandons all meetings of its job.
+// The meeting point of one group's ranks. If a rank fails, it abandons all meetings of its job.
 struct Job {
   std::mutex mutex;
   std::condition_variable changed;
@@ -93,7 +94,7 @@ class Meeting {
  public:
   Meeting(std::shared_ptr<Job> job, int ranks) : job_(std::move(job)), given_(std::size_t(ranks)) {}
 
-  // The words that each rank gave to this call.
+  // Returns the words that each rank passed to this call.
   std::vector<std::vector<std::int64_t>> exchange(int rank, std::vector<std::int64_t> words) {
     std::unique_lock lock(job_->mutex);
     const std::int64_t round = round_;
@@ -108,7 +109,8 @@ class Meeting {
     if (round_ == round) throw zero::PeerFailed("another rank has failed");
     return result_;
   }
-  // The meeting of the part with this color in the current round; the same object for all of its ranks.
+  // Returns the meeting of the part with this color in the current round; the same object for all
+  // of its ranks.
   std::shared_ptr<Meeting> part(int color, int ranks) {
     const std::lock_guard lock(job_->mutex);
     std::shared_ptr<Meeting>& found = parts_[{round_, color}];
@@ -285,7 +287,7 @@ class Device final : public zero::Device {
   Trace& trace_;
 };
 
-// Kernels that record their arguments. Votes and decisions alone are computed.
+// Kernels that record their arguments. Only votes and decisions are computed.
 class Kernels final : public zero::optim::DeviceKernels {
  public:
   explicit Kernels(Trace& trace) : trace_(trace), host_(zero::optim::create_host_kernels()) {}
@@ -368,7 +370,7 @@ class Kernels final : public zero::optim::DeviceKernels {
   std::unique_ptr<zero::optim::DeviceKernels> host_;
 };
 
-// The trace of the rank that runs on this thread: a codec is a table of plain functions.
+// The trace of the rank on this thread. Thread-local, since a codec is a table of plain functions.
 inline thread_local Trace* of_this_rank = nullptr;
 
 inline const zero::comm::wire::DeviceCodec codec = {

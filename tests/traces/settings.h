@@ -1,5 +1,5 @@
-// The settings whose traces are recorded: draws from the product of everything that changes how parameters and
-// gradients travel. Setting `index` is the same in every build.
+// The settings whose traces are recorded: draws from the product of everything that changes the
+// transfers of parameters and gradients. Setting `index` is the same in every build.
 #pragma once
 
 #include <array>

@@ -1,10 +1,12 @@
-// What every rank does in two steps and an evaluation, as one hash for each of many settings: collectives, copies,
-// casts, kernels and the places of their buffers, the plans, and the planned bytes. A change of the code that is meant
-// to leave all of that alone leaves the hashes alone.
+// Records every rank's actions in two steps and an evaluation, as one hash for each of many
+// settings: collectives, copies, casts, kernels and the places of their buffers, the plans, and the
+// planned bytes. If a change of the code is meant to leave all of that alone, the hashes must stay.
 //
-//   traces check FILE [STRIDE]   compares with the hashes in FILE, every STRIDE-th setting; 1 if one differs
+//   traces check FILE [STRIDE]   compares with the hashes in FILE, every STRIDE-th setting; 1 if
+//   one differs
 //   traces write FILE COUNT      writes the hashes of the settings 0 to COUNT - 1
-//   traces show INDEX [RANK]     prints a setting's name and the lines of a rank's trace, to be compared by diff
+//   traces show INDEX [RANK]     prints a setting's name and the lines of a rank's trace, to be
+//   compared by diff
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +30,7 @@ using settings::Setting;
 constexpr int steps = 2;
 const toy::Dims dims;
 
-// Asks for what the kernels of a micro step would use; values are not touched.
+// Takes the pointers that the kernels of a micro step would use; values are not accessed.
 template <class T>
 void walk_micro_step(zero::Engine& engine, zero::MicroStep micro) {
   auto units = engine.units();
@@ -129,7 +131,7 @@ zero::comm::Topology topology_of(int rank, const Setting& setting) {
   return topology;
 }
 
-// A refusal is a trace too, whatever its words.
+// A refusal is also recorded, without its text.
 void record_rank(int rank, const Setting& setting, const std::shared_ptr<recording::Job>& job,
                  const std::shared_ptr<recording::Meeting>& on_host,
                  const std::shared_ptr<recording::Meeting>& on_device, Trace& trace) {
@@ -219,7 +221,7 @@ int main(int argc, char** argv) {
   const zero::tests::TemporaryDirectory folder;
   const std::string path = folder.path().string();
   const std::string command = argc > 2 ? argv[1] : "";
-  std::freopen("/dev/null", "w", stderr);  // notices of ten thousand engines
+  std::freopen("/dev/null", "w", stderr);  // hides notices of ten thousand engines
   if (command == "check") return check(argv[2], argc > 3 ? std::atoi(argv[3]) : 1, path);
   if (command == "write" && argc > 3) return write(argv[2], std::atoi(argv[3]), path);
   if (command == "show") return show(std::atoi(argv[2]), argc > 3 ? std::atoi(argv[3]) : 0, path);

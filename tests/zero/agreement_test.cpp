@@ -1,4 +1,5 @@
-// What follows from the votes of ranks before a step, and what is said where they differ.
+// The decisions that follow from the votes of ranks before a step, and the messages if the votes
+// differ.
 #include "zero/runtime/agreement.h"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
-// Checkpoints that are written behind the steps of a device, on devices that run their streams in
-// any order: the state of their own step, no wait of the host, and what becomes of failures.
+// Checkpoints that are written after queued steps of a device whose streams run in any order: the
+// state of their own step, no wait of the host, and the handling of failures.
 #include <doctest/doctest.h>
 
 #include <cerrno>
@@ -37,12 +37,12 @@ void with_engine(int ranks, mock::Order order, std::uint64_t seed, const zero::C
   });
 }
 
-// Trains on without waiting for what was queued last.
+// Trains on without waiting for the last queued step.
 class Trainer {
  public:
   Trainer(zero::Runtime& runtime, zero::Engine& engine)
       : engine_(engine), launch_(runtime), runtime_(runtime) {}
-  // All kernels have run.
+  // Waits for all kernels.
   ~Trainer() { engine_.digest(); }
   Trainer(const Trainer&) = delete;
 
@@ -70,7 +70,7 @@ class Trainer {
   std::optional<zero::StepTicket> previous_;
 };
 
-// Behind steps that may be under way, and before others, none of which waits for it.
+// Saves after steps that may still run, and before others; none of them waits for the save.
 void check_save(int ranks, const zero::Config& config, mock::Order order, std::uint64_t seed) {
   const TemporaryDirectory directory;
   const std::string root = directory / "root";
@@ -148,7 +148,7 @@ TEST_CASE("the host waits for no copy of a save, and the ranks find out that it 
         engine.save_checkpoint(root, {.tag = "second"});
         trainer.step();
       });
-  // The engine's end waits for the last.
+  // The engine's destructor waits for the last save.
   for (const char* tag : {"first", "second"}) CheckpointReader(root + "/" + tag).verify();
 }
 

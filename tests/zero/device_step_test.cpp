@@ -1,5 +1,5 @@
-// State in host memory that the device updates, through which it passes in chunks
-// (zero_core.offload_step "device"): the bits of a step on the host, and of none that is offloaded.
+// State in host memory that the device updates in chunks (zero_core.offload_step "device"): the
+// bits of a step on the host, and of one without offload.
 #include <cmath>
 
 #include "tests/support/checkpoint_moves.h"
@@ -128,7 +128,7 @@ TEST_CASE("steps on the device: memory as planned on each tier, and every byte t
              EnginePlan(spec.declared(), config, {runtime.rank(), ranks, true}).inputs.chunks)
           elements += chunk.count;
         REQUIRE(own.copies.size() == 2);
-        // Moments and master weights, and the new parameters where they rest in host memory too.
+        // Moments and master weights, and the new parameters if these are in host memory too.
         CHECK(own.copies[0].bytes == steps * elements * (parameters ? 14 : 12));
         if (!parameters) CHECK(own.copies[1].bytes == steps * elements * 12);
         if (parameters) CHECK(own.copies[1].bytes > steps * elements * 12);
@@ -152,7 +152,7 @@ TEST_CASE("what the device cannot step is refused by name") {
   const auto refuses = [](const zero::Config& config, const char* what) {
     CHECK_THROWS_WITH_AS(zero::plan_memory(toy::describe(dims), config, 2, true),
                          doctest::Contains(what), zero::ConfigError);
-    // CPU ranks have one memory, and step there.
+    // CPU ranks have one memory and step there, so nothing is refused.
     CHECK_NOTHROW(zero::plan_memory(toy::describe(dims), config_of(3), 2, false));
   };
   zero::Config file = on_device(offloaded(config_of(3)));

@@ -1,4 +1,5 @@
-// Units whose parameters have no elements: they train at every stage as if they were not there.
+// Units whose parameters have no elements: models train at every stage as if these units did not
+// exist.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -50,7 +51,7 @@ void train_step(zero::Engine& engine, const std::vector<Declared>& units) {
   engine.step();
 }
 
-// What the weight of unit "w" has become; nothing where there is none.
+// Returns the final weight of unit "w"; nothing if it does not exist.
 std::vector<float> train(int ranks, int stage, int accumulation,
                          const std::vector<Declared>& units) {
   std::vector<float> weight;

@@ -132,8 +132,8 @@ TEST_CASE("engines that share a Runtime keep their own order of sums and their o
     c.zero_core.time_limit_seconds = time_limit;
     return c;
   };
-  // The digest after three steps of an engine whose sums are over groups of two, and what its peers
-  // say when one of them stays away.
+  // Returns the digest after three steps of an engine whose sums are over groups of two. Rank 3
+  // then sleeps longer than the other engine's limit.
   const auto train = [&](bool beside_another) {
     std::uint64_t digest = 0;
     std::mutex mutex;
@@ -150,7 +150,7 @@ TEST_CASE("engines that share a Runtime keep their own order of sums and their o
         if (other) run_step(runtime, *other);
       }
       if (runtime.rank() == 3) std::this_thread::sleep_for(std::chrono::seconds(1));
-      const std::uint64_t own = engine.digest();  // its limit is not the other's half second
+      const std::uint64_t own = engine.digest();  // the other's half second does not apply
       const std::lock_guard lock(mutex);
       digest = own;
     });
@@ -362,7 +362,7 @@ TEST_CASE("inspect sees averaged gradients, may edit them, and may skip") {
       const std::uint64_t digest = engine.digest();
       if (runtime.is_root()) digests.push_back(digest);
 
-      // The norm of a step is that of the gradients as they were left.
+      // A step's norm includes the program's changes of the gradients.
       zero::StepOptions quarter;
       double norm = 0;
       quarter.inspect = [&](zero::Gradients& g) {
@@ -394,7 +394,7 @@ TEST_CASE("a group has rate, betas and eps of its own; the program's rate keeps 
   group.zero_core.param_groups["biases"] = {.lr = 0.02, .eps = 1e-3, .betas = std::pair(0.5, 0.75)};
   whole.gradient_clipping = group.gradient_clipping = 0;
   CHECK(bias_after(whole, {}).size() == 18);
-  // Only the first step has the same gradients in both, as the rest of the model differs.
+  // Only the first step has the same gradients in both, since the rest of the model differs.
   zero::Engine one(runtime, toy::describe(dims), whole), two(runtime, toy::describe(dims), group);
   for (zero::Engine* engine : {&one, &two}) {
     engine->initialize(toy::fill);
@@ -521,7 +521,7 @@ TEST_CASE("scopes of several units may overlap as far as slots go") {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;  // which maps more than any limit allows
+constexpr bool sanitized = true;  // maps more than any limit allows
 #else
 constexpr bool sanitized = false;
 #endif
@@ -536,7 +536,7 @@ TEST_CASE("a limit of address space that leaves nothing for kernels is an error 
   tight.rlim_cur = rlim_t{1} << 46;
   REQUIRE(setrlimit(RLIMIT_AS, &tight) == 0);
   CHECK(failure_of(start) == "");
-  // 200 MiB beyond what is mapped now.
+  // Allows 200 MiB more than is mapped now.
   tight.rlim_cur -= static_cast<rlim_t>(zero::address_space_left()) - (rlim_t{200} << 20);
   REQUIRE(setrlimit(RLIMIT_AS, &tight) == 0);
   const std::string failure = failure_of(start);

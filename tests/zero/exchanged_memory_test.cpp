@@ -1,5 +1,5 @@
-// Engines over the NCCL transport, with stand-ins for NCCL and for the device: where the buffers
-// lie that ranks exchange, and that the plan has every byte of it.
+// Engines over the NCCL transport, with replacements of NCCL and of the device: exchanged buffers
+// are in the right memory, and the plan has every byte of it.
 #include <doctest/doctest.h>
 
 #include "comm/nccl/connect.h"
@@ -38,7 +38,7 @@ zero::Config config_of(int stage) {
   return config;
 }
 
-// Trains on mock devices; `look` sees the runtime while an engine lives.
+// Trains on mock devices; `look` is called with the runtime while an engine lives.
 toy::Trace train(const zero::Config& config, Nccl& nccl,
                  const std::function<void(zero::Runtime&, FakeNccl&)>& look) {
   toy::Trace trace;

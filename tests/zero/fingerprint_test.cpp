@@ -22,7 +22,8 @@ std::string disagreement(int ranks, const std::function<void(zero::Runtime&)>& b
   return refusal<zero::DisagreementError>([&] { zero::testing::run_ranks(ranks, body); });
 }
 
-// The toy model's weights, as its own start values would be; one element of one tensor differs.
+// Writes the toy model's weights, equal to its own start values except for one element of one
+// tensor.
 void write_weights(zero::Runtime& runtime, const std::string& directory, float difference) {
   zero::Engine engine(runtime, toy::describe(dims), toy::config(0, dims));
   engine.initialize([&](zero::ParamShard shard) {
@@ -102,7 +103,7 @@ TEST_CASE("weights are compared by content, whatever slices ranks read") {
     engine.load_weights(directory / name);
   };
   for (const int stage : {0, 3}) {
-    // Where all read one file, they share the work; copies are compared with each other.
+    // If all ranks read one file, they divide the work; copies are compared with each other.
     zero::testing::run_ranks(3, [&](zero::Runtime& r) { load(r, stage, "one"); });
     zero::testing::run_ranks(
         3, [&](zero::Runtime& r) { load(r, stage, r.rank() == 1 ? "same" : "one"); });

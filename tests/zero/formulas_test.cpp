@@ -1,4 +1,4 @@
-// Memory and traffic against closed formulas, planned without taking memory.
+// Memory and traffic against closed formulas, planned without allocating memory.
 #include <cstdlib>
 
 #include <doctest/doctest.h>
@@ -115,7 +115,7 @@ TEST_CASE("states of other optimizers take the bytes of their rules, and staging
   CHECK(staging(with("Lion", 0, 1)) == 0);
   const double tensors = static_cast<double>(spec.declared().params.size());
   CHECK(staging(with("Lamb", 2, 4)) == doctest::Approx(2 * 96 * tensors).epsilon(0.02));
-  // Muon: a slice of a block's matrices, the largest owned one, and what its products need.
+  // Muon: a slice of a block's matrices, the largest owned one, and the memory of its products.
   const double one = 4.0 * 768 * 768 * 4, scratch = 2 * one + 5 * 4.0 * 768 * 768;
   CHECK(staging(with("Muon", 0, 4)) == doctest::Approx(one + scratch).epsilon(0.01));
   CHECK(staging(with("Muon", 3, 4)) < 12.0 * 768 * 768 + 3 * one + scratch);
@@ -131,8 +131,8 @@ TEST_CASE("the other gradient_sync costs what is stated") {
     config.zero_core.gradient_sync =
         stage < 2 ? zero::GradientSync::each : zero::GradientSync::last;
     const double other = planned(spec, config, n).states();
-    // each at 0 and 1: a shard beside the whole gradient; last at 2 and 3: the whole, instead of
-    // one.
+    // each at 0 and 1: a shard in addition to the whole gradient; last at 2 and 3: the whole
+    // gradient instead of a shard.
     const double expected = stage < 2 ? 2 * psi / n : 2 * psi - 2 * psi / n;
     CHECK(std::abs((other - automatic) / expected - 1) < 2e-3);
   }
@@ -157,7 +157,7 @@ TEST_CASE("gradients at rest take the bytes of their own dtype, and casts a piec
             config.fp16_enabled = compute == DType::fp16;
             config.grad_accum_dtype = sum;
             const Planned plan = planned(spec, config, n);
-            // gradient_sync is last at stages 0 and 1, and then sums of several are whole.
+            // gradient_sync is last at stages 0 and 1, so sums of several are whole.
             const bool whole = compute == sum ? stage < 2 : stage == 0 || (stage == 1 && m > 1);
             const double gradients =
                 static_cast<double>(size_of(sum)) * psi / (whole || n == 1 ? 1 : n);
@@ -167,7 +167,8 @@ TEST_CASE("gradients at rest take the bytes of their own dtype, and casts a piec
             CHECK(std::abs(plan.states() / (parameters + gradients + optimizer) - 1) < 1e-3);
             CHECK((plan.ledger.account(MemoryCategory::gradient_slots).planned > 0) ==
                   (compute != sum || (stage >= 2 && (n > 1 || m > 1))));
-            // What is reduced is the whole sum where there is one, else what backward wrote.
+            // The reduction reads the sum of micro steps if there is one, otherwise backward's
+            // result.
             const bool casts = n > 1 && compute != sum && stage < 2 && m > 1;
             const auto staging = plan.ledger.account(MemoryCategory::communication).planned;
             CHECK((staging > 0) == casts);
@@ -228,7 +229,7 @@ TEST_CASE("elements gathered and reduced are those of the exact form") {
   const zero::ModelSpec spec = models::describe(models::gpt2);
   constexpr int n = 4, k = 2;
   const EnginePlan plan(spec.declared(), config_for(3, false, 3), {0, n});
-  // Units by their padded lengths: u_i of the blocks, and those that have a slot to themselves.
+  // Units by their padded lengths: u_i of the blocks, and units that have a slot to themselves.
   std::int64_t block = 0, alone = 0, tied = 0, all = 0;
   for (const FlatUnit& flat : plan.layout.flat_units) {
     all += flat.elements();
@@ -255,9 +256,9 @@ TEST_CASE("elements gathered and reduced are those of the exact form") {
 
 namespace {
 
-// Of a rank on two nodes of four ranks each, in one micro step in bf16: what its gathers and
-// reductions send to the other node. Second copies are gathered inside a node, and so are the first
-// hops of reductions.
+// Returns the bytes that gathers and reductions of a rank on two nodes of four ranks each send to
+// the other node, in one micro step in bf16. Second copies are gathered inside a node, and so are
+// the first hops of reductions.
 double sent_between_nodes(const zero::ModelSpec& spec, const zero::Config& config) {
   constexpr int ranks = 8, node_ranks = 4;
   const EnginePlan plan(spec.declared(), config, {0, ranks, false, false, {}, node_ranks});
@@ -295,7 +296,7 @@ TEST_CASE("ZeRO++ in full sends a quarter of stage 3's bytes between nodes") {
            sent_between_nodes(spec, config_for(3, true));
   };
   CHECK(ratio(blocks) < 0.26);
-  // GPT-2's tied table is gathered once anyway, and is not encoded.
+  // GPT-2's tied table is gathered only once, and is not encoded.
   CHECK(ratio(models::describe(models::gpt2)) == doctest::Approx(0.359).epsilon(0.005));
 }
 

@@ -47,7 +47,7 @@ class Loop {
 
   int rank() const { return runtime_.rank(); }
   zero::Engine& engine() { return engine_; }
-  // A micro step; forward is what it is given, and backward may be left out.
+  // Runs a micro step with this forward order; backward may be left out.
   void micro_step(const Calls& calls, bool last = false, bool backward = true,
                   const std::function<void()>& between = {}) {
     zero::MicroStep micro = engine_.begin_micro_step(last);
@@ -89,7 +89,8 @@ Outcome run(int ranks, const zero::Config& config, const Script& script) {
   return outcome;
 }
 
-// The script has equal bits at all stages, and those of `plain`, which does the same without it.
+// The script must have equal bits at all stages, and those of `plain`, the same program without the
+// feature under test.
 void check_equal(const Script& script, const Script& plain, int accumulation = 1,
                  bool equal_losses = true) {
   for (const int ranks : {1, 2, 3})
@@ -164,7 +165,8 @@ TEST_CASE("a pass that leaves the order has the bits of one that follows it") {
       }
     };
   };
-  // The forward pass without a backward, which differs, has its share of the first step's loss.
+  // Losses differ, since the forward pass without a backward has its share of the first step's
+  // loss.
   check_equal(script(false), script(true), 1, false);
 }
 
@@ -175,7 +177,7 @@ TEST_CASE("several micro steps and several forwards before a step of one") {
       loop.micro_step(all);
       loop.micro_step({"b"});
       loop.step();
-      loop.micro_step(all, false, false);  // its backward never comes
+      loop.micro_step(all, false, false);  // its backward is never run
       loop.micro_step(all);
       loop.step();
     }

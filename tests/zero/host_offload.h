@@ -20,7 +20,7 @@ inline zero::Config config_of(int stage, int accumulation = 1, bool bf16 = true)
   return config;
 }
 
-// An update rule that sees elements, and a group with a rate of its own.
+// An elementwise update rule, and a group with its own rate.
 inline zero::Config with_rule(zero::Config config, const char* type) {
   config.optimizer = zero::optim::default_options(type);
   config.optimizer.learning_rate = 0.01;

@@ -1,6 +1,6 @@
-// Optimizer state in host memory beside a device: the CPU's bits, in any order of the device's
-// streams, whatever the ratio, slots, chunks, stage, precision and number of ranks; and the host
-// still waits for nothing.
+// Optimizer state of GPU ranks in host memory: the CPU's bits, in any order of the device's
+// streams, for any ratio, slots, chunks, stage, precision and number of ranks; and the host still
+// waits for nothing.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -143,7 +143,7 @@ TEST_CASE("with state in host memory the host still waits for decisions of steps
   for (const int ranks : {1, 2})
     for (const int stage : {1, 2, 3})
       mock::run_ranks(ranks, mock::Order::compute_first, 1, [&](zero::Runtime& runtime) {
-        toy::Activations a = toy::make_activations(dims);  // outlives what is queued
+        toy::Activations a = toy::make_activations(dims);  // outlives the queued work
         float loss = 0;
         const mock::Launcher launch(runtime);
         const zero::Config config = offloaded(config_of(stage, 2), stage == 3 ? 1 : 0.8);
@@ -175,7 +175,7 @@ struct Seen {
   bool operator==(const Seen&) const = default;
 };
 
-// Reads, evaluates and materializes right behind steps that may not have ended.
+// Reads, evaluates and materializes directly after steps that may not have ended.
 Seen look(zero::Runtime& runtime, const zero::Config& config) {
   zero::Engine engine(runtime, toy::describe(dims), config);
   engine.initialize(toy::fill);
@@ -263,7 +263,7 @@ TEST_CASE("the plan and the report say what lies where, to the byte") {
       return engine.report().ranks.front();
     };
     const zero::RankReport none = report_of(config_of(1)), all = report_of(offloaded(config_of(1)));
-    // Alone, a rank's chunks are whole segments of multiples of 128 elements.
+    // On a single rank, chunks are whole segments of multiples of 128 elements.
     const std::int64_t moments = planned(none.memory, "optimizer_state");
     const std::int64_t masters = planned(none.memory, "master_weights");
     CHECK(moments == 2 * masters);
@@ -273,7 +273,7 @@ TEST_CASE("the plan and the report say what lies where, to the byte") {
     CHECK(planned(all.in_host, "master_weights") == masters);
     CHECK(planned(all.in_host, "gradients") == masters / 2);
     CHECK(planned(all.in_host, "offload_buffers") == 3 * 2048 * 2);
-    // What crosses is page-locked, and with pin_memory what does not.
+    // Buffers of transfers are page-locked; with pin_memory the rest is too.
     CHECK(total(none.in_pinned) == total(none.in_host));
     CHECK(total(all.in_pinned) == total(all.in_host) - moments - masters);
     zero::Config pins_all = offloaded(config_of(1));
@@ -281,7 +281,7 @@ TEST_CASE("the plan and the report say what lies where, to the byte") {
     const zero::RankReport pinned = report_of(pins_all);
     CHECK(total(pinned.in_pinned) == total(all.in_host));
     CHECK(total(pinned.in_host) == total(all.in_host));
-    // The device needs fewer lists of what it updates.
+    // The device needs fewer lists of elements to update.
     const auto states = [](const zero::RankReport& report) {
       return total(report.memory) - planned(report.memory, "communication") -
              planned(report.memory, "update_staging");
@@ -290,7 +290,7 @@ TEST_CASE("the plan and the report say what lies where, to the byte") {
     CHECK(planned(all.in_host, "host_pinned") == planned(none.in_host, "host_pinned"));
     CHECK(total(all.in_host) - total(none.in_host) ==
           moments + masters + masters / 2 + 3 * 2048 * 2);
-    // Gradients that are sharded and not added up have no place of their own on the device.
+    // Gradients that are sharded and not accumulated have no buffer of their own on the device.
     const zero::RankReport sharded = report_of(offloaded(config_of(2)));
     CHECK(planned(sharded.memory, "gradients") == 0);
     CHECK(planned(sharded.in_host, "gradients") == masters / 2);
@@ -299,7 +299,7 @@ TEST_CASE("the plan and the report say what lies where, to the byte") {
     CHECK(planned(crossing.memory, "parameters") == 0);
     CHECK(planned(crossing.in_host, "parameters") == planned(none.memory, "parameters"));
     CHECK(planned(crossing.in_host, "offload_buffers") == 0);
-    // What nothing crosses for is not there.
+    // Buffers are not allocated if no transfer uses them.
     CHECK(total(report_of(offloaded(config_of(2), 0)).in_host) == total(none.in_host));
   });
 }
@@ -338,7 +338,7 @@ TEST_CASE(
           CHECK(planned_of(plan.memory) == planned_of(own.memory));
           CHECK(planned_of(plan.in_host) == planned_of(own.in_host));
           CHECK(planned_of(plan.in_pinned) == planned_of(own.in_pinned));
-          total(own.memory), total(own.in_host), total(own.in_pinned);  // all is taken
+          total(own.memory), total(own.in_host), total(own.in_pinned);  // everything is allocated
         };
         if (on_gpu)
           mock::run_ranks(ranks, mock::Order::random, 1, compare_with_run);
@@ -364,7 +364,8 @@ TEST_CASE("what crosses is counted to the byte, and has no time where there is n
         for (const double ratio : {0.5, 1.}) {
           const zero::RankReport report = report_of(offloaded(config_of(stage, 2), ratio));
           REQUIRE(report.copies.size() == 2);
-          // Gradients of bf16 leave once per step, parameters of as many elements return.
+          // bf16 gradients are copied out once per step, and parameters of the same number of
+          // elements are copied back.
           const std::int64_t gradients = planned(report.in_host, "gradients");
           CHECK(gradients > 0);
           CHECK(report.copies[0].direction == "to_host");
@@ -373,8 +374,8 @@ TEST_CASE("what crosses is counted to the byte, and has no time where there is n
           CHECK(report.copies[1].bytes == steps * gradients);
           for (const zero::CopyUse& use : report.copies) CHECK(use.seconds == 0);
         }
-      // Parameters that rest there travel twice in a micro step, but where the slots of a last unit
-      // in forward still hold it for backward.
+      // Parameters in host memory are copied twice per micro step, unless the slots of forward's
+      // last unit still hold it for backward.
       const zero::RankReport report = report_of(with_parameters(offloaded(config_of(3)), 2));
       CHECK(report.copies[1].bytes > steps * planned(report.in_host, "parameters"));
       CHECK(report.copies[1].bytes <= 2 * steps * planned(report.in_host, "parameters"));

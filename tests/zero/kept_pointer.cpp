@@ -1,6 +1,6 @@
 // A program with a fault: it reads a parameter through a pointer that outlives its scope. Built
-// with AddressSanitizer, over a library without it, which has to end it at that line in strict
-// mode.
+// with AddressSanitizer, over a library without it; in strict mode the sanitizer must end it at
+// that line.
 #include <cstdio>
 #include <cstdlib>
 

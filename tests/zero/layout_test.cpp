@@ -15,7 +15,7 @@ using namespace zero::detail;
 
 namespace {
 
-// Every element of every parameter belongs to exactly one rank's slice.
+// Checks that every element of every parameter belongs to exactly one rank's slice.
 void check_partition(const Model& model, const Layout& layout) {
   std::map<int, std::int64_t> owned;
   for (const FlatUnit& flat : layout.flat_units)
@@ -80,7 +80,7 @@ TEST_CASE("a threshold for small parameters acts on rows that shard parameters a
     CAPTURE(stage);
     CHECK(planned(stage, 0, 3072) == planned(stage, 0, 0));
   }
-  CHECK(planned(3, 1, 3072) == planned(3, 1, 0));  // shard groups of one rank hold all
+  CHECK(planned(3, 1, 3072) == planned(3, 1, 0));  // groups of one rank hold all
   for (const int group : {0, 2}) CHECK(planned(3, group, 3072) != planned(3, group, 0));
 }
 

@@ -1,5 +1,5 @@
-// fp16 under the engine: an overflow on one rank skips the step on all, leaves every bit of the
-// state, and moves the loss scale as it should; scales of powers of two leave no trace in results.
+// fp16 under the engine: an overflow on one rank skips the step on all, changes no bit of the
+// state, and changes the loss scale as documented; scales of powers of two do not change results.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Step {
   std::uint64_t digest = 0;
 };
 
-// Overflows where `injects(rank, step, micro step)` says so, by one infinite element.
+// Overflows if `injects(rank, step, micro step)` is true, by one infinite element.
 template <class Injects>
 std::vector<Step> train(zero::Runtime& runtime, const zero::Config& config, int steps,
                         const Injects& injects) {
@@ -64,7 +64,7 @@ TEST_CASE("an overflow on one rank skips the step on all ranks and leaves all st
               runtime, fp16_config(stage, micro_steps), 11, [&](int rank, int step, int micro) {
                 return rank == culprit && micro == micro_steps - 1 && (step == 2 || step == 3);
               });
-          // 64, one overflow is forgiven, the next halves; doubled after three more good steps.
+          // 64; one overflow is forgiven, the next halves it; doubled after three more good steps.
           const float scales[] = {64, 64, 64, 64, 32, 32, 32, 32, 64, 64, 64};
           bool as_expected = true;
           for (std::size_t i = 0; i < steps.size(); ++i) {

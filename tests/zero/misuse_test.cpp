@@ -1,4 +1,4 @@
-// What programs forget, and what ranks do differently: said by name, at every accumulation.
+// Omissions of programs, and differences between ranks: errors name them, at every accumulation.
 #include <doctest/doctest.h>
 
 #include "tests/support/refusal.h"
@@ -14,7 +14,7 @@ using zero::tests::stderr_of;
 
 const toy::Dims dims;
 
-// The micro steps of one optimizer step, telling the loss of the first `told` ones.
+// Runs the micro steps of one optimizer step, reporting the loss of the first `told` ones.
 void run_micro_steps(zero::Engine& engine, int told = 1 << 20) {
   toy::Activations a = toy::make_activations(dims);
   for (zero::MicroStep micro : engine.micro_steps()) {
@@ -37,7 +37,7 @@ TEST_CASE("a forgotten step() is named when micro_steps() is run again") {
     run_micro_steps(engine);
     CHECK(contains(refusal<zero::UsageError>([&] { run_micro_steps(engine); }),
                    "Engine::micro_steps() was begun again before Engine::step()"));
-    // Nothing was lost by it.
+    // The error loses nothing.
     engine.step();
     run_micro_steps(engine);
     CHECK(engine.step().wait().step == 3);

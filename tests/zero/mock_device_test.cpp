@@ -1,5 +1,5 @@
-// The schedule of a device whose streams run apart from the host, on one that picks the worst order
-// that the events allow: the bits are those of the CPU.
+// The schedule of a device whose streams run independently of the host, in the worst order that the
+// events allow: the bits are those of the CPU.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -199,7 +199,7 @@ TEST_CASE(
     for (const int stage : {0, 1, 2, 3})
       mock::run_ranks(ranks, mock::Order::compute_first, 1, [&](zero::Runtime& runtime) {
         const toy::Dims d;
-        toy::Activations a = toy::make_activations(d);  // outlives what is queued
+        toy::Activations a = toy::make_activations(d);  // outlives the queued work
         float loss = 0;
         const mock::Launcher launch(runtime);
         zero::Engine engine(runtime, toy::describe(d), toy::config(stage, d, 2));
@@ -296,7 +296,8 @@ struct Seen {
   bool operator==(const Seen&) const = default;
 };
 
-// Of five steps, of which the program leaves the second, skips the third and changes the fourth.
+// Trains five steps; the program leaves the second unchanged, skips the third and changes the
+// fourth.
 Seen train_with_inspection(zero::Runtime& runtime, const zero::Config& config) {
   const toy::Dims d;
   zero::Engine engine(runtime, toy::describe(d), config);

@@ -15,8 +15,8 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// Layers that come again and are left out by some ranks, in an order that is learned; steps of
-// other lengths than the config says.
+// Trains with layers that are repeated and that some ranks leave out, in a learned order; some
+// steps have other lengths than configured.
 Outcome train(zero::Runtime& runtime, const zero::Config& config) {
   chain::Declaration declared;
   declared.optional = declared.learns = true;
@@ -25,7 +25,7 @@ Outcome train(zero::Runtime& runtime, const zero::Config& config) {
   const mock::Launcher launch(runtime);
   Outcome outcome;
   for (const int count : {2, 1, 3}) {
-    std::vector<std::unique_ptr<chain::Pass>> passes;  // outlive what is queued
+    std::vector<std::unique_ptr<chain::Pass>> passes;  // outlive the queued work
     for (int i = 0; i < count; ++i) {
       zero::MicroStep micro = engine.begin_micro_step(count == 2 && i == 1);
       passes.push_back(std::make_unique<chain::Pass>(engine, launch, true));

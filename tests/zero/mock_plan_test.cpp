@@ -1,5 +1,5 @@
-// Plans walked on streams that run apart, with a memory that knows what should lie in it: every
-// edge whose loss the checker finds also shows as wrong contents in some order of the streams.
+// Plans run on independent streams, with a memory that checks its contents: if the checker finds
+// the loss of an edge, some order of the streams gives wrong contents.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct Point {
   bool ends;
 };
 
-// An instruction without its events: thousands of walks queue copies.
+// An instruction without its events, since thousands of walks queue copies.
 struct Action {
   Op op;
   int target;
@@ -68,7 +68,7 @@ void access(Memory& memory, const Action& i, const Point& at) {
   }
 }
 
-// As the engine walks them.
+// Walks them like the engine.
 std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
                  std::uint64_t seed) {
   const Walked& plans = step.plans;
@@ -88,7 +88,7 @@ std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
     if (i.op == Op::supply) return ++supplies[std::size_t(i.target)];
     return fills_slot(i.op) ? ++gathers[std::size_t(i.target)] : 0;
   };
-  // What takes time, at its start and at its end.
+  // Called at the start and at the end of instructions that take time.
   const auto give = [&](const Instruction& i) {
     const Action action{i.op, i.target};
     for (const int number = number_of(i); const bool ends : {false, true})
@@ -165,7 +165,7 @@ TEST_CASE("the same over several micro steps, with sums of their own dtype too")
   for (const int stage : {0, 2, 3})
     for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last})
       for (const bool sums_fp32 : {false, true}) {
-        if (stage == (sums_fp32 ? 0 : 2)) continue;  // what others show
+        if (stage == (sums_fp32 ? 0 : 2)) continue;  // covered by others
         zero::Config config = config_of(stage, 3);
         config.bf16_enabled = true;
         config.zero_core.gradient_sync = sync;
@@ -207,7 +207,7 @@ TEST_CASE("the same with state in host memory, all of it or the last chunks alon
   for (const int ranks : {1, 2})
     for (const int stage : {1, 2, 3})
       for (const double ratio : {1., 0.6}) {
-        if (ratio < 1 && stage == 2) continue;  // what others show
+        if (ratio < 1 && stage == 2) continue;  // covered by others
         zero::Config config = config_of(stage, stage == 2 ? 3 : 1);
         config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
         config.zero_optimization.offload_optimizer.ratio = ratio;
@@ -233,7 +233,7 @@ TEST_CASE("the same with state in host memory that the device steps, and paramet
   for (const int ranks : {1, 2})
     for (const int stage : {1, 2, 3})
       for (const bool parameters : {false, true}) {
-        if (parameters != (stage == 3) && ranks == 1) continue;  // what others show
+        if (parameters != (stage == 3) && ranks == 1) continue;  // covered by others
         if (parameters && stage < 3) continue;
         zero::Config config = config_of(stage, stage == 2 ? 2 : 1);
         auto& states = config.zero_optimization.offload_optimizer;
@@ -284,7 +284,7 @@ TEST_CASE("the same with state in a file, through host memory, its chunks on thr
   for (const int ranks : {1, 2})
     for (const int stage : {1, 2, 3})
       for (const bool mixed : {false, true}) {
-        if ((ranks == 1) == (stage == 3)) continue;  // what others show
+        if ((ranks == 1) == (stage == 3)) continue;  // covered by others
         zero::Config config = config_of(stage, mixed && stage == 2 ? 2 : 1);
         auto& states = config.zero_optimization.offload_optimizer;
         states.device = zero::OffloadDevice::nvme;

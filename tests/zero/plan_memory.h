@@ -1,5 +1,5 @@
-// Stands for the memory that a plan's instructions access: it knows what should lie where, and
-// notes the first thing that does not.
+// A model of the memory that a plan's instructions access: it tracks the expected contents, and
+// notes the first difference.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ namespace plan_memory {
 using namespace zero::detail;
 using plan_walks::Moment;
 
-// What lies in each slot, and how often each shard was written.
+// The contents of each slot, and the number of writes to each shard.
 class Memory {
  public:
   Memory(const PlanInputs& inputs, bool empties_each)
@@ -47,8 +47,8 @@ class Memory {
 
   std::string fault;
 
-  // Reads take time: at their start and at their end the same must be there, from the latest of the
-  // gathers, which are counted by flat unit.
+  // Reads take time, so the contents must be the same at their start and at their end, from the
+  // latest gather; gathers are counted per flat unit.
   void read(Op op, int unit, Moment now, const std::vector<int>& gathers) {
     for (const int f : inputs_.layout->needs_of_unit[std::size_t(unit)])
       if (parameter_of(f) !=
@@ -60,7 +60,7 @@ class Memory {
     for (const int f : inputs_.layout->needs_of_unit[std::size_t(unit)])
       if (gradient_slot(f) >= 0) write_gradient(f, unit, now);
   }
-  // So do writes.
+  // Writes take time, too.
   void begin_gather(int f) { parameter_of(f) = {f, torn}; }
   void end_gather(int f, int number) {
     const int version =
@@ -81,8 +81,8 @@ class Memory {
       complain(Op::spread, f, "finds another version");
     spread_[std::size_t(f)] = ends ? version : torn;
   }
-  // The unit's fetches, its supplies and its gathers are numbered, for what one brings the next
-  // takes.
+  // The unit's fetches, supplies and gathers are numbered, since each reads the result of the one
+  // before.
   void fetch(int f, int number, bool ends) {
     fetched_[std::size_t(inputs_.offload.shard_slot(f))] = {
         {f, ends ? versions_[std::size_t(f)] : torn}, number};
@@ -94,7 +94,7 @@ class Memory {
     if (from.fetch != number) complain(Op::supply, f, "finds what another fetch has brought");
     buffers_[slot] = {ends ? from.content : Parameter{f, torn}, number};
   }
-  // Of a reduction, or of an addition to the rank's own sum.
+  // Handles a reduction, or an addition to the rank's own sum.
   void assign_or_add(Op op, int f, Moment now) {
     Gradient& gradient = gradients_[std::size_t(gradient_slot(f))];
     if (gradient != Gradient{f, written(f, empties_each_ ? now.micro : 0, now)})
@@ -125,7 +125,7 @@ class Memory {
     begin_write(Op::update, chunk, now);
     end_write(chunk);
   }
-  // To host memory; at the start and at the end of the copy.
+  // Copies to host memory; called at the start and at the end of the copy.
   void download(int f, Moment now, bool ends) {
     require_sum(Op::download, f, now);
     if (inputs_.offload.gradients && landed_[std::size_t(gradient_slot(f))] != f)
@@ -208,7 +208,7 @@ class Memory {
   };
   using Written = std::set<Write>;
   struct Slot {
-    int chunk = -1, steps = 0;  // that its state has seen
+    int chunk = -1, steps = 0;  // applied to its state
     Written gradient;
   };
   struct Gradient {
@@ -223,7 +223,7 @@ class Memory {
                                                         : on_host_[std::size_t(own.flat_unit)];
     if (found != written(own.flat_unit, 0, now)) complain(op, chunk, "finds another sum");
   }
-  // What all users have written in the micro steps from `first` to now.
+  // Returns everything that all users have written in the micro steps from `first` to now.
   Written written(int f, int first, Moment now) const {
     Written all;
     for (int micro = first; micro <= now.micro; ++micro)
@@ -242,7 +242,7 @@ class Memory {
     else
       begin_write(op, chunk, now);
   }
-  // Of a chunk of the parameters at rest; those of a unit come in their order.
+  // Writes a chunk of the stored parameters; chunks of a unit come in their order.
   void begin_write(Op op, int chunk, Moment now) {
     const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
     const int before = now.step * chunks_[std::size_t(f)] + place_in_unit_[std::size_t(chunk)];
@@ -283,20 +283,20 @@ class Memory {
   std::vector<Parameter> parameters_;
   std::vector<Gradient> gradients_;
   std::vector<int> versions_;
-  std::vector<int> spread_;         // by flat unit: the version that replicas have from each other
+  std::vector<int> spread_;         // by flat unit: the version that replicas received
   std::vector<int> second_copies_;  // by flat unit: their version
   std::vector<Written> at_rest_;
   std::vector<Written> on_host_;    // by flat unit
   std::vector<int> chunks_;         // by flat unit
   std::vector<int> place_in_unit_;  // by chunk
   std::vector<Slot> slots_;
-  std::vector<Buffer> buffers_;    // of the device
+  std::vector<Buffer> buffers_;    // on the device
   std::vector<Buffer> fetched_;    // in host memory
-  std::vector<Gradient> staging_;  // likewise, by gradient slot
-  std::vector<int> landed_;        // by gradient slot: whose reduced gradient lies in it
+  std::vector<Gradient> staging_;  // in host memory, by gradient slot
+  std::vector<int> landed_;        // by gradient slot: the unit whose reduced gradient it holds
   plan_walks::Turns turns_;
   std::vector<Written> in_file_;  // by flat unit
-  std::vector<int> states_;       // by chunk: the steps that its state in the file has seen
+  std::vector<int> states_;       // by chunk: steps of its state in the file
   int decision_ = -1;
 };
 

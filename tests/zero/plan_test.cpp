@@ -76,7 +76,8 @@ TEST_CASE("the checker finds accesses that are left out, and every misplaced ins
       found += !fault.empty();
     }
   CHECK(accesses > 40);
-  // What the others order, another access of the same two instructions orders too.
+  // At least a third are found; the other edges are also implied by another access of the same two
+  // instructions.
   CHECK(found * 3 > accesses);
 
   StepPlan early = plan.steps.only;
@@ -118,7 +119,7 @@ TEST_CASE("a unit is gathered again only beyond the reuse distance") {
     return std::ranges::count(planned(distance).steps.only.instructions, Op::gather,
                               &Instruction::op);
   };
-  // Between the last block's forward and its backward lies the head.
+  // The head is between the last block's forward and its backward.
   const EnginePlan plan = planned(0);
   std::int64_t head = 0;
   for (const int flat : plan.layout.needs_of_unit.back())

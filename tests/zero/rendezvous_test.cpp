@@ -1,4 +1,4 @@
-// A program whose ranks find each other by a rendezvous of its own.
+// A program whose ranks find each other by the program's own rendezvous.
 #include "zero/rendezvous.h"
 
 #include <doctest/doctest.h>
@@ -46,7 +46,7 @@ TEST_CASE("ranks of a program's own rendezvous sum, meet at its barrier, and lea
       CHECK(arrived == 2);
       if (rank == 1) {
         CHECK(runtime.give_up("the data has ended", LoadError::code));
-        runtime.abort(LoadError::code);  // returns, for the job is the program's
+        runtime.abort(LoadError::code);  // returns, since the job is the program's
         return;
       }
       try {

@@ -1,4 +1,4 @@
-// A copy of replicated parameters that drifts ends the run, by unit and rank, before it is saved.
+// If a copy of replicated parameters drifts, the run ends with unit and rank, before it is saved.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -32,8 +32,8 @@ void run_step(zero::Runtime& runtime, zero::Engine& engine, const zero::StepOpti
   engine.step(options);
 }
 
-// By a pointer that scopes hand out for reading. On this rank alone: where parameters rest whole,
-// an evaluation sends nothing.
+// Writes through a pointer that scopes return for reading. On this rank alone, since an evaluation
+// sends nothing if parameters are not sharded.
 void spoil(zero::Engine& engine, const char* unit, const char* name) {
   int left = 1;
   for (zero::Evaluation eval = engine.evaluate(); eval.next(left > 0); --left)
@@ -45,7 +45,7 @@ void spoil(zero::Engine& engine, const char* unit, const char* name) {
     }
 }
 
-// The error where rank `culprit` has other values in `name` of `unit` from the second step on.
+// Returns the error if rank `culprit` has other values in `name` of `unit` from the second step on.
 std::string error_of(int ranks, int culprit, const zero::Config& config,
                      const std::function<void(zero::Runtime&, zero::Engine&)>& rest,
                      const char* unit = "block.2", const char* name = "weight") {
@@ -109,7 +109,7 @@ TEST_CASE("frozen and shared parameters are compared too") {
 }
 
 TEST_CASE("replicas are compared every so many steps, where a step asks for it, or never") {
-  // Where every rank updates all parameters, the difference stays until it is found.
+  // If every rank updates all parameters, the difference stays until it is found.
   CHECK(contains(error_of(3, 1, config_of(0, 3), three_steps), "before the update of step 3 "));
   CHECK(error_of(3, 1, config_of(0, 100), three_steps).empty());
   CHECK(error_of(3, 1, config_of(0, 0), three_steps).empty());

@@ -1,5 +1,5 @@
-// Engine::report(): each engine of a Runtime counts for itself, and a step's time is charged to
-// what the program's thread did.
+// Engine::report(): each engine of a Runtime has its own counts, and a step's time is attributed to
+// the activity of the program's thread.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -44,7 +44,7 @@ zero::EngineReport report_of_run(zero::Runtime& runtime, int stage) {
 TEST_CASE("a later engine's report holds nothing of an earlier one") {
   zero::testing::run_ranks(3, [](zero::Runtime& runtime) {
     const zero::EngineReport alone = report_of_run(runtime, 3);
-    report_of_run(runtime, 0);  // takes the most memory
+    report_of_run(runtime, 0);  // allocates the most memory
     const zero::EngineReport again = report_of_run(runtime, 3);
     for (std::size_t r = 0; r < alone.ranks.size(); ++r) {
       const zero::RankReport &first = alone.ranks[r], &second = again.ranks[r];
@@ -84,7 +84,7 @@ TEST_CASE("a step's time is charged to what was done, and to nothing twice") {
     config.zero_optimization.stage = 3;
     zero::Engine engine(runtime, model, config);
     engine.initialize(toy::fill);
-    std::this_thread::sleep_for(nap);  // before the step: charged to nothing
+    std::this_thread::sleep_for(nap);  // before the step, so not counted
     const Clock::time_point start = Clock::now();
     for (zero::MicroStep micro : engine.micro_steps()) {
       std::this_thread::sleep_for(nap);  // other
@@ -95,12 +95,12 @@ TEST_CASE("a step's time is charged to what was done, and to nothing twice") {
       {
         auto second = engine.unit("second").backward();
         std::this_thread::sleep_for(nap);  // kernels
-        second.grad<float>("b");           // a wait inside the scope is none
+        second.grad<float>("b");           // a wait inside the scope does not count
       }
       (void)engine.unit("first").backward();
       micro.loss(0);
     }
-    // The late rank is what the other one waits for.
+    // The other rank waits for the late one.
     if (runtime.rank() == 1) std::this_thread::sleep_for(nap);
     engine.step();
     const double wall = seconds_since(start);

@@ -1,4 +1,4 @@
-// Units within others, that come again, that are left out, and whose order is learned.
+// Units inside others, units that are repeated or left out, and a learned order.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -30,7 +30,7 @@ struct Setup {
   Declaration declared;
   bool whole_gradients = false;
   int accumulation = 1;
-  // What a rank calls in a micro step.
+  // Returns the calls of a rank in a micro step.
   std::function<Calls(int rank, int step, int micro)> calls = [](int, int, int) {
     return Calls{"a", "b", "c", "d"};
   };
@@ -74,7 +74,7 @@ Outcome train_on(int ranks, const Setup& setup, int stage) {
   return outcome;
 }
 
-// All ways to say the same, at all stages.
+// All setups that describe the same program must be equal, at all stages.
 void check_equal(const std::vector<Setup>& setups) {
   for (const int ranks : {1, 2, 3}) {
     const Outcome first = train_on(ranks, setups.front(), 0);
@@ -110,7 +110,7 @@ TEST_CASE("a unit that comes again adds up its gradients, declared so or learned
     learned.calls = [&](int, int, int) { return calls; };
     check_equal({learned});
   }
-  // Declared repetitions stand behind the first uses.
+  // Declared repetitions follow the first uses.
   const Calls declared = {"a", "b", "c", "d", "b", "a", "b"};
   Setup each, learned;
   each.declared.order = declared;

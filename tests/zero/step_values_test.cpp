@@ -1,4 +1,4 @@
-// Values that a program gives optimizer groups in one step.
+// Values that a program passes to optimizer groups in one step.
 #include <doctest/doctest.h>
 
 #include <functional>

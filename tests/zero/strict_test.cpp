@@ -1,5 +1,5 @@
-// Strict mode: what fails at stage 3 alone fails at every stage and on one rank, and programs that
-// keep the rules get the bits of their stage.
+// Strict mode: a fault that only stage 3 reveals fails at every stage and on one rank, and programs
+// that keep the rules get the bits of their stage.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@
 #include "zero/runtime/strict_mode.h"
 #include "zero/testing.h"
 
-// Of AddressSanitizer's runtime, where there is one.
+// A function of AddressSanitizer's runtime, if it is linked.
 extern "C" int __asan_address_is_poisoned(const volatile void*) __attribute__((weak));
 
 namespace {
@@ -51,7 +51,7 @@ void run_step(zero::Runtime& runtime, zero::Engine& engine) {
   engine.step();
 }
 
-// On ranks that are threads; a stage and a number of ranks after the other.
+// Runs on thread ranks, for every stage and number of ranks in turn.
 void at_all_stages(std::initializer_list<int> numbers_of_ranks,
                    const std::function<void(zero::Runtime&, zero::Engine&)>& body) {
   const Strictly strictly;
@@ -67,7 +67,7 @@ void at_all_stages(std::initializer_list<int> numbers_of_ranks,
     }
 }
 
-// The program may not use it now.
+// Returns whether the program may not use it now.
 bool is_hidden(const float* value) {
   if (zero::detail::sanitizer_watches()) return __asan_address_is_poisoned(value) != 0;
   return std::isnan(*value);
@@ -177,7 +177,7 @@ TEST_CASE("strict: parameters are hidden from the end of their scope on, whereve
       CHECK(is_hidden(early + dims.channels * dims.channels - 1));
       CHECK(is_hidden(frozen));
       for (const char* unit : {"block.2", "block.3"}) (void)engine.unit(unit).forward();
-      // Another unit lies in the slot that stage 3 has for both.
+      // Another unit occupies the slot that stage 3 shares between both.
       CHECK(is_hidden(early));
       {
         const auto scope = engine.unit("block.4").forward();

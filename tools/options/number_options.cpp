@@ -87,7 +87,7 @@ bool is_in_range(const Row& row, const std::string& text) {
   return parse(text, value) && value >= static_cast<std::uint64_t>(row.least) && value <= row.most;
 }
 
-// "5GB" becomes a number of bytes; what is no size stays.
+// Converts "5GB" to a number of bytes; returns an empty text if `text` is no size.
 std::string bytes_of(std::string text) {
   const CLI::AsSizeValue as_size(true);
   try {

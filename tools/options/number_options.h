@@ -1,6 +1,6 @@
 // Numbers on the command lines of `zero` and train_gpt. Each option that takes one has a row in the
-// table of number_options.cpp: its kind and its range. Text that is no such number, or is out of
-// range, is a ConfigError that names the option, the text and the range.
+// table of number_options.cpp: its kind and its range. If the text is no such number, or is out of
+// range, a ConfigError names the option, the text and the range.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -19,7 +19,7 @@ CLI::Option* add_number(CLI::App& app, const std::string& names, Number& value,
   return option;
 }
 
-// Values that are empty are refused, of all options of the command and of its subcommands.
+// Refuses empty values for all options of the command and of its subcommands.
 void refuse_empty_values(CLI::App& app);
 
 }  // namespace zero

@@ -18,8 +18,8 @@ double sum_of(const Bar& bar) {
   return sum;
 }
 
-// Where things are drawn, in user units. On a wide sheet names stand left of the bars and sums
-// right of them; on a narrow one both stand above their bar, which has the whole width.
+// Layout of the chart, in user units. On a wide sheet names are left of the bars and sums right of
+// them; on a narrow one both are above their bar, so that it has the whole width.
 struct BarFrame {
   const svg::Sheet& sheet;
   double bar_height = 34, distance = 50, top = 22, above_bar = 8;
@@ -45,7 +45,7 @@ struct BarFrame {
     left = names + bar_gap;
     right = sheet.width - sums - 2 * bar_gap;
   }
-  // Half of the first and of the last tick's label lie outside of the bars.
+  // Half of the first and of the last tick's label is outside of the bars.
   void lay_out_narrow(const BarChart& chart, double sums) {
     bar_height = 26, distance = 58, above_bar = 26;
     left = svg::text_width("0") / 2;
@@ -60,7 +60,7 @@ struct BarFrame {
 };
 
 std::string axis_of(const BarChart& chart, const BarFrame& frame) {
-  // Tick labels carry no needless decimals: the distance decides.
+  // Tick labels have only the decimals that their distance needs.
   const double distance = tick_distance(frame.largest / chart.unit.size, frame.ticks());
   const int decimals = distance >= 1 ? 0 : distance >= 0.1 ? 1 : 2;
   std::string text;
@@ -137,7 +137,7 @@ std::string svg_of(const BarChart& chart) {
 }
 
 std::string legend_of(const BarChart& chart, const std::string& mark) {
-  // In the order of the segments, whichever bar they are in.
+  // Lists segments in their order, from all bars.
   std::vector<Segment> entries;
   for (const Bar& bar : chart.bars)
     for (const Segment& segment : bar.segments) {

@@ -1,5 +1,5 @@
-// Stacked horizontal bars as inline SVG: a bar per variant, its segments by category, the sums
-// in a column at the right.
+// Stacked horizontal bars as inline SVG: a bar per variant, its segments by category, the sums in a
+// column at the right.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace zero::report {
 
 struct Segment {
-  std::string category;  // its colour is that of the style's class "c-" + category
+  std::string category;  // its color is that of the style's class "c-" + category
   std::string label;
   double value = 0;
 };
@@ -18,8 +18,8 @@ struct Segment {
 struct Bar {
   std::string name;
   std::vector<Segment> segments;
-  double mark = 0;         // drawn as a tick across the bar where above zero
-  std::string mark_label;  // what it is, for its tooltip
+  double mark = 0;         // drawn as a tick across the bar if above zero
+  std::string mark_label;  // its meaning, for its tooltip
 };
 
 struct BarChart {
@@ -31,7 +31,8 @@ struct BarChart {
 
 std::string svg_of(const BarChart& chart);
 
-// The categories in use and their colours, as HTML. mark: the name of the ticks, if there are any.
+// Returns the categories in use and their colors, as HTML. mark: the name of the ticks, if there
+// are any.
 std::string legend_of(const BarChart& chart, const std::string& mark = "");
 
 }  // namespace zero::report

@@ -131,7 +131,7 @@ const Variant& peer_of(const std::vector<Variant>& runs, const Variant& variant)
   const auto same = std::find_if(runs.begin(), runs.end(), [&](const Variant& other) {
     return encodes_otherwise(runs, other) && other.encodings == variant.encodings;
   });
-  // Reports of older versions do not say how an encoded run encodes.
+  // Reports of older versions have no `encodings` of an encoded run.
   return same == runs.end() || variant.encodings.empty() ? variant : *same;
 }
 

@@ -1,5 +1,5 @@
-// What a comparison of training runs found, as plain values: all that a report is written from.
-// Bytes and seconds. Knows nothing of the engine.
+// Results of a comparison of training runs, as plain values: the only input of a report. Bytes and
+// seconds. Independent of the engine.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace zero::report {
 
-// Of the rank that holds the most.
+// Memory of the rank that uses the most.
 struct MemoryUse {
   std::string category;  // "optimizer_state", ...
   std::int64_t planned = 0, peak = 0;
@@ -20,22 +20,22 @@ struct MemoryUse {
 struct WireUse {
   std::string operation;                      // "all_gather", ...
   double sent = 0;                            // by the operation's definition
-  double inside_node = 0, between_nodes = 0;  // on the path really taken
+  double inside_node = 0, between_nodes = 0;  // on the actual path
 };
 
-// Between memory and a file, in one direction: bytes and seconds per step, mean over ranks and
-// measured steps.
+// Traffic between memory and a file, in one direction: bytes and seconds per step, mean over ranks
+// and measured steps.
 struct FileUse {
   std::string direction;          // "read", "write"
-  double bytes = 0, seconds = 0;  // seconds: while requests were under way
+  double bytes = 0, seconds = 0;  // seconds: while requests were in flight
 };
 
-// Between a GPU and host memory, in one direction: bytes and seconds per step, mean over ranks and
-// measured steps.
+// Traffic between a GPU and host memory, in one direction: bytes and seconds per step, mean over
+// ranks and measured steps.
 struct CopyUse {
   std::string direction;  // "to_host", "to_device"
   double bytes = 0;
-  double seconds = 0;  // in which they were copied; 0 where nothing measured it
+  double seconds = 0;  // duration of the copies; 0 if not measured
 };
 
 // Seconds per step, mean over ranks and measured steps.
@@ -50,17 +50,18 @@ struct Step {
   bool skipped = false;
 };
 
-// One run: a stage, say. Or the plan of one: then peaks are what is planned, and the rest is empty.
+// One training run (of a stage, for example) or its plan. In a plan, peaks are the planned values,
+// and the other figures are empty.
 struct Variant {
   std::string name;
   bool ran = true;
-  std::vector<MemoryUse> memory;     // in which the rank computes: the host's, or a GPU's
-  std::vector<MemoryUse> in_host;    // beside a GPU
-  std::vector<MemoryUse> in_pinned;  // of that, page-locked
+  std::vector<MemoryUse> memory;     // that the rank computes in: the host's, or a GPU's
+  std::vector<MemoryUse> in_host;    // in host memory, on GPU ranks
+  std::vector<MemoryUse> in_pinned;  // page-locked part of in_host
   std::vector<CopyUse> copies;       // between the two
   std::vector<MemoryUse> in_file;
   std::vector<FileUse> file;
-  // Resident (PSS), mean over ranks: before the run took memory, and what came on top.
+  // Resident memory (PSS), mean over ranks: before the run allocated memory, and the increase.
   double baseline = 0, resident = 0;
   std::vector<WireUse> wire;
   StepTime time;
@@ -68,9 +69,10 @@ struct Variant {
   std::vector<Step> steps;
   std::uint64_t digest = 0;    // of all weights, master weights and moments
   std::string encodings = {};  // EngineReport::encodings
-  // It sends less in wire formats than the others because the list says so: its bits may differ.
+  // Set if the list makes this variant send less in wire formats than the others, so that its bits
+  // may differ.
   bool encoded = false;
-  double compression_error = 0;  // relative, mean over steps; 0: it was not measured
+  double compression_error = 0;  // relative, mean over steps; 0: not measured
 
   std::int64_t planned() const;
   std::int64_t peak() const;
@@ -82,7 +84,7 @@ struct Variant {
   double between_nodes() const;
 };
 
-// What was asked for and has no figures.
+// A requested run that has no figures.
 struct Absent {
   std::string name, reason;
 };
@@ -91,27 +93,28 @@ struct Comparison {
   std::string title;
   std::vector<std::pair<std::string, std::string>> facts;  // of the run: name, value
   std::int64_t ranks = 0, parameters = 0;
-  std::optional<double> loss_floor;  // the least mean loss, where it is known
-  std::vector<Variant> variants;     // of those that ran, reference_of() has the bits of the others
+  std::optional<double> loss_floor;  // the least mean loss, if it is known
+  std::vector<Variant> variants;     // those that ran are compared bit by bit with their peer_of()
   std::vector<Absent> absent = {};
   std::vector<std::string> remarks = {};  // on the memory of the variants, a sentence each
 };
 
-// The variants that ran; the rest as it is.
+// Returns the comparison with only the variants that ran, otherwise unchanged.
 Comparison runs_of(const Comparison& comparison);
 bool nothing_ran(const Comparison& comparison);
 
-// The first that is not encoded, else the first.
+// Returns the first run that is not encoded, or the first if all are.
 const Variant& reference_of(const std::vector<Variant>& runs);
-// Whether it encodes otherwise than reference_of(), by the list or by what the config makes of its
-// row, so that its bits may differ.
+// Returns true if the variant encodes differently from reference_of(), because of the list or of
+// its config, so that its bits may differ.
 bool encodes_otherwise(const std::vector<Variant>& runs, const Variant& variant);
-// The run whose bits it must have: the reference, or the first that encodes as it does.
+// Returns the run that must be bitwise identical: the reference, or the first with the same
+// encoding.
 const Variant& peer_of(const std::vector<Variant>& runs, const Variant& variant);
-// The first thing in which the other's bits differ ("step 3: loss 2.5 (4004...), not ..."), empty
-// where all are equal: every loss, gradient norm, skipped step, weight and moment.
+// Returns the first difference of the bits ("step 3: loss 2.5 (4004...), not ..."), or an empty
+// text if all are equal: every loss, gradient norm, skipped step, weight and moment.
 std::string first_difference(const Variant& reference, const Variant& other);
-// Of the variants that ran: those of each are the bits of peer_of().
+// Returns true if each variant that ran is bitwise identical to its peer_of().
 bool bits_equal(const Comparison& comparison);
 
 // Categories and operations that any variant uses, in their order.
@@ -119,7 +122,7 @@ std::vector<std::string> used_categories(const Comparison& comparison);
 std::vector<std::string> used_in_host(const Comparison& comparison);
 std::vector<std::string> used_in_file(const Comparison& comparison);
 std::vector<std::string> used_operations(const Comparison& comparison);
-// Zeros where the variant has no such entry.
+// Each returns zeros if the variant has no such entry.
 MemoryUse memory_of(const Variant& variant, const std::string& category);
 MemoryUse in_host_of(const Variant& variant, const std::string& category);
 MemoryUse in_file_of(const Variant& variant, const std::string& category);

@@ -31,7 +31,7 @@ bool on_gpu(const Comparison& comparison) {
   return !used_in_host(comparison).empty();
 }
 
-// What is resident is the host's.
+// Resident memory is the host's.
 BarChart memory_chart(const Comparison& comparison) {
   const bool host = !on_gpu(comparison);
   const auto resident = [&](const Variant& v) { return host ? v.resident : 0; };
@@ -95,7 +95,7 @@ BarChart wire_chart(const Comparison& comparison) {
   return chart;
 }
 
-// What a reader should take along from the chart, in a sentence.
+// Returns the chart's main result, in a sentence.
 std::string memory_lead(const Comparison& comparison) {
   const auto peak = [](const Variant& a, const Variant& b) { return a.peak() < b.peak(); };
   const auto [least, most] =
@@ -155,13 +155,13 @@ std::string loss_lead(const Comparison& comparison) {
              : "Variants with the same losses to the last bit share a curve.";
 }
 
-// A heading, what to see below it, and what is there.
+// Returns a section: a heading, a lead that explains the content, and the content.
 std::string section(const std::string& title, const std::string& lead, const std::string& body) {
   return "<section>\n<h2>" + escape_html(title) + "</h2>\n<p class=\"lead\">" + escape_html(lead) +
          "</p>\n" + body + "</section>\n";
 }
 
-// The style sheet gives what is well and what went wrong a mark; a plan and a single run have none.
+// The style sheet marks equal and failed results; a plan and a single run have no mark.
 const char* class_of(Verdict::Kind kind) {
   switch (kind) {
     case Verdict::Kind::equal:
@@ -242,7 +242,7 @@ std::string memory_sections(const Comparison& comparison) {
                         host_lead(comparison), legend_of(host, resident) + svg_of(host));
 }
 
-// Of runs alone.
+// Sections of runs only; plans have no measurements.
 std::string measured_sections(const Comparison& runs) {
   if (runs.variants.empty()) return "";
   const BarChart time = time_chart(runs), wire = wire_chart(runs);

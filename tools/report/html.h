@@ -1,5 +1,5 @@
-// report.html: one page that needs nothing else - no network, no scripts - light or dark as the
-// reader's system is, and fit for print.
+// report.html: one self-contained page, without network or scripts, light or dark by the reader's
+// system setting, and suitable for print.
 #pragma once
 
 #include <string>

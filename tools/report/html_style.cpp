@@ -2,10 +2,10 @@
 
 namespace zero::report {
 
-// A colour means one thing on the whole page. Memory has hues: slots are lighter shades of what
-// they hold. What is sent has shades of teal; time has greys, which follow the theme, while all
-// other fills keep their colour in both. Text on a fill has a contrast of at least 4.5. Curves are
-// told apart by their dashes, and red is for what went wrong.
+// A color has one meaning on the whole page. Memory has hues: slots are lighter shades of their
+// contents. Traffic has shades of teal; time has grays, which follow the theme, while all other
+// fills keep their color in both. Text on a fill has a contrast of at least 4.5. Curves differ by
+// their dashes, because red is reserved for failures.
 const char* const html_style = R"css(
 :root {
   --page: #ffffff; --card: #f6f7f9; --ink: #1a1d21; --soft: #59616b; --rule: #dfe3e8;

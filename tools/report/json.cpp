@@ -1,6 +1,5 @@
 #include "tools/report/json.h"
 
-#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -8,6 +7,7 @@
 
 #include "tools/report/number.h"
 #include "zero/base/error.h"
+#include "zero/base/input_file.h"
 
 namespace zero::report {
 namespace {
@@ -64,7 +64,7 @@ std::vector<MemoryUse> parse_tier(const Json& variant, const char* name) {
   return tier;
 }
 
-// Bits are held against those of reference_of().
+// Bits are compared with those of reference_of().
 Json variant_json(const Variant& variant, const Comparison& runs) {
   Json wire = Json::object();
   for (const WireUse& use : variant.wire)
@@ -198,9 +198,7 @@ Comparison comparison_of(const std::string& json, const std::string& source) {
   try {
     return parse(Json::parse(json));
   } catch (const Json::parse_error& error) {
-    const auto before = static_cast<std::ptrdiff_t>(std::min(error.byte, json.size()));
-    refuse("it is not valid JSON, from line " +
-           std::to_string(1 + std::count(json.begin(), json.begin() + before, '\n')) + " on");
+    refuse("it is not valid JSON, from line " + std::to_string(line_at(json, error.byte)) + " on");
   } catch (const Json::exception&) {
     refuse("a value is missing, or of another type than such a report has");
   } catch (const std::invalid_argument& error) {

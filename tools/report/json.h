@@ -1,5 +1,5 @@
-// report.json: all values of a comparison, and back. Bytes and seconds; numbers that JSON does not
-// have (NaN, infinities) are null, their bits stand beside them.
+// report.json: writes and reads all values of a comparison. Bytes and seconds; numbers that JSON
+// does not have (NaN, infinities) are null, with their bits in a second field.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace zero::report {
 
 std::string json_of(const Comparison& comparison);
 
-// Throws ConfigError, naming `source`, for text that is no report.json of ours.
+// Throws ConfigError, naming `source`, if the text is no valid report.json.
 Comparison comparison_of(const std::string& json, const std::string& source);
 
 }  // namespace zero::report

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double top = 14, axis_height = 34, gap = 10, line_height = 20;
 constexpr std::size_t most_points = 1500, most_label_columns = 28;
-constexpr int curve_styles = 6;  // of the style sheet: dashes, since colours mean other things
+constexpr int curve_styles = 6;  // of the style sheet: dashes, since colors have other meanings
 
 struct Curve {
   std::string label;
@@ -42,7 +42,7 @@ std::vector<Curve> curves_of(const Comparison& comparison) {
   return curves;
 }
 
-// On a wide sheet labels stand beside the ends of the curves, on a narrow one below the axis.
+// On a wide sheet labels are next to the ends of the curves, on a narrow one below the axis.
 struct LossFrame {
   const svg::Sheet& sheet;
   double bottom = 0, height = 0;
@@ -105,7 +105,7 @@ std::string axes_of(const LossFrame& frame) {
   return text + svg::text(frame.right + 2 * gap, under, "tick", "step");
 }
 
-// A step that is not finite leaves a gap.
+// A step with a loss that is not finite leaves a gap.
 std::string path_of(const std::vector<Step>& steps, const LossFrame& frame) {
   const std::size_t stride = (steps.size() + most_points - 1) / most_points;
   std::string path;
@@ -123,7 +123,8 @@ std::string path_of(const std::vector<Step>& steps, const LossFrame& frame) {
   return path;
 }
 
-// Labels beside the curves' ends, moved apart where ends are close; or one below the other.
+// Returns the heights of labels next to the curves' ends, moved apart if ends are close, or one
+// below the other on a narrow sheet.
 std::vector<double> label_heights(const std::vector<Curve>& curves, const LossFrame& frame) {
   std::vector<double> heights(curves.size());
   for (std::size_t i = 0; i < curves.size(); ++i)

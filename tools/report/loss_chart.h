@@ -1,5 +1,4 @@
-// The loss curves of a comparison as inline SVG. Variants with the same losses to the last bit
-// share a curve.
+// Loss curves of a comparison as inline SVG. Variants with bitwise identical losses share a curve.
 #pragma once
 
 #include <string>

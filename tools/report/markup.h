@@ -1,4 +1,4 @@
-// Text inside HTML, SVG and Markdown: what means something there is escaped.
+// Escapes text for HTML, SVG and Markdown.
 #pragma once
 
 #include <string>

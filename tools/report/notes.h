@@ -1,4 +1,4 @@
-// What the figures of a report mean, for people who see nothing but the report.
+// Explanations of a report's figures, for readers who have only the report.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ struct Note {
   const char* meaning;
 };
 
-// On the figures that this comparison has.
+// Returns notes on the figures that this comparison has.
 std::vector<Note> notes_on(const Comparison& comparison);
 
 }  // namespace zero::report

@@ -1,4 +1,4 @@
-// Numbers as the reports write them; independent of the locale.
+// Number formats of the reports; independent of the locale.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ std::string general(double value);
 // "0x" and 16 digits.
 std::string hexadecimal(std::uint64_t value);
 
-// As all output has it: "1.50 MiB".
+// The format of all other output: "1.50 MiB".
 using zero::byte_text;
 
-// One unit for all figures of a chart or of rows that belong together.
+// One unit for all figures of a chart or of related rows.
 struct Unit {
   const char* name;
   double size;
@@ -26,12 +26,12 @@ struct Unit {
 
   std::string operator()(double value) const { return fixed(value / size, decimals); }
 };
-// KiB, MiB or GiB, fit for the largest value.
+// Returns KiB, MiB or GiB, to fit the largest value.
 Unit byte_unit(double largest);
-// us, ms or s.
+// Returns us, ms or s.
 Unit time_unit(double largest_seconds);
 
-// A round distance of axis ticks, so that about `wanted` fit in a range.
+// Returns a round distance of axis ticks, so that about `wanted` fit in a range.
 double tick_distance(double range, int wanted);
 
 }  // namespace zero::report

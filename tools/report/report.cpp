@@ -28,7 +28,7 @@ void prepare_directory(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) throw ConfigError("--report " + directory + " cannot be made: " + error.message());
-  // Permissions do not tell it all: file systems refuse for reasons of their own.
+  // Permissions are not sufficient, because a file system may refuse for other reasons.
   const std::filesystem::path probe =
       std::filesystem::path(directory) / (".probe." + std::to_string(::getpid()));
   errno = 0;

@@ -1,4 +1,4 @@
-// The files of --report: report.html for people, report.md for issues and wikis, report.json for
+// Files of --report: report.html for people, report.md for issues and wikis, report.json for
 // programs.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace zero::report {
 
-// Makes the directory and sees that files can be written there, before the work that they are to
-// report. Throws ConfigError.
+// Creates the directory and checks that files can be written there, before the runs begin. Throws
+// ConfigError.
 void prepare_directory(const std::string& directory);
 
 // Replaces the files of an earlier report. Throws SaveError.

@@ -1,4 +1,4 @@
-// What a run measured, as the report wants it: per rank, per step, without the steps that warm up.
+// Measurements of a run, converted for the report: per rank, per step, without the warm-up steps.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct MeasuredStep {
 struct MeasuredRun {
   std::string name;
   std::vector<MeasuredStep> records;  // of all steps
-  std::int64_t warm_up = 0;           // steps that the times leave out
+  std::int64_t warm_up = 0;           // steps that the times exclude
   EngineReport after_warm_up, after_all;
   std::uint64_t digest = 0;
   bool encoded = false;  // Variant::encoded

@@ -1,5 +1,5 @@
-// The bookkeeping of a comparison while its runs go on, so that a report that is written in between
-// claims no more than has run.
+// Bookkeeping of a comparison while its runs are in progress, so that a report written in between
+// contains only finished runs.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 
 namespace zero::report {
 
-// What all runs of a comparison have in common.
+// Settings shared by all runs of a comparison.
 struct CommonSettings {
   std::string model;
   std::int64_t parameters = 0, ranks = 0, steps = 0;
-  std::int64_t warm_up = 0;  // of the steps, those that the times leave out
+  std::int64_t warm_up = 0;  // steps that the times exclude
   bool sync_each = false;    // gradients are reduced after every micro step
 };
 
 // Sets the title and the numbers of ranks and parameters, and all runs as absent.
 void begin(Comparison& comparison, const CommonSettings& settings,
            const std::vector<std::string>& names);
-// Of the gradients' synchronization and of the steps, as Comparison::facts has them.
+// Returns facts on the gradients' synchronization and on the steps, for Comparison::facts.
 std::vector<std::pair<std::string, std::string>> facts_of(const CommonSettings& settings);
-// A run has come to its end.
+// Adds a finished run.
 void add(Comparison& comparison, const MeasuredRun& run);
-// A run does not come to its end; of the reason, the first line is kept.
+// Records that a run failed; only the first line of the reason is kept.
 void note_failure(Comparison& comparison, const std::string& name, const std::string& reason);
 
 }  // namespace zero::report

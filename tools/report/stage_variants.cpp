@@ -17,7 +17,7 @@ struct Item {
   const char* name;
   const char* stage;
   bool reshards = true;
-  const char* offload = "none";  // where all rests that can
+  const char* offload = "none";  // device of all state that can be offloaded
   Groups groups = Groups::none;
   bool optimizer_over_all_ranks = false;
   bool quantized_weights = false, quantized_gradients = false;
@@ -46,7 +46,7 @@ constexpr std::array<Item, 18> items = {
      {"3+hpz+qwz+qgz", "stage 3 + hpz + qwz + qgz", "3", true, "none", Groups::second_copies, false,
       true, true}}};
 
-// The text of a list, and how it was given.
+// The text of a list, and the option that gave it.
 struct ListText {
   const std::string& text;
   const std::string& given_as;
@@ -96,7 +96,7 @@ void set_groups(StageVariant& variant, const Given& given) {
       given.item->optimizer_over_all_ranks ? "true" : "false";
 }
 
-// Bits are equal where sums are taken in the same groups first.
+// Makes all variants sum in the same groups first, because otherwise their bits would differ.
 void sum_in_groups(const ListText& list, std::vector<StageVariant>& variants) {
   const std::string key = "zero_core.shard_group_size";
   std::string group;
@@ -115,7 +115,8 @@ void sum_in_groups(const ListText& list, std::vector<StageVariant>& variants) {
   }
 }
 
-// A list that offloads compares it with none; else that is for the config to say.
+// Sets the offload device of every item if any item offloads, since the list compares it with none;
+// otherwise the config decides.
 void set_offload(StageVariant& variant, const Item& item) {
   const std::string section = "zero_optimization.offload_", device = item.offload;
   for (const char* part : {"optimizer", "param"})
@@ -125,7 +126,8 @@ void set_offload(StageVariant& variant, const Item& item) {
   variant.of_gpu = device == "cpu";
 }
 
-// A list that encodes compares it with what travels as it is; else that is for the config to say.
+// Sets the formats of every item if any item encodes, since the list compares it with plain
+// elements; otherwise the config decides.
 void set_formats(StageVariant& variant, const Item& item) {
   const std::string section = "zero_optimization.";
   const auto text = [](bool on) { return on ? "true" : "false"; };
@@ -133,7 +135,7 @@ void set_formats(StageVariant& variant, const Item& item) {
   variant.overrides[section + "zero_quantized_gradients"] = text(item.quantized_gradients);
   if (!item.quantized_gradients) variant.overrides[section + "zeropp_loco_param"] = "null";
   variant.encoded = item.encoded();
-  // Which measures the errors, and none is as large.
+  // The limit enables the measurement of errors, and no error is as large.
   if (item.encoded()) variant.overrides["zero_core.wire.max_error"] = "1000";
 }
 

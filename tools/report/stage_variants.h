@@ -1,5 +1,5 @@
 // The list of a comparison, --compare-stages: each item is a sharding strategy and the config keys
-// that choose it.
+// that select it.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@ namespace zero::report {
 struct StageVariant {
   std::string name;  // "stage 2", "grad_op"
   Text overrides;
-  bool of_gpu = false;  // on CPU ranks it would be another variant again
-  // It sends less in wire formats than the others, so that its bits are its own.
+  bool of_gpu = false;  // on CPU ranks it equals another variant
+  // Set if it sends less in wire formats than the others, so that its bits differ from theirs.
   bool encoded = false;
 };
 
-// "0,1,2,3,grad_op,hybrid/2,hfsdp/2,3+hpz/2,3+qwz+qgz,3+cpu,3+nvme" or a part of it, in any order.
-// Throws ConfigError, which begins with how the list was given.
+// Parses "0,1,2,3,grad_op,hybrid/2,hfsdp/2,3+hpz/2,3+qwz+qgz,3+cpu,3+nvme" or a part of it, in any
+// order. Throws a ConfigError that begins with the option that gave the list.
 std::vector<StageVariant> parse_stage_list(const std::string& list,
                                            const std::string& given_as = "--compare-stages");
 

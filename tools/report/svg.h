@@ -16,9 +16,10 @@ struct Sheet {
 };
 inline constexpr Sheet wide = {"wide", 900, false}, narrow = {"narrow", 360, true};
 
-// Wide enough for the text in the page's font, so that labels are placed without a browser.
+// Returns a width sufficient for the text in the page's font, so that labels are placed without a
+// browser.
 double text_width(std::string_view text);
-// At most `columns` characters, with an ellipsis where something was cut off.
+// Returns at most `columns` characters, with an ellipsis if the text was truncated.
 std::string shortened(const std::string& text, std::size_t columns);
 
 std::string open(const Sheet& sheet, double height, const std::string& description);

@@ -22,15 +22,15 @@ class Builder {
   void heading(std::string label) {
     table_.rows.push_back({Row::Kind::heading, std::move(label), {}});
   }
-  // Nothing where all cells are empty.
+  // Adds no row if all cells are empty.
   void row(Row::Kind kind, std::string label, const Figure& figure) {
     add(kind, std::move(label), "", figure);
   }
-  // Nothing where all figures would read as zero.
+  // Adds no row if all figures would read as zero.
   void figures(Row::Kind kind, std::string label, const Unit& unit, const Value& value) {
     add(kind, std::move(label), unit(0), [&](const Variant& v) { return unit(value(v)); });
   }
-  // Likewise, of what a plan does not have.
+  // As figures(), for values that a plan does not have.
   void measures(Row::Kind kind, std::string label, const Unit& unit, const Value& value) {
     add(kind, std::move(label), unit(0),
         [&](const Variant& v) { return v.ran ? unit(value(v)) : ""; });
@@ -80,7 +80,7 @@ std::string rate(double bytes, double seconds) {
   return seconds > 0 ? fixed(bytes / seconds / gibibyte, 2) : "";
 }
 
-// Beside a GPU.
+// Host memory of GPU ranks.
 void add_host(Builder& builder, const Comparison& comparison) {
   const std::vector<std::string> categories = used_in_host(comparison);
   if (categories.empty()) return;
@@ -159,7 +159,7 @@ void add_time(Builder& builder) {
   builder.measures(whole, "step", unit, total);
 }
 
-// Where several ran.
+// Adds the row only if several variants ran.
 void add_bits(Builder& builder, const Comparison& comparison) {
   const Comparison runs = runs_of(comparison);
   if (runs.variants.size() < 2) return;
@@ -172,7 +172,7 @@ void add_bits(Builder& builder, const Comparison& comparison) {
 }
 
 std::string padded(const std::string& text, std::size_t width, bool right) {
-  // Bytes that go on with a UTF-8 character take no column.
+  // Continuation bytes of a UTF-8 character take no column.
   const auto columns = static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
   }));

@@ -24,7 +24,7 @@ struct Table {
 
 Table table_of(const Comparison& comparison);
 
-// "optimizer_state" as people read it.
+// "optimizer_state" in words.
 std::string title_of(const std::string& name);
 
 // For a terminal: the table, a line on the run, the verdict.

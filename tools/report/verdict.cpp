@@ -16,7 +16,7 @@ std::string encodings_of(const Variant& variant) {
   return variant.encodings.empty() ? "nothing" : variant.encodings;
 }
 
-// Says how the last loss of a run that encodes otherwise compares with the reference's.
+// Compares the last loss of a run that encodes differently with the reference's.
 std::string loss_sentence(const Variant& reference, const Variant& encoded) {
   const std::string begin =
       encoded.name +
@@ -31,7 +31,8 @@ std::string loss_sentence(const Variant& reference, const Variant& encoded) {
          reference.name + " (" + (percents >= 0 ? "+" : "") + fixed(percents, 2) + " %).";
 }
 
-// Adds which of several runs differ and where, or what their equality rests on.
+// Adds the first difference of each run from its peer, or the evidence that all are bitwise
+// identical.
 void add_bits(const std::vector<Variant>& runs, std::vector<std::string>& sentences) {
   const Variant& reference = reference_of(runs);
   const std::size_t before = sentences.size();

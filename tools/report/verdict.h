@@ -1,4 +1,4 @@
-// What came of a comparison, for people: in a word, and in sentences.
+// Result of a comparison, for people: in a word, and in sentences.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ namespace zero::report {
 
 struct Verdict {
   enum class Kind {
-    equal,       // all ran, and the bits are equal
-    differs,     // all ran, and they are not
-    incomplete,  // something that was asked for did not run
-    single,      // one run: there are no other bits
+    equal,       // all ran, and are bitwise identical
+    differs,     // all ran, and their bits differ
+    incomplete,  // a requested variant did not run
+    single,      // one run, so no bits to compare
     plan,        // nothing was to run
   };
 

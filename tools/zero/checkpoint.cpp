@@ -1,5 +1,5 @@
-// zero checkpoint: what is in a checkpoint, whether it is whole, the model out of it, and how two
-// differ. Needs neither the ranks nor the memory of the job that wrote it.
+// zero checkpoint: lists a checkpoint's contents, verifies it, exports its model, and compares two.
+// It needs neither the ranks nor the memory of the job that wrote it.
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
@@ -39,15 +39,15 @@ std::string joined(const std::vector<std::string>& words) {
   return list_of(words, words.size());
 }
 
-// Control characters of a foreign file do not reach the terminal.
+// Control characters of a foreign file must not reach the terminal.
 std::string printable(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   return text;
 }
 
-// `path` itself where it is a checkpoint, else the one in it with the tag (empty: the newest valid
-// one). Throws LoadError.
+// Returns `path` itself if it is a checkpoint, otherwise the checkpoint in it with the tag (if
+// empty: the newest valid one). Throws LoadError.
 std::string find_checkpoint(const std::string& path, const std::string& tag) {
   using namespace checkpoint;
   const Directory root = Directory::open(path);
@@ -58,7 +58,7 @@ std::string find_checkpoint(const std::string& path, const std::string& tag) {
   return root.path() + "/" + choice->candidate.directory;
 }
 
-// The checkpoint that the options name; of a directory of some, the newest that is still there.
+// Opens the checkpoint that the options name, or the newest existing one of a directory.
 CheckpointReader open_checkpoint(const std::string& directory, const std::string& tag) {
   while (true) {
     const std::string path = find_checkpoint(directory, tag);
@@ -181,14 +181,14 @@ Difference compare(CheckpointReader& a, int in_a, int kind_a, CheckpointReader& 
   return difference;
 }
 
-// Of the parameter with this name; -1: there is none.
+// Returns the number of the parameter with this name, or -1 if there is none.
 int number_of(const Manifest& manifest, const std::string& name) {
   const auto& all = manifest.parameters;
   const auto found = std::ranges::find(all, name, &ManifestParameter::name);
   return found == all.end() ? -1 : static_cast<int>(found - all.begin());
 }
 
-// Prints what differs; how many lines.
+// Prints the differences; returns the number of lines.
 int compare_parameter(CheckpointReader& a, CheckpointReader& b, std::size_t number) {
   const ManifestParameter& own = a.manifest().parameters[number];
   const int in_a = static_cast<int>(number), in_b = number_of(b.manifest(), own.name);

@@ -1,5 +1,5 @@
 // The subcommands of `zero`, one file each. Each adds itself to the program's command line and
-// throws zero::Error for what the user can correct; its exit code is the process's.
+// throws zero::Error for errors that the user can correct; its exit code is the process's.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,7 +8,7 @@
 
 namespace zero::tool {
 
-// What was compared differs, with the exit code of diff(1).
+// The compared objects differ; the exit code is that of diff(1).
 class Differ : public Error {
  public:
   using Error::Error;
@@ -18,6 +18,7 @@ class Differ : public Error {
 void add_config(CLI::App& app);
 void add_checkpoint(CLI::App& app);
 void add_compare(CLI::App& app);
+void add_doctor(CLI::App& app);
 void add_run(CLI::App& app);
 
 }  // namespace zero::tool

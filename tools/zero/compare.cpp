@@ -23,7 +23,7 @@ struct CompareOptions {
   std::string report_directory;
 };
 
-// A report.json, or the directory of --report.
+// Reads a report.json, or that of the directory of --report.
 report::Comparison read_report(const std::string& given) {
   std::error_code unreadable;
   std::string file = given;
@@ -46,7 +46,8 @@ void append(std::vector<Named>& all, std::vector<Named> more, const std::string&
   }
 }
 
-// The first one's facts stay; all come with their variants, named by their reports.
+// Merges reports: the facts of the first, and the variants of all, prefixed with their reports'
+// names.
 report::Comparison merged(const std::vector<std::string>& reports) {
   report::Comparison whole = read_report(reports.front());
   if (reports.size() == 1) return whole;

@@ -1,4 +1,4 @@
-// zero config: check and explain the file of a training run, and write one to start from.
+// zero config: checks and explains the file of a training run, and writes a new one.
 #include "tools/zero/config.h"
 
 #include <algorithm>
@@ -96,7 +96,7 @@ void print_imported(const Loaded& loaded) {
 }
 
 void print_notices(const Loaded& loaded) {
-  // Those about imported keys are in the table already.
+  // Notices about imported keys are in the table already.
   for (std::size_t i = loaded.imported.size(); i < loaded.config.notices.size(); ++i)
     std::printf("notice: %s\n", loaded.config.notices[i].c_str());
 }

@@ -1,4 +1,4 @@
-// What the commands of `zero config` share: the file with its options, and how results are printed.
+// Shared parts of the `zero config` commands: the file with its options, and the output of results.
 #pragma once
 
 #include <CLI/CLI.hpp>

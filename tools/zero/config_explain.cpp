@@ -1,4 +1,4 @@
-// zero config explain: every value of a file with its source and effect, or what is known of a key.
+// zero config explain: every value of a file with its source and effect, or the facts of a key.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -49,14 +49,14 @@ int states_of(const optim::OptimizerOptions& options, bool auxiliary) {
   return static_cast<int>(optim::rule_of(optim::options_of_rule(options, auxiliary)).states.size());
 }
 
-// As asked for: of so many ranks, or of two groups where their number is not known.
+// Returns the requested grid: of the given number of ranks, or of two groups if no number is given.
 detail::RankGrid grid_of(const ConfigOptions& options, const Config& config) {
   if (options.ranks > 0) return detail::grid_for(config.zero_core, options.ranks, options.ranks);
   const auto group = static_cast<int>(config.zero_core.shard_group_size.value_or(0));
   return group > 0 ? detail::RankGrid{2 * group, group} : detail::RankGrid{};
 }
 
-// Strategy, dtypes and bytes, each by its name.
+// Returns strategy, dtypes and bytes, each by its name.
 Pairs plan_lines(const ConfigOptions& options, const Config& config) {
   const detail::RankGrid grid = grid_of(options, config);
   const detail::Strategy plan =
@@ -140,7 +140,7 @@ void explain_key(const ConfigOptions& options) {
   }
 }
 
-// A file wins over a key of its name.
+// A file takes precedence over a key with the same name.
 bool names_file(const std::string& text) {
   std::error_code ignored;
   const auto ends = [&](const char* suffix) { return text.ends_with(suffix); };

@@ -1,5 +1,5 @@
-// zero config new: a file to start from. It is plain JSON, which every reader takes; what its keys
-// mean is told beside it.
+// zero config new: writes a file to start from. It is plain JSON, since every reader accepts that;
+// the meaning of its keys is printed separately.
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -49,8 +49,8 @@ struct NewOptions {
   }
 };
 
-// Of the keys that the file has, by the key table. Apart from the file, so that a pipe gets JSON
-// alone.
+// Prints the meanings of the file's keys, from the key table. They are kept out of the file, so
+// that a pipe gets only JSON.
 void print_meanings(const Loaded& loaded) {
   std::size_t width = 0;
   for (const Entry& entry : loaded.entries)
@@ -66,7 +66,7 @@ void write_new(const NewOptions& options) {
     throw ConfigError("--warmup-steps " + std::to_string(options.warmup_steps) +
                       ": expected fewer than --total-steps " + std::to_string(options.total_steps));
   const std::string text = options.text();
-  const Loaded loaded = load_text(text, "new config", {}, {});  // what is written can be read
+  const Loaded loaded = load_text(text, "new config", {}, {});  // checks that the text is readable
   if (options.file.empty()) {
     std::fputs(text.c_str(), stdout);
   } else {

@@ -14,16 +14,17 @@ namespace {
 
 using namespace config_schemas;
 
-// More ranks are refused for no other reason, and would only take time.
+// Larger numbers of ranks are refused for no other reason, and would only take time.
 constexpr int most_planned_ranks = 256;
 constexpr double most_parameters = 1e14;
 constexpr std::int64_t most_layers = 1000;
 
-// Whether the named groups of the file hold matrices or vectors: some update rules tell them apart.
+// Kind of the parameters in the file's named groups, because some update rules distinguish matrices
+// from vectors.
 enum class GroupKind : std::uint8_t { vectors, matrices };
 
-// A decoder whose vocabulary is 16 times its width: embedding, blocks, head. Every group that the
-// file names has a parameter, in the first block.
+// Returns a decoder with a vocabulary of 16 times its width: embedding, blocks, head. Every group
+// that the file names has a parameter, in the first block.
 ModelSpec generic_model(const ModelSize& size, const Config& config, GroupKind kind) {
   const double share =
       static_cast<double>(size.parameters) / static_cast<double>(12 * size.layers + 32);
@@ -47,7 +48,7 @@ ModelSpec generic_model(const ModelSize& size, const Config& config, GroupKind k
   return model;
 }
 
-// What the file leaves open, closed.
+// Returns the config after filling in the values that the file leaves open.
 Config closed_config(const Config& config, const PlannedRun& run) {
   Config closed = config;
   if (run.ranks) {
@@ -61,7 +62,7 @@ Config closed_config(const Config& config, const PlannedRun& run) {
   return closed;
 }
 
-// Why the engine refuses the run; empty: it does not.
+// Returns the engine's reason to refuse the run, or an empty text if it is accepted.
 std::string refusal(const Config& config, const ModelSpec& model, int ranks, bool on_gpu,
                     std::optional<std::int64_t> total_steps) {
   try {
@@ -75,11 +76,11 @@ std::string refusal(const Config& config, const ModelSpec& model, int ranks, boo
   }
 }
 
-// The first reason of several runs; empty: one of them is not refused.
+// Returns the first reason of several runs, or an empty text if any of them is accepted.
 std::string refusal_of_all(const Config& config, const PlannedRun& run, bool on_gpu) {
   const ModelSize size = run.model.value_or(ModelSize{});
   std::vector<int> ranks{1, 2};
-  // Groups need ranks that they divide.
+  // Groups need a number of ranks that they divide.
   for (const std::int64_t group :
        {config.zero_core.shard_group_size.value_or(0), config.zero_optimization.hpz_partition_size})
     if (group > 1 && 2 * group <= most_planned_ranks) ranks = {static_cast<int>(2 * group)};
@@ -96,8 +97,8 @@ std::string refusal_of_all(const Config& config, const PlannedRun& run, bool on_
   return first;
 }
 
-// The place of the first key that the text names and the file gives; of one of its section, where
-// the file does not give the key itself.
+// Returns the place of the first key that the text names and the file gives, or of a key of the
+// same section if the file does not give the key itself.
 std::string place_in(const Loaded& loaded, const std::string& text) {
   constexpr std::string_view letters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";

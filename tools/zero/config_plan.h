@@ -1,5 +1,5 @@
-// Whether the engine would refuse a config before the first step of a run. Its own plan says so,
-// made for runs that are as open as the user left them.
+// Checks if the engine would refuse a config before the first step of a run. It makes the engine's
+// own plan, for every run that the user's options leave possible.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace zero::tool {
 
-// A model as far as the plan asks for one. It is no particular model: the tool serves every
-// program, and what the engine refuses depends on kinds of parameters and groups, not on names.
+// Size of a model for the plan. It is no particular model: the tool serves every program, and the
+// engine's refusals depend on kinds of parameters and groups, not on names.
 struct ModelSize {
   std::int64_t parameters = 10'000'000, layers = 4;
 };
-// "124M", "7e9", "7Bx32": parameters, and layers where they are given. Throws ConfigError.
+// Parses "124M", "7e9" or "7Bx32": parameters, and layers if they are given. Throws ConfigError.
 ModelSize parse_model_size(const std::string& text);
 
 struct PlannedRun {
@@ -26,8 +26,8 @@ struct PlannedRun {
   std::optional<std::int64_t> total_steps;
 };
 
-// Throws ConfigError, with the place in the file, where every such run is refused. The result is
-// notices about what is refused on one device alone.
+// Throws ConfigError, with the place in the file, if every such run is refused. Returns notices
+// about settings that are refused on one device only.
 std::vector<std::string> check_plan(const config_schemas::Loaded& loaded, const std::string& file,
                                     const PlannedRun& run);
 

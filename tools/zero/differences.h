@@ -1,6 +1,5 @@
-// Where a resolved value, or what is refused, differs from DeepSpeed 0.19: a table of
-// docs/config.md. tests/config/compare_with_deepspeed.py fails at a difference whose key no row
-// names.
+// Differences from DeepSpeed 0.19 in resolved values and refusals: a table of docs/config.md.
+// tests/config/compare_with_deepspeed.py fails at a difference if no row names its key.
 #pragma once
 
 #include <string_view>

@@ -18,7 +18,7 @@
 namespace zero::tool {
 namespace {
 
-// As text; empty for other families.
+// Returns the address as text; empty for other families.
 std::string address_text(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address == nullptr) return text;
@@ -58,7 +58,8 @@ HostPlace resolved(const std::string& name) {
   return {};
 }
 
-// "" if ssh's configuration leaves the name as it is; "?" if ssh reaches it by another host.
+// Returns "" if ssh's configuration leaves the name as it is; "?" if ssh reaches it by another
+// host.
 std::string ssh_name_of(const std::string& name) {
   std::istringstream settings(capture({"ssh", "-G", name}).text);
   std::string key, value, real;

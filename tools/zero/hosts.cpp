@@ -55,7 +55,7 @@ std::string without_comment(std::string line) {
   return std::string(trimmed(line));
 }
 
-// "slots = 2" is one property, as for Open MPI.
+// Splits a line; "slots = 2" is one property, as for Open MPI.
 Words words_of(const std::string& line) {
   std::string joined;
   for (const char c : line) {
@@ -95,7 +95,7 @@ void check_name(const Host& host, const Line& line) {
                 line.expected());
 }
 
-// The first word: user@name, [address], and with a colon the slots of Hydra.
+// Parses the first word: user@name, [address], and after a colon the slots of Hydra.
 Host host_named(const std::string& word, const Line& line) {
   Host host;
   host.line = line.number;
@@ -149,7 +149,7 @@ Host parse_line(const Words& words, const Line& line) {
   return host;
 }
 
-// Open MPI 4 takes no address of IPv6, and takes 127.0.1.1 for another host.
+// Open MPI 4 accepts no IPv6 address, and treats 127.0.1.1 as another host.
 void choose_name(Host& host, const Line& line) {
   const bool loopback = host.name.starts_with("127.");
   if (host.local && (loopback || is_ipv6(host.name))) host.name = "localhost";
@@ -159,7 +159,7 @@ void choose_name(Host& host, const Line& line) {
                 "host's name, or its address of IPv4");
 }
 
-// How often a host is listed, and whether with slots.
+// Number of lines that list a host, and if any of them gives slots.
 struct Listed {
   int times = 1;
   bool with_slots = false;

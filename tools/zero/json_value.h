@@ -1,4 +1,4 @@
-// A value as the table shows it, as JSON.
+// Conversion of a value, as the table shows it, to JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 namespace zero::tool {
 
-// Typed where the table knows the type; what is not set is null.
+// Typed if the table has the type; an unset value is null.
 inline nlohmann::ordered_json json_value(const config_schemas::Key& key, const std::string& shown) {
   using namespace config_schemas;
   if (shown == not_set || shown == "null") return nullptr;

@@ -8,9 +8,9 @@
 namespace zero::tool {
 namespace {
 
-// How the ranks fit on their cores.
+// Fit of the ranks on their cores.
 struct Fit {
-  std::optional<int> slots;  // what the launcher will count; unknown on other machines
+  std::optional<int> slots;  // the launcher's own count; unknown on other machines
   bool beyond_slots = false;
   bool crowded = false;    // more ranks than cores: a waiting rank must yield
   int cores_per_rank = 0;  // 0: leave the ranks unbound
@@ -43,7 +43,7 @@ Fit fit(const LaunchRequest& request, const MachineFacts& machine) {
   });
   result.crowded = result.beyond_slots || crowded_here || (here && request.ranks > usable);
   // The cores of other machines are unknown here. Under a quota or in a CPU set the first cores are
-  // not ours alone.
+  // not reserved for this job.
   if (here && !result.crowded && machine.all_cores && machine.granted_cores >= machine.cores)
     result.cores_per_rank = machine.cores / request.ranks;
   return result;
@@ -79,7 +79,7 @@ std::string name_of_variable(const std::string& given) {
   return given.substr(0, given.find('='));
 }
 
-// What the command sets already is left alone: Open MPI refuses two values.
+// Skips variables that the command sets already, because Open MPI refuses two values.
 void add_exports(const LaunchRequest& request, bool elsewhere, LauncherKind kind, Words& command) {
   std::set<std::string> named;
   for (std::size_t i = 0; i + 1 < request.launcher_arguments.size(); ++i)
@@ -88,7 +88,7 @@ void add_exports(const LaunchRequest& request, bool elsewhere, LauncherKind kind
   const auto add = [&](const std::string& given) {
     if (!named.insert(name_of_variable(given)).second) return;
     const std::size_t equals = given.find('=');
-    // Hydra hands the whole environment on.
+    // Hydra passes the whole environment on.
     if (kind == LauncherKind::open_mpi)
       command.insert(command.end(), {"-x", given});
     else if (equals != std::string::npos)

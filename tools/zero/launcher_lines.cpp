@@ -9,10 +9,10 @@
 namespace zero::tool {
 namespace {
 
-// Open MPI's messages stand between two such lines.
+// Open MPI's messages are enclosed by two such lines.
 constexpr std::size_t rule_length = 74;
 
-// The first lines of those that only say that a rank has failed. mpirun calls itself prterun from
+// First lines of messages that only report that a rank has failed. mpirun calls itself prterun from
 // version 5 on.
 constexpr std::array<std::string_view, 7> of_failures = {
     "MPI_ABORT was invoked on rank ",
@@ -34,7 +34,7 @@ std::string_view without_tag(std::string_view line) {
   return line;
 }
 
-// "zero: rank 3: ..." is how zero::run() says the first cause.
+// Returns true for "zero: rank 3: ...", the form in which zero::run() reports the first cause.
 bool says_cause(std::string_view line) {
   line = without_tag(line);
   if (!line.starts_with(of_rank)) return false;
@@ -47,7 +47,7 @@ bool is_word_of_ranks(std::string_view line) {
   return says_cause(line) || without_tag(line).starts_with(mark);
 }
 
-// Whether that is what the line begins with, or may.
+// Returns true if the line begins with such a message, or is still too short to exclude it.
 bool may_be_word_of_ranks(std::string_view line) {
   return std::ranges::any_of(std::array{of_rank, mark}, [&](std::string_view start) {
     return line.starts_with(start) || start.starts_with(line);
@@ -58,8 +58,8 @@ bool is_rule(std::string_view line) {
   return line.size() == rule_length + 1 && line.find_first_not_of('-') == rule_length;
 }
 
-// "[host:123] 1 more process has sent help message ...", how to see them all, and that one was cut
-// off by the end of the job.
+// Returns true for Open MPI's lines about its messages: "[host:123] 1 more process has sent help
+// message ...", how to see them all, and that one was truncated at the end of the job.
 bool is_on_messages(std::string_view line) {
   const auto has = [&](std::string_view part) { return line.find(part) != std::string_view::npos; };
   return line.front() == '[' &&
@@ -70,7 +70,7 @@ bool is_on_messages(std::string_view line) {
 
 }  // namespace
 
-// Causes of several lines indent the others, or have one line for each rank.
+// A cause of several lines indents the further ones, or has one line for each rank.
 bool LauncherLines::may_continue_dropped() const {
   constexpr std::string_view rank = "rank ";
   return dropping_ && (line_.front() == ' ' || line_.starts_with(rank) || rank.starts_with(line_));
@@ -101,7 +101,7 @@ void LauncherLines::take(char c, std::string& shown) {
   if (c == '\n') end_line(shown);
 }
 
-// What is held of the line is not Open MPI's.
+// Shows the held start of the line, because it is not Open MPI's.
 void LauncherLines::show_line(std::string& shown) {
   shown += line_;
   start_ += std::exchange(line_, "");

@@ -1,8 +1,8 @@
-// What a job that fails writes to standard error. Open MPI's mpirun adds ten lines around the one
-// that says why: they are held back while they may be of no use, and shown if the job did not say
-// its cause itself. Where several hosts each name a cause, the first one is shown, and of those
-// that only speak of another rank's failure none, if there is a better one. What the ranks tell
-// `zero run` itself (zero/base/run_marks.h) is kept here. All else passes as it comes. Pure:
+// Filter of a failing job's standard error. Open MPI's mpirun prints ten lines around the one that
+// gives the cause. They are held back while they may be useless, and shown if the job did not
+// report its cause itself. If several hosts report a cause, the first is shown, and messages that
+// only report another rank's failure are hidden if the cause itself was reported. Marks from ranks
+// to `zero run` (zero/base/run_marks.h) are not shown. All other text passes unchanged. Pure:
 // nothing here reads, writes or waits.
 #pragma once
 
@@ -15,28 +15,29 @@ namespace zero::tool {
 
 class LauncherLines {
  public:
-  // `all`: nothing is left out but what ranks tell `zero run` itself.
+  // `all`: hides nothing except the marks from ranks to `zero run`.
   explicit LauncherLines(bool all = false) : all_(all) {}
-  // Of the job's standard error: what of it to show now.
+  // Takes bytes of the job's standard error; returns the text to show now.
   std::string pass(std::string_view bytes);
-  // Nothing came for a moment: what was held until it is known what it is.
+  // Called after a moment of silence; returns the undecided text that was held.
   std::string pause();
   bool undecided() const { return !line_.empty() || !block_.empty(); }
-  // Lines on a failure are held back, and no cause was said so far.
+  // Returns true if lines about a failure are held back, and no cause was reported yet.
   bool owes() const { return !cause_said_ && !(kept_.empty() && follower_.empty()); }
-  // A rank has said why the job ends.
+  // Returns true if a rank has reported why the job ends.
   bool cause_said() const { return cause_said_; }
   // The exit code of that cause.
   std::optional<int> exit_code() const { return exit_code_; }
-  // Ranks have waited in vain for all to come up.
+  // Returns true if ranks timed out waiting for all ranks to start.
   bool start_failed() const { return start_failed_; }
-  // Those that have come to the start.
+  // Ranks that have reached the start.
   const std::set<int>& started() const { return started_; }
-  // Those that a signal asks to stop at their next step.
+  // Ranks that stop at their next step if a signal requests it.
   const std::set<int>& stoppable() const { return stoppable_; }
-  // A rank goes on with its steps after it was told to stop.
+  // Returns true if a rank continues with its steps after a stop was requested.
   bool stop_ignored() const { return stop_ignored_; }
-  // The job has ended, or goes on after all: Open MPI's lines where they are all that there is.
+  // Called when the job has ended, or continues after all. If no cause was reported, returns the
+  // held message about another rank's failure, or otherwise Open MPI's lines.
   std::string settle();
 
  private:
@@ -47,14 +48,14 @@ class LauncherLines {
   bool may_continue_dropped() const;
   void take_word_of_ranks(std::string_view text, std::string& shown);
 
-  std::string line_;    // so far, where it may yet be held back
-  bool plain_ = false;  // the rest of this line passes
-  std::string start_;   // of a line that passes: the cause stands there
+  std::string line_;    // so far, if it may still be held back
+  bool plain_ = false;  // the remainder of this line passes
+  std::string start_;   // of a line that passes: a cause would be there
   std::string block_;   // from a rule on
   bool known_ = false;  // the block is Open MPI's, of a failure
   std::string kept_;
-  std::string follower_;   // the first line that only speaks of another rank's failure
-  bool dropping_ = false;  // of a cause that is not shown: its other lines are not either
+  std::string follower_;   // the first line that only reports another rank's failure
+  bool dropping_ = false;  // in a hidden cause, so its further lines are hidden too
   const bool all_;
   bool cause_said_ = false, start_failed_ = false, stop_ignored_ = false;
   std::set<int> started_, stoppable_;

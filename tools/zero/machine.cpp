@@ -27,7 +27,7 @@ std::string first_line(const std::string& file) {
   return line;
 }
 
-// The CPUs this process may run on; machines beyond CPU_SETSIZE need a larger mask.
+// Returns the CPUs this process may run on; machines beyond CPU_SETSIZE need a larger mask.
 std::vector<int> allowed_cpus() {
   for (int capacity = CPU_SETSIZE; capacity <= 1 << 16; capacity *= 2) {
     cpu_set_t* mask = CPU_ALLOC(static_cast<std::size_t>(capacity));
@@ -54,7 +54,7 @@ int cores_among(const std::vector<int>& cpus) {
   return static_cast<int>(cores.size());
 }
 
-// The tightest quota from this process's cgroup up to the root; 0: none.
+// Returns the tightest quota from this process's cgroup up to the root; 0: none.
 int tightest_quota(const std::string& mount, std::string group, bool version_2) {
   int tightest = 0;
   while (true) {
@@ -92,7 +92,7 @@ int granted_cpus() {
   return granted;
 }
 
-// Tried on a child of our own, as launchers' shared-memory transports do between ranks: a
+// Tries to read a child process, like launchers' shared-memory transports between ranks, because a
 // container's system call filter or ptrace rules may forbid it.
 bool can_read_other_memory() {
   static char probe = 'z';

@@ -10,12 +10,12 @@ namespace zero::tool {
 
 MachineFacts read_machine();
 
-// The names that mean this machine in a hostfile, in lower case; its addresses and aliases are for
-// host_lookup.h.
+// Returns the names of this machine in a hostfile, in lower case; host_lookup.h resolves its
+// addresses and aliases.
 std::vector<std::string> local_host_names();
 
-// Whole CPUs that a cgroup's quota pays for, rounded up; "max 100000" (version 2) and "-1" (version
-// 1) mean no limit and give 0.
+// Returns the whole CPUs within a cgroup's quota, rounded up; "max 100000" (version 2) and "-1"
+// (version 1) mean no limit and give 0.
 int cpus_of_quota(const std::string& quota, const std::string& period);
 
 }  // namespace zero::tool

@@ -1,4 +1,4 @@
-// The `zero` command-line tool: parses, hands over to a subcommand, turns errors into exit codes.
+// The `zero` command-line tool: parses, calls a subcommand, turns errors into exit codes.
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -8,7 +8,7 @@
 #include "zero/base/error.h"
 #include "zero/base/text.h"
 
-// A word that is no command is named: CLI11 speaks of missing ones.
+// Names a word that is no command, because CLI11 only reports a missing one.
 void check_command(CLI::App& app, int argc, char** argv) {
   CLI::App* parent = &app;
   std::string given;
@@ -37,13 +37,14 @@ int main(int argc, char** argv) {
     zero::tool::add_config(app);
     zero::tool::add_checkpoint(app);
     zero::tool::add_compare(app);
+    zero::tool::add_doctor(app);
     zero::tool::add_run(app);
     zero::refuse_empty_values(app);
     check_command(app, argc, argv);
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-      // CLI11 numbers its errors from 100; a wrong command line is one kind of ours.
+      // CLI11 numbers its errors from 100; here a wrong command line is one kind of error.
       return app.exit(error) == 0 ? 0 : zero::ConfigError::code;
     }
   } catch (const zero::Error& error) {

@@ -92,7 +92,7 @@ std::vector<RankProcess> ranks_among(const std::vector<pid_t>& processes) {
     std::ifstream status(folder + "/stat"), environment(folder + "/environ");
     std::string text;
     std::getline(status, text);
-    // "PID (NAME) STATE ...": the name may hold anything.
+    // "PID (NAME) STATE ...": the name may contain any character.
     const std::size_t name_end = text.rfind(") ");
     const char state = name_end == std::string::npos ? 'Z' : text[name_end + 2];
     if (state == 'Z' || state == 'X') continue;

@@ -10,11 +10,11 @@ namespace zero::tool {
 
 bool is_program(const std::string& file);
 
-// The file that a shell would start for this name; empty when there is none.
+// Returns the file that a shell would start for this name; empty if there is none.
 std::string find_in_path(const std::string& name);
 
 struct Output {
-  int exit_code = 0;  // 127 when it could not be started
+  int exit_code = 0;  // 127 if it could not be started
   std::string text;   // standard output and standard error together
 };
 
@@ -27,11 +27,11 @@ struct RankProcess {
   bool stopped = false;
 };
 
-// Of those that a launcher has started, directly or not; what has ended is left out.
+// Returns the running processes that a launcher has started, directly or not.
 std::vector<pid_t> descendants_of(pid_t launcher);
 std::vector<RankProcess> ranks_among(const std::vector<pid_t>& processes);
 
-// Becomes the command; returns only on failure, with errno set.
+// Replaces this process by the command; returns only on failure, with errno set.
 void become(const std::vector<std::string>& command);
 
 }  // namespace zero::tool

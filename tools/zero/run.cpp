@@ -41,7 +41,7 @@ struct RunOptions {
   bool verbose = false;
 };
 
-// Ranks of ranks are never meant: each rank would start a job of its own.
+// Refuses to run inside a rank, since each rank would start a job of its own.
 void refuse_nesting() {
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
     const char* ranks = std::getenv(variable);
@@ -87,7 +87,8 @@ Launcher ask_launcher(const std::string& path) {
   return identify_launcher(path, version.text);
 }
 
-// Ranks are started by ssh unless something else was chosen, whose hosts may have names of its own.
+// Returns true if ranks are started by ssh. If another method was chosen, its hosts may have names
+// of their own.
 bool starts_by_ssh(const LaunchRequest& request, const std::string& scheduler) {
   for (const char* variable : {"OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_rsh_agent",
                                "OMPI_MCA_pls_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent",
@@ -101,15 +102,15 @@ bool starts_by_ssh(const LaunchRequest& request, const std::string& scheduler) {
   return scheduler.empty() && std::ranges::none_of(request.launcher_arguments, chooses);
 }
 
-// The lines that the launcher gets instead of the file, if it would read the file in another way
-// than the plan.
+// Returns lines to pass to the launcher instead of the file, if it would read the file in another
+// way than the plan.
 std::vector<std::string> read_hosts(LaunchRequest& request, const MachineFacts& machine,
                                     LauncherKind kind, bool dry_run) {
   if (request.hostfile.empty()) return {};
   const bool by_ssh = starts_by_ssh(request, machine.scheduler);
   const std::string text =
       read_input_file({request.hostfile, "hostfile " + request.hostfile, 16, "a list of hosts"});
-  // A plan may be for a cluster that is not reached from here.
+  // A plan may be for a cluster that is not reachable from here.
   const auto look_up = [&](const std::string& name) {
     HostPlace place = place_of(name, by_ssh);
     if (!dry_run || place.problem.empty()) return place;
@@ -128,9 +129,9 @@ std::vector<std::string> read_hosts(LaunchRequest& request, const MachineFacts& 
   return says_the_same(text, lines) ? std::vector<std::string>() : lines;
 }
 
-constexpr const char* written_hostfile = "zero-hosts";  // in the line that is printed
+constexpr const char* written_hostfile = "zero-hosts";  // in the printed line
 
-// As the path of a file that ends with this process and its launcher.
+// Returns the path of an in-memory file that disappears with this process and its launcher.
 std::string hand_over(const std::vector<std::string>& lines) {
   const int file = memfd_create(written_hostfile, 0);
   std::string text;
@@ -141,7 +142,7 @@ std::string hand_over(const std::vector<std::string>& lines) {
   return "/dev/fd/" + std::to_string(file);
 }
 
-// A shell can run what is printed; what is executed has the hosts in memory.
+// The printed text can be run by a shell; the executed command has the hosts in memory.
 std::string printed(const std::vector<std::string>& command,
                     const std::vector<std::string>& lines) {
   std::string text;
@@ -245,7 +246,7 @@ void add_run(CLI::App& app) {
   command->add_flag("--dry-run", options->dry_run, "Only print the line");
   command->add_flag("--verbose", options->verbose,
                     "Show what Open MPI itself says of a failure, also where a rank has said why");
-  // The first word that is not ours is the program; its own options stay untouched behind it.
+  // The first word that is not ours is the program; its own options follow unchanged.
   command->prefix_command();
   command->callback([options, command] {
     const std::vector<std::string> rest = command->remaining();

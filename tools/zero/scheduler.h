@@ -9,15 +9,16 @@ namespace zero::tool {
 
 struct Scheduler {
   std::string name;      // "Slurm", "PBS", "LSF"; empty: none
-  std::string hostfile;  // where it lists its hosts, if it does
+  std::string hostfile;  // the scheduler's list of hosts, if there is one
   std::optional<int> slots;
 };
 
-// Throws TopologyError if the variables are there and what they speak of is not: a container has
-// inherited them. `starts_by_itself`: Slurm's srun starts the launcher's helpers.
+// Throws TopologyError if the variables are set but the files or programs that they refer to are
+// missing, because a container inherited them. `starts_by_itself`: Slurm's srun starts the
+// launcher's helpers.
 Scheduler read_scheduler(bool starts_by_itself);
 
-// The sum of "2(x3),1": 7. Empty if it is no such list.
+// Returns the sum of "2(x3),1": 7. Empty if it is no such list.
 std::optional<int> slots_of_tasks(std::string_view tasks_per_node);
 
 }  // namespace zero::tool

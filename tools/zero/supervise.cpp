@@ -24,14 +24,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Until a line that may be held back counts as the program's, until the launcher's own lines are
-// shown though the job goes on, and until a descriptor that others hold open after the launcher's
-// end is given up.
+// Time until a line that may be held back counts as the program's, until the launcher's own lines
+// are shown although the job continues, and, after the launcher has ended, until a descriptor that
+// others keep open is given up.
 constexpr milliseconds moment{50}, patience{5000}, aftermath{200};
-// A launcher that does not end: how often its ranks are looked for, how long it may take after the
-// last of them, and after SIGTERM.
+// If a launcher does not end: interval of the search for its ranks, time limit after the last of
+// them, and time limit after SIGTERM.
 constexpr milliseconds look{250}, launcher_grace{5000}, farewell{2500};
-// Where no rank is seen on this machine: those of other machines may still take leave.
+// Time limit if no rank is seen on this machine, because those of other machines may still be
+// leaving.
 constexpr milliseconds unseen_grace{15'000};
 
 constexpr int stopped_saved = 20, stopped_unsaved = 21;  // of train_gpt; see docs/exit-codes.md
@@ -45,12 +46,13 @@ void write_all(std::string_view text) {
       poll(&room, 1, -1);
       continue;
     }
-    if (written < 0) return;  // nobody reads it; the job goes on
+    if (written < 0) return;  // no reader is left; the job continues
     text.remove_prefix(static_cast<std::size_t>(written));
   }
 }
 
-// A terminal sends its signals to the launcher too; those of other processes reach this one alone.
+// A terminal sends its signals to the launcher too; those of other processes reach only this
+// process.
 bool is_from_terminal(const signalfd_siginfo& signal) {
   return signal.ssi_code == SI_KERNEL;
 }
@@ -88,11 +90,11 @@ class Supervisor {
   Clock::time_point left_since_{};  // of the ranks here, after a cause; 0: not yet
   bool seen_here_ = false;          // ranks
   bool missing_named_ = false, asked_to_end_ = false, killed_ = false;
-  int stop_number_ = 0;  // of the signal that asked for a stop; 0: none
+  int stop_number_ = 0;  // of the signal that requested a stop; 0: none
   bool stop_sent_ = false, job_ended_by_signal_ = false;
 };
 
-// What the child cannot do reaches the parent as an errno; a successful exec closes the pipe.
+// Errors of the child reach the parent as an errno; a successful exec closes the pipe.
 bool Supervisor::start(const std::vector<std::string>& command) {
   std::array<int, 2> errors{}, failure{};
   if (pipe2(errors.data(), O_CLOEXEC) != 0 || pipe2(failure.data(), O_CLOEXEC) != 0) return false;
@@ -112,11 +114,11 @@ bool Supervisor::start(const std::vector<std::string>& command) {
   return problem == 0;
 }
 
-// The launcher ends with this process, however that ends, and its ranks with it.
+// The launcher, and its ranks, end with this process, even if this process is killed.
 void Supervisor::become_command(const std::vector<std::string>& command,
                                 const std::array<int, 2>& failure) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent_) _exit(127);  // it has ended in between
+  if (getppid() != parent_) _exit(127);  // the parent has already ended
   sigprocmask(SIG_SETMASK, &before_, nullptr);
   become(command);
   const int problem = errno;
@@ -129,7 +131,7 @@ void Supervisor::run(const std::vector<std::string>& command) {
   for (const int number : {SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM,
                            SIGTSTP, SIGCONT, SIGPIPE})
     sigaddset(&handled_, number);
-  std::signal(SIGCHLD, SIG_DFL);  // who ignores it cannot wait
+  std::signal(SIGCHLD, SIG_DFL);  // waiting fails if SIGCHLD is ignored
   sigprocmask(SIG_BLOCK, &handled_, &before_);
   signals_ = signalfd(-1, &handled_, SFD_CLOEXEC);
   if (signals_ >= 0 && start(command)) {
@@ -168,7 +170,7 @@ int Supervisor::milliseconds_to_wait() const {
   return static_cast<int>(std::max(milliseconds(0), std::chrono::ceil<milliseconds>(left)).count());
 }
 
-// What those that wait in MPI's start cannot know.
+// Names the missing ranks, since ranks that wait in MPI's start cannot identify them.
 void Supervisor::name_missing() {
   missing_named_ = true;
   const std::vector<RankProcess> here = ranks_among(descendants_of(child_));
@@ -184,7 +186,7 @@ void Supervisor::name_missing() {
   }
 }
 
-// It may wait for hosts that are out of reach.
+// Ends a launcher that may be waiting for unreachable hosts.
 void Supervisor::end_launcher_when_due() {
   const std::vector<pid_t> below = descendants_of(child_);
   if (left_since_ == Clock::time_point{}) {
@@ -217,7 +219,8 @@ bool Supervisor::take_output() {
   return got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
 }
 
-// Reads what is in the pipe, without waiting: marks that were written before a signal count.
+// Reads the pipe's contents, without waiting, because marks that were written before a signal
+// count.
 void Supervisor::take_all_output() {
   pollfd output{output_, POLLIN, 0};
   while (open_ && poll(&output, 1, 0) > 0 && output.revents != 0) open_ = take_output();
@@ -235,8 +238,8 @@ void Supervisor::take_signal() {
   if (number == SIGTSTP) raise(SIGSTOP);
 }
 
-// Open MPI ends its ranks a second after SIGTERM or SIGINT. SIGUSR2 reaches them, and asks those of
-// ZeroCore to stop at their next step, as SIGTERM does; so it goes to them first.
+// Open MPI ends its ranks a second after SIGTERM or SIGINT. Since it forwards SIGUSR2, and
+// ZeroCore's ranks then stop at their next step, as on SIGTERM, SIGUSR2 is sent first.
 void Supervisor::pass_on(int number) {
   const bool ends = number == SIGTERM || number == SIGINT;
   const bool first = stop_number_ == 0;
@@ -249,7 +252,8 @@ void Supervisor::pass_on(int number) {
   kill(child_, number);
 }
 
-// SIGUSR2 would end ranks that are still in MPI's start.
+// Sends SIGUSR2 only when all ranks can handle it, because it would end ranks that are still in
+// MPI's start.
 void Supervisor::ask_to_stop_when_possible() {
   if (!stop_sent_ && std::ssize(lines_.stoppable()) == ranks_) {
     stop_sent_ = true;
@@ -267,12 +271,12 @@ void Supervisor::ask_to_stop_when_possible() {
 void Supervisor::end() {
   write_all(lines_.settle());
   if (asked_to_end_ && lines_.exit_code()) _exit(*lines_.exit_code());
-  // mpirun has a code of its own then: nothing was saved.
+  // mpirun then has an exit code of its own: nothing was saved.
   const bool saved = WIFEXITED(status_) && WEXITSTATUS(status_) == stopped_saved;
   if (stop_number_ != 0 && job_ended_by_signal_ && !lines_.exit_code() && !saved)
     _exit(stopped_unsaved);
   if (WIFEXITED(status_)) _exit(WEXITSTATUS(status_));
-  // As the launcher ended, without a core of its own.
+  // Ends in the same way as the launcher, without a core dump of its own.
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
   const int number = WTERMSIG(status_);

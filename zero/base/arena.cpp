@@ -26,7 +26,7 @@ constexpr std::int64_t page_bytes = 4096;
 #if defined(MADV_POPULATE_WRITE)
 constexpr int populate_write = MADV_POPULATE_WRITE;
 #else
-constexpr int populate_write = 23;  // of Linux 5.14, for older headers
+constexpr int populate_write = 23;  // since Linux 5.14, for older headers
 #endif
 
 [[noreturn]] void refuse(const std::string& name, std::int64_t bytes, const std::string& why) {
@@ -52,14 +52,14 @@ std::int64_t field_in_kilobytes(const char* path, const std::string& key) {
   return -1;
 }
 
-// Takes all pages now; the advice comes first, because pages that are there stay as small as they
-// are. Returns the error, or 0.
+// Takes all pages now; the advice comes first, because pages that exist keep their size. Returns
+// the error, or 0.
 int take_pages(std::byte* data, std::int64_t size, int fd) {
   const auto bytes = static_cast<std::size_t>(size);
   madvise(data, bytes, MADV_HUGEPAGE);  // advice: failing is harmless
   if (madvise(data, bytes, populate_write) == 0) return 0;
   if (errno != EINVAL) return errno == EFAULT ? ENOMEM : errno;
-  // Kernels before 5.14 do not know this advice.
+  // Kernels before 5.14 reject this advice.
   if (fd >= 0)
     if (const int error = posix_fallocate(fd, 0, size); error != 0) return error;
   for (std::int64_t page = 0; page < size; page += page_bytes) data[page] = std::byte{0};

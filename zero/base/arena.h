@@ -1,6 +1,6 @@
-// One reservation of memory, cut up once at start and touched, so that its size is known and
-// nothing is taken from the system in a step. Shared arenas are memfd files: peers on the node map
-// them to read gradients and parameters in place, and nothing has a name that could be left behind.
+// One reservation of memory, divided once at start and touched, so that its size is known and no
+// memory is taken from the system during a step. Shared arenas are memfd files: peers on the node
+// map them to read gradients and parameters in place, and no named file can be left over.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,13 @@ class Arena {
   // Checks the bytes against free memory and the cgroup's limit, reserves, advises huge pages and
   // touches every page. Throws MemoryError with the figures.
   Arena(std::int64_t bytes, Sharing sharing, const std::string& name);
-  // Memory that is there already, zeroed: a device's. Its deleter gives it back.
+  // Wraps existing zeroed memory, such as a device's. The deleter releases it.
   Arena(std::shared_ptr<void> memory, std::int64_t bytes);
   Arena(Arena&&) = default;
   Arena& operator=(Arena&&) = default;
 
-  // The next `bytes`, aligned to 256 and zeroed; throws std::logic_error beyond the reservation.
+  // Returns the next `bytes`, aligned to 256 and zeroed; throws std::logic_error beyond the
+  // reservation.
   void* take(std::int64_t bytes);
   // Bytes that take() needs in the reservation for a request.
   static std::int64_t rounded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -40,10 +41,10 @@ class Arena {
   int fd_ = -1;
 };
 
-// Bytes that can still be taken on this host: free memory, capped by the limits of its cgroups.
-// Page cache counts as free in both. The environment variable ZERO_AVAILABLE_GIB, a number,
-// replaces what Linux says is free: the memory of some virtual machines grows as it is used. Throws
-// ConfigError where it is no number.
+// Bytes still available on this host: free memory, capped by the limits of its cgroups. Page cache
+// counts as free in both. The environment variable ZERO_AVAILABLE_GIB, a number, replaces Linux's
+// figure, because the memory of some virtual machines grows as it is used. Throws ConfigError if it
+// is not a number.
 std::int64_t available_memory();
 // "this host has 1.50 GiB left", and how to override that.
 std::string memory_left_text();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 
-// The files of one version. Those of version 1 count the groups below only in totals.
+// The files of one version. Version 1 includes the child groups only in the totals.
 struct Version {
   const char* folder;      // below the mount
   const char* controller;  // as /proc/self/cgroup names it
@@ -52,7 +52,7 @@ std::int64_t available_in(const std::string& group, const Version& version) {
   return std::max<std::int64_t>(0, limit - used);
 }
 
-// "/" where the file names none. A line is ID:CONTROLLER,CONTROLLER:PATH.
+// Returns "/" if the file names none. A line is ID:CONTROLLER,CONTROLLER:PATH.
 std::string group_of_process(const std::string& membership, const Version& version) {
   std::ifstream file(membership);
   for (std::string line; std::getline(file, line);) {
@@ -72,8 +72,8 @@ std::int64_t cgroup_available(const std::string& mount, const std::string& membe
   std::int64_t least = no_limit;
   for (const Version& version : versions) {
     const std::string root = mount + "/" + version.folder;
-    // In a container the path may be that of the host, whose groups are not there: the container's
-    // own is the mount itself.
+    // In a container the path may be the host's path, and its groups are not visible: the
+    // container's own group is the mount itself.
     for (std::filesystem::path group = group_of_process(membership, version);;
          group = group.parent_path()) {
       least = std::min(least, available_in(root + group.string(), version));

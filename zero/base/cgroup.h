@@ -1,4 +1,4 @@
-// What the control groups of this process still allow it to take of memory.
+// Memory that the control groups of this process still allow it to take.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,10 @@
 
 namespace zero {
 
-// The least over the group of the process and all groups above it, of version 2 and of version 1;
-// the largest number where none has a limit. A group's usage counts without the page cache and the
-// slabs that the kernel takes back when memory runs short, as MemAvailable does for the host.
-// `mount` is where the groups are, `membership` is the file that names those of the process.
+// Returns the minimum over the group of the process and all groups above it, of version 2 and of
+// version 1; the largest number if none has a limit. A group's usage counts without the page cache
+// and the slabs that the kernel reclaims when memory runs short, as MemAvailable does for the host.
+// `mount` is the root of the groups, `membership` the file that lists those of the process.
 std::int64_t cgroup_available(const std::string& mount = "/sys/fs/cgroup",
                               const std::string& membership = "/proc/self/cgroup");
 

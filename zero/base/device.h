@@ -1,5 +1,5 @@
-// Where an engine's buffers live and what moves bytes in them: the host itself, or one GPU. Made
-// by the Runtime, on the thread of its rank; outlives the streams, events and memory that it made.
+// The home of an engine's buffers and the operations on them: the host itself, or one GPU. Made by
+// the Runtime, on the thread of its rank; outlives the streams, events and memory that it made.
 #pragma once
 
 #include <array>
@@ -24,44 +24,45 @@ class Device {
   virtual const char* kind() const = 0;
   // For the start-up line: the model of a GPU, with its number.
   virtual std::string describe() const { return kind(); }
-  // Buffers are host memory, and what is asked of a stream has happened when the call returns (or
-  // when that stream's worker has run it).
+  // Buffers are host memory, and stream operations are complete when the call returns (or when that
+  // stream's worker has run them).
   virtual bool is_host() const = 0;
-  // Equal for two ranks exactly where they use the same GPU.
+  // Equal for two ranks if and only if they use the same GPU.
   virtual std::array<std::int64_t, 2> identity() const { return {}; }
-  // CUDA's number of the device in this process; -1 where it is none of CUDA's.
+  // CUDA's number of the device in this process; -1 if it is not a CUDA device.
   virtual int gpu() const { return -1; }
-  // To which the device is attached; -1 where the machine does not say.
+  // NUMA node that the device is attached to; -1 if unknown.
   virtual int numa_node() const { return -1; }
 
   virtual std::unique_ptr<ExecutionStream> create_stream(Role role) = 0;
-  // Runs its work on one host thread, named for debuggers. Its events and those of create_stream()
-  // order it and the device's streams, both ways. After a failure its events still complete, and
-  // the device's streams go on.
+  // Creates a stream that runs its work on one host thread, named for debuggers. Events order it
+  // and the device's streams in both directions. After a failure its events still complete, and the
+  // device's streams continue.
   virtual std::unique_ptr<ExecutionStream> create_worker(const std::string& thread_name) = 0;
-  // The program's own stream, as it is. Throws UsageError where it belongs to another device.
+  // Wraps the program's own stream. Throws UsageError if it belongs to another device.
   virtual std::unique_ptr<ExecutionStream> borrow_stream(Stream stream) = 0;
-  // Null where the device has no clock of its own.
+  // Null if the device has no clock of its own.
   virtual std::unique_ptr<StreamTimer> create_timer() { return nullptr; }
 
   // Zeroed; its whole size is taken now. Throws MemoryError with the figures.
   virtual Arena reserve(std::int64_t bytes, Arena::Sharing sharing, const std::string& name) = 0;
-  // Host memory, zeroed, that copies to and from the device reach without a bounce.
+  // Returns zeroed, page-locked host memory; copies to and from the device need no bounce buffer
+  // for it.
   virtual Arena reserve_pinned(std::int64_t bytes, const std::string& name) = 0;
 
-  // In the order of the stream, whose work calls these. Buffers do not overlap; either may be
-  // pinned host memory.
+  // Called by work of the stream, and ordered on it. Buffers do not overlap; either may be pinned
+  // host memory.
   virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
   virtual void fill_zero(void* to, std::int64_t bytes, Stream stream) = 0;
-  // Short work of the host in the order of the stream, which goes on when it returns; on whatever
-  // thread. It must neither throw nor wait nor call the device. Never called after a failure of the
-  // device.
+  // Runs short host work in stream order, on any thread; the stream continues when it returns. The
+  // work must neither throw, nor wait, nor call the device. Never called after a device failure.
   virtual void call(std::function<void()> work, Stream stream) = 0;
 
-  // To which threads that wait for the streams and events made here keep.
+  // Wait rules for threads that wait for streams and events made here.
   DeviceWaits& waits() { return waits_; }
 
-  // Names what the calling thread does, for profilers; begin returns what end takes. Any thread.
+  // Names a range of the calling thread for profilers; end_range() takes begin_range()'s result.
+  // Any thread.
   virtual std::uint64_t begin_range(const std::string&) { return 0; }
   virtual void end_range(std::uint64_t) {}
 
@@ -69,7 +70,7 @@ class Device {
   DeviceWaits waits_;
 };
 
-// The host. One for the process; its streams run work at once.
+// The host. One per process; its streams run work at once.
 Device& host_device();
 
 }  // namespace zero

@@ -19,7 +19,7 @@ void DeviceWaits::describe(int rank, std::function<void()> check) {
   check_ = std::move(check);
 }
 
-// Called by a new engine, so a device that was only slow counts as working again.
+// Called by a new engine, so that a device that was only slow is used again.
 void DeviceWaits::set_limit(std::chrono::milliseconds limit) {
   limit_in_milliseconds_ = limit.count();
   stalled_ = false;

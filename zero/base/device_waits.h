@@ -1,6 +1,5 @@
-// How long threads wait for a device, and what they say when it does not answer: NCCL, a driver or
-// a kernel may hold its streams for ever. One for each device, whose streams and events keep to it.
-// Any thread.
+// Time limit and error messages of waits for a device, because NCCL, a driver or a kernel may block
+// its streams forever. One per device, used by its streams and events. Any thread.
 #pragma once
 
 #include <atomic>
@@ -14,18 +13,19 @@ namespace zero {
 
 class DeviceWaits {
  public:
-  // `check` throws what is known to hold the device up, if anything is.
+  // `check` throws the known cause of a stalled device, if there is one.
   void describe(int rank, std::function<void()> check);
   void set_limit(std::chrono::milliseconds limit);
   std::chrono::milliseconds limit() const;
-  // What the device was given last: "reduce of unit h.3".
+  // The newest work given to the device: "reduce of unit h.3".
   void set_subject(const std::string& subject);
 
-  // Returns once `complete` holds; throws as stall() where it does not within the limit.
+  // Returns once `complete` holds; throws like stall() if it does not within the limit.
   void await(const std::function<bool()>& complete);
-  // Nobody waits for this device any more. Throws what check() does, or StalledError.
+  // Marks the device as stalled, so that no thread waits for it again. Throws as check() does, or
+  // StalledError.
   [[noreturn]] void stall();
-  // Then what the device may still use is not freed, which would be a wait too.
+  // If true, memory that the device may still use is not freed, because freeing would wait too.
   bool stalled() const { return stalled_; }
 
  private:

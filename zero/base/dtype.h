@@ -1,6 +1,6 @@
-// Element types of tensors, and the roundings between them.
-// Rounding is to nearest even, by integers, so that every CPU, thread and device gives equal bits
-// (hardware bf16 conversion flushes denormals on some CPUs).
+// Element types of tensors, and the roundings between them. Rounding is to nearest even, with
+// integers, so that all CPUs, threads and devices give bitwise identical results (hardware bf16
+// conversion flushes denormals on some CPUs).
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 namespace zero {
 
-// int64 travels in votes and counters; no parameter has it.
+// int64 is used in votes and counters; no parameter has it.
 enum class DType : std::uint8_t { fp32, bf16, fp16, int64 };
 
 struct bf16 {
@@ -60,8 +60,8 @@ constexpr auto with_float_type(DType dtype, const Body& body) {
   return body.template operator()<float>();
 }
 
-// Without branches, so that loops over them vectorize. Inlined everywhere, because a caller may be
-// compiled for more instructions than the rest.
+// Branch-free, so that loops over them vectorize. Always inlined, because a caller may be compiled
+// for newer instructions than its callees.
 [[gnu::always_inline]] constexpr float to_float(float value) {
   return value;
 }
@@ -72,7 +72,7 @@ constexpr auto with_float_type(DType dtype, const Body& body) {
 
 [[gnu::always_inline]] constexpr float to_float(fp16 value) {
   const std::uint32_t magnitude = value.bits & 0x7fffu;
-  // A denormal lacks the leading one, which is worth 2^-14 there.
+  // A denormal lacks the leading one, worth 2^-14 there.
   const std::uint32_t exponent = magnitude < 0x400u ? 113u << 23 : 112u << 23;
   const std::uint32_t excess = magnitude < 0x400u ? 113u << 23 : 0u;
   const float finite =

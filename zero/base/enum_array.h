@@ -1,4 +1,4 @@
-// An array with an element for each value of an enumeration, which is its index.
+// An array with one element per value of an enumeration, indexed by that value.
 #pragma once
 
 #include <array>

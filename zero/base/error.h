@@ -1,5 +1,5 @@
-// What can go wrong, one type and one exit code per kind. Messages say what was expected and what
-// to do. After one of these the engine refuses further work.
+// Errors, one type and one exit code per kind. Messages state the expectation and the remedy. After
+// one of these the engine refuses further work.
 #pragma once
 
 #include <stdexcept>
@@ -10,8 +10,8 @@ namespace zero {
 class Error : public std::runtime_error {
  public:
   using runtime_error::runtime_error;
-  static constexpr int code = 70;  // of this kind of error
-  // What the process should exit with: see the table in docs/exit-codes.md.
+  static constexpr int code = 70;  // exit code of this kind
+  // Exit code for the process: see the table in docs/exit-codes.md.
   virtual int exit_code() const noexcept { return code; }
 };
 
@@ -29,7 +29,7 @@ class CodedError : public Error {
 class ConfigError : public detail::CodedError<10> {
   using CodedError::CodedError;
 };
-// The ranks, hosts or devices are not what the job needs.
+// The ranks, hosts or devices do not fit the job.
 class TopologyError : public detail::CodedError<11> {
   using CodedError::CodedError;
 };
@@ -64,11 +64,11 @@ class PeerFailed : public detail::CodedError<17> {
  private:
   int cause_exit_code_;
 };
-// A wait ran into its time limit; the message names the missing rank, unit and operation.
+// A wait reached its time limit; the message names the missing rank, unit and operation.
 class StalledError : public detail::CodedError<18> {
   using CodedError::CodedError;
 };
-// A block that rests in a file could not be read, written, or is not what was written.
+// An offloaded block could not be read or written, or differs from the data written.
 class OffloadError : public detail::CodedError<19> {
   using CodedError::CodedError;
 };

@@ -1,5 +1,5 @@
-// The GPU of a rank, without naming its vendor. A program that does not link
-// the CUDA back end (ZeroCore::cuda) has no GPU, and its error messages say so.
+// The GPU of a rank, without naming its vendor. A program that does not link the CUDA back end
+// (ZeroCore::cuda) has no GPU, and its error messages state that.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,14 @@ namespace zero {
 // GPUs that this process sees; 0 without a driver.
 int gpu_count() noexcept;
 
-// Whether there is a driver of NVIDIA's that is too old for the CUDA runtime of this program: gpu_count() is 0 then, and
-// create_gpu() names both versions.
+// Whether NVIDIA's driver is too old for the CUDA runtime of this program: gpu_count() is 0 then,
+// and create_gpu() names both versions.
 bool driver_is_too_old() noexcept;
 
 // GPU number `local_rank` modulo gpu_count(), which becomes the calling thread's current one.
-// Throws TopologyError, in one line, where there is none.
-std::unique_ptr<Device> create_gpu(int local_rank);
+// Throws TopologyError, in one line, where there is none. `may_exit`: a call of CUDA that does not
+// come back within the device's time limit ends the process, with its name; else there is the line
+// with the name alone.
+std::unique_ptr<Device> create_gpu(int local_rank, bool may_exit = false);
 
 }  // namespace zero

@@ -1,4 +1,4 @@
-// Hashes that every rank and every run computes alike: for comparing, not for security.
+// Hashes that are equal on every rank and in every run: for comparing, not for security.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ constexpr std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-// The finalizer of splitmix64: neighbouring inputs give unrelated outputs.
+// The finalizer of splitmix64: neighboring inputs give unrelated outputs.
 constexpr std::uint64_t mixed(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;

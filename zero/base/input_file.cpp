@@ -17,7 +17,7 @@ namespace {
   throw ConfigError(file.name + ": " + problem);
 }
 
-// Closes what it holds.
+// Closes the descriptor.
 struct Opened {
   int descriptor;
   explicit Opened(int opened) : descriptor(opened) {}
@@ -28,7 +28,7 @@ struct Opened {
   }
 };
 
-// A pipe or a device must not make the open wait.
+// Opens without blocking, also if it is a pipe or a device.
 int open_regular(const InputFile& file) {
   const int descriptor = ::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) refuse(file, "cannot be read: " + std::string(std::strerror(errno)));
@@ -65,6 +65,11 @@ std::string read_input_file(const InputFile& file) {
       refuse(file, "is larger than " + std::to_string(file.most_mebibytes) + " MiB; " +
                        file.wanted + " is needed");
   }
+}
+
+int line_at(std::string_view text, std::size_t byte) {
+  const std::string_view before = text.substr(0, byte);
+  return 1 + static_cast<int>(std::ranges::count(before, '\n'));
 }
 
 }  // namespace zero

@@ -39,10 +39,10 @@ void print_last_words(int seen_by, int failed_rank, int exit_code,
             ",\"exit_code\":" + std::to_string(exit_code) + ",\"message\":" + json_text(text) +
             "}\n";
   mark("code", exit_code);
-  // In one call, so that the lines of ranks do not mix.
+  // One call, so that the lines of ranks do not mix.
   std::fputs(line.c_str(), stderr);
   std::fflush(nullptr);
-  // Open MPI drops what it has not read of a rank when that rank's end ends the job.
+  // Open MPI drops unread output of a rank when that rank's exit ends the job.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 

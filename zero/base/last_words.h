@@ -1,4 +1,4 @@
-// What a rank prints when its job fails.
+// Prints a rank's message when its job fails.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 namespace zero {
 
 // "zero: rank SEEN_BY: TEXT" on stderr. With ZERO_ERROR_JSON=1 a line of JSON for programs follows;
-// docs/exit-codes.md describes it. `failed_rank` is the rank whose failure the text tells.
+// docs/exit-codes.md describes it. `failed_rank` is the rank whose failure the text describes.
 void print_last_words(int seen_by, int failed_rank, int exit_code,
                       const std::string& text) noexcept;
 

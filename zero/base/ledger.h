@@ -1,5 +1,5 @@
-// Who holds which bytes on which tier: one account per category, planned before anything is taken,
-// then current and peak. One thread.
+// Bytes by category and tier: one account per category, planned before any memory is taken, then
+// current and peak. One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ enum class MemoryCategory {
   gradients,
   master_weights,
   optimizer_state,
-  buffers,         // of units: what they keep and do not train
-  update_staging,  // votes, ranges of updates, and what rules that see whole tensors bring together
+  buffers,         // untrained state of units
+  update_staging,  // votes, update ranges, and tensors collected for whole-tensor rules
   parameter_slots,
   gradient_slots,
   communication,
   activations,
   host_pinned,
   checkpoints,
-  offload_buffers,  // between memory and a file
+  offload_buffers,  // for transfers between memory and a file
 };
 inline constexpr int memory_category_count = 13;
 
 enum class Tier {
-  memory,  // in which the rank computes: the host's, or a GPU's
-  host,    // the host's, beside a GPU's
-  pinned,  // the page-locked part of `host`, where it is counted too
+  memory,  // the memory of computation: the host's, or a GPU's
+  host,    // host memory of a GPU rank
+  pinned,  // the page-locked part of `host`, counted in both
   file,
 };
 inline constexpr int tier_count = 4;
@@ -45,18 +45,18 @@ class Ledger {
  public:
   void plan(MemoryCategory category, std::int64_t bytes, Tier tier = Tier::memory);
   void take(MemoryCategory category, std::int64_t bytes, Tier tier = Tier::memory);
-  // What is given back is not planned any more either.
+  // Also removes the bytes from the plan.
   void give_back(MemoryCategory category, std::int64_t bytes, Tier tier = Tier::memory);
-  // Peaks count from now on.
+  // Restarts peaks from the current values.
   void restart_peaks();
-  // Replaces what the program itself tracks under this name (activations, say).
+  // Replaces the program's own tracked bytes of this name (activations, say).
   void track(const std::string& what, std::int64_t bytes);
 
   const MemoryAccount& account(MemoryCategory category, Tier tier = Tier::memory) const {
     return accounts_[tier][category];
   }
   MemoryAccount total(Tier tier = Tier::memory) const;
-  // Tier by tier, one line per category that is in use.
+  // Tier by tier, one line per category in use.
   std::string table() const;
 
  private:

@@ -11,7 +11,7 @@ bool driver_is_too_old() noexcept {
   return false;
 }
 
-std::unique_ptr<Device> create_gpu(int) {
+std::unique_ptr<Device> create_gpu(int, bool) {
   throw TopologyError(
       "device cuda: this program was linked without the CUDA back end; build with ZERO_CUDA=ON "
       "where nvcc is and link ZeroCore::cuda, or use device cpu");

@@ -1,4 +1,4 @@
-// What a user should know once, on stderr. Any thread.
+// One-time warnings to the user, on stderr. Any thread.
 #pragma once
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 namespace zero {
 
-// "zero: TEXT", unless this process has said the same before.
+// Prints "zero: TEXT", unless this process has printed the same text before.
 inline void warn_once(const std::string& text) {
   static std::mutex mutex;
   static std::set<std::string> said;

@@ -22,7 +22,7 @@ constexpr int mpol_preferred = 1;  // linux/mempolicy.h, which is not always ins
 
 int numa_node_of_pci(const std::string& bus_id) {
   std::string name = lower_case(bus_id);
-  // CUDA writes the domain with eight digits, the kernel with four.
+  // CUDA prints the domain with eight digits, the kernel with four.
   if (name.size() > 12 && name.starts_with("0000")) name.erase(0, 4);
   std::ifstream file("/sys/bus/pci/devices/" + name + "/numa_node");
   int node = -1;
@@ -50,7 +50,7 @@ std::string prefer_numa_node(void* data, std::int64_t bytes, int node) {
   if (node < 0) return "the machine does not say which NUMA node it belongs to";
   if (node >= 64) return "NUMA node " + std::to_string(node) + " is beyond the mask of 64";
   const unsigned long mask = 1ul << node;
-  // The kernel reads one bit fewer than the length that it is given.
+  // The kernel reads one bit fewer than the given length.
   if (syscall(SYS_mbind, data, static_cast<unsigned long>(bytes), mpol_preferred, &mask, 65ul, 0) ==
       0)
     return "";

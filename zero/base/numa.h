@@ -1,4 +1,4 @@
-// Where host memory lies among the sockets of a machine.
+// NUMA placement of host memory.
 #pragma once
 
 #include <cstdint>
@@ -6,19 +6,18 @@
 
 namespace zero {
 
-// Of a PCI device such as "0000:3b:00.0"; -1 where the machine does not say.
+// Returns the NUMA node of a PCI device such as "0000:3b:00.0"; -1 if unknown.
 int numa_node_of_pci(const std::string& bus_id);
 
-// Whether this process may run beyond the node's cpus; false where the machine does not say which
-// those are.
+// Whether this process may run outside the node's CPUs; false if those are unknown.
 bool runs_beyond_numa_node(int node);
 
-// Asks that pages not yet touched come from the node. Returns why not, or "" when it was granted;
-// a node of -1 is "unknown".
+// Requests that untouched pages come from the node. Returns the reason if it was refused, or ""; a
+// node of -1 is "unknown".
 std::string prefer_numa_node(void* data, std::int64_t bytes, int node);
 
-// While it lives, pages that this thread is the first to touch come from the node, where the kernel
-// grants it; -1 changes nothing.
+// While it lives, pages that this thread touches first come from the node, if the kernel grants it;
+// -1 changes nothing.
 class PreferNumaNode {
  public:
   explicit PreferNumaNode(int node);

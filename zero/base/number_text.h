@@ -1,6 +1,6 @@
-// Numbers as people read them, the same in all output and independent of the locale. Amounts of
-// bytes are in KiB, MiB and GiB, powers of 1024, and rates in GiB/s: on the terminal, in messages,
-// in reports and in docs.
+// Numbers in readable form, the same in all output and independent of the locale. Amounts of bytes
+// are in KiB, MiB and GiB, powers of 1024, and rates in GiB/s: on the terminal, in messages, in
+// reports and in docs.
 #pragma once
 
 #include <concepts>
@@ -17,7 +17,7 @@ struct ByteUnit {
   const char* name;
   double size;
 };
-// For figures that belong together, by the largest of them.
+// The unit for figures that belong together, chosen by the largest of them.
 ByteUnit byte_unit(double largest);
 // "1.50 MiB"
 std::string byte_text(double bytes);

@@ -1,7 +1,7 @@
-// Ordered execution: streams run work in the order given, events order streams among each other.
-// The CPU compute stream is the caller's own thread; the communication stream is either inline
-// (work runs at once, on the caller's thread) or a worker thread. A device back end adds its own
-// kind.
+// Ordered execution: streams run work in the order given, and events order streams among each
+// other. The CPU compute stream is the caller's own thread; the communication stream is either
+// inline (work runs at once, on the caller's thread) or a worker thread. A device back end adds its
+// own kind.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ struct Stream {
   void* handle = nullptr;
 };
 
-// A point in a stream. Recorded again, it means the newer point. Events start as complete.
+// A point in a stream. Recording it again moves it to the newer point. New events are complete.
 class Event {
  public:
   virtual ~Event() = default;
@@ -25,7 +25,7 @@ class Event {
   virtual void synchronize() = 0;
 };
 
-// One thread at a time gives work; work of one stream never runs concurrently with itself.
+// Only one thread at a time queues work; work of one stream never runs concurrently with itself.
 class ExecutionStream {
  public:
   using Work = std::function<void(Stream)>;
@@ -36,16 +36,16 @@ class ExecutionStream {
   virtual Stream native() const { return {}; }
   virtual std::unique_ptr<Event> create_event() = 0;
 
-  // Queues the work. After a failure in the stream, later work is dropped, and the failure is
-  // thrown by the next call here or by synchronize() of an event recorded behind it.
+  // Queues the work. After a failure in the stream, later work is dropped, and the next call here,
+  // or synchronize() of an event recorded after it, throws the failure.
   virtual void enqueue(Work work) = 0;
   // The event completes when all work queued so far has run. It must come from this stream.
   virtual void record(Event& event) = 0;
-  // Work queued from now on runs after the event, which may belong to any stream.
+  // Work queued from now on runs after the event, of any stream.
   virtual void wait(Event& event) = 0;
-  // Blocks the caller until the queue is empty; throws what failed.
+  // Blocks the caller until the queue is empty; throws any failure.
   virtual void synchronize() = 0;
-  // Throws what has failed so far.
+  // Throws the first failure so far.
   virtual void check() = 0;
 };
 

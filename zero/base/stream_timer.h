@@ -1,5 +1,5 @@
-// The time between two points of a stream, by its device's clock. Made by the device; used again
-// once it has been read. One thread.
+// Measures the time between two points of a stream, by its device's clock. Made by the device;
+// reusable once it has been read. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace zero {
 class StreamTimer {
  public:
   virtual ~StreamTimer() = default;
-  // In the order of the stream, whose work calls these.
+  // Called by work of the stream, and ordered on it.
   virtual void start(Stream stream) = 0;
   virtual void stop(Stream stream) = 0;
-  // Nothing until the stream has come past both. Never blocks.
+  // Returns nothing until the stream has passed both points. Never blocks.
   virtual std::optional<std::int64_t> nanoseconds() const = 0;
 };
 

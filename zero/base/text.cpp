@@ -9,7 +9,7 @@ namespace zero {
 
 namespace {
 
-// Of printable ASCII.
+// Whether it is printable ASCII.
 bool is_plain(char c) {
   return c >= 0x20 && c < 0x7f;
 }

@@ -1,4 +1,4 @@
-// Small helpers for texts that people read.
+// Small helpers for readable text.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 namespace zero {
 
-// ASCII letters alone, independent of the locale.
+// ASCII letters only, independent of the locale.
 std::string lower_case(std::string_view text);
 
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n");
 
-// "; raise ...", to go behind the text of an errno: for EFBIG, else empty. The limit of file sizes
-// holds for shared memory and offload files too.
+// Returns "; raise ..." for EFBIG, to append to the error's text, otherwise "". The limit on file
+// sizes also applies to shared memory and offload files.
 std::string file_size_advice(int error);
 
-// For messages: control and non-ASCII characters escaped, cut when long.
+// For messages: control and non-ASCII characters are escaped, and long text is cut.
 std::string printable(std::string_view text, std::size_t limit = 80);
 
 // Lower-case hexadecimal digits, two per byte.
@@ -27,10 +27,10 @@ std::string to_hex(std::string_view bytes);
 std::string list_of(const std::vector<std::string>& items, std::size_t most,
                     std::string_view separator = ", ");
 
-// Of this host, as the system calls it.
+// The system's name of this host.
 std::string host_name();
 
-// A string of JSON, in its quotes. Bytes outside of ASCII, which need not be UTF-8, appear as \xNN.
+// A JSON string, with its quotes. Non-ASCII bytes appear as \xNN, because they need not be UTF-8.
 std::string json_text(std::string_view text);
 
 }  // namespace zero

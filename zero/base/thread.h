@@ -1,4 +1,4 @@
-// Starts a thread, or says what for there is none and what to change.
+// Starts a thread; if that fails, the error names its purpose and the remedy.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace zero {
 
-// Throws TopologyError where the system allows this process no more threads.
+// Throws TopologyError if the system allows this process no more threads.
 template <class Work>
 std::thread start_thread(const std::string& purpose, Work&& work) {
   try {

@@ -1,4 +1,4 @@
-// Time limits, from the seconds that people give to what clocks take.
+// Time limits: converts seconds of options into clock units.
 #pragma once
 
 #include <chrono>
@@ -6,11 +6,11 @@
 
 namespace zero {
 
-// A hundred years: as good as none, and still far from overflow when added to a clock's
+// A hundred years: effectively unlimited, and still no overflow when added to a clock's
 // nanoseconds.
 inline constexpr std::chrono::milliseconds longest_time_limit = std::chrono::hours(24 * 36525);
 
-// What is longer, infinite included, becomes the longest.
+// Longer limits, including infinity, become the longest.
 inline std::chrono::milliseconds time_limit_of(double seconds) {
   const double milliseconds = seconds * 1000;
   if (!(milliseconds < static_cast<double>(longest_time_limit.count()))) return longest_time_limit;

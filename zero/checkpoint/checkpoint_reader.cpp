@@ -32,7 +32,7 @@ std::string tensors_in(const Manifest& manifest, const Shard& shard, std::int64_
   return list_of(names, 3);
 }
 
-// What a file has of the ranges, in the order of the data.
+// Lists the file's parts of the ranges, in the order of the data.
 std::vector<FileEntry> find_in(const Shard& shard, const std::vector<ElementRange>& sorted) {
   std::vector<FileEntry> wants;
   for (const auto& [entry, width, data] : shard.entries) {
@@ -53,7 +53,7 @@ std::vector<FileEntry> find_in(const Shard& shard, const std::vector<ElementRang
   return wants;
 }
 
-// Numbers of the chunks that something is wanted of.
+// Indices of the chunks to read.
 std::vector<std::int64_t> chunks_of(const std::vector<FileEntry>& wants) {
   std::vector<std::int64_t> chunks;
   for (const FileEntry& want : wants) {
@@ -134,7 +134,7 @@ void CheckpointReader::read_wants(std::size_t number, const std::vector<FileEntr
   const auto memory_of = [&](std::size_t i) {
     return buffer_.subspan(i % 2 * chunk_bytes, end_of(chunks[i]) - chunks[i] * chunk_bytes);
   };
-  // The next chunk is read while one is looked at.
+  // The next chunk is read while the current one is processed.
   std::future<void> reading;
   const auto start = [&](std::size_t i) {
     if (i < chunks.size())
@@ -143,7 +143,7 @@ void CheckpointReader::read_wants(std::size_t number, const std::vector<FileEntr
       });
   };
   start(0);
-  std::size_t first = 0;  // all before it end before the chunk
+  std::size_t first = 0;  // all earlier ones end before the chunk
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     reading.get();
     start(i + 1);

@@ -1,6 +1,6 @@
 // Reads a checkpoint: its manifest, the headers of its files, and their data in chunks that are
-// checked before anything of them is used. Throws LoadError naming file, tensor, bytes, expected
-// and found; Retired where the checkpoint is gone meanwhile. One thread.
+// checked before any of their data is used. Throws LoadError with file, tensor, bytes, expected and
+// found values; Retired if the checkpoint has been removed meanwhile. One thread.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 
 namespace zero::checkpoint {
 
-// Of the buffer that reading takes: one chunk is read while another is looked at.
+// Size of the read buffer: one chunk is read while another is processed.
 inline constexpr std::int64_t read_buffer_bytes = 2 * chunk_bytes;
 
-// What the file begins with, as its digest in the manifest says.
+// Returns the start of the file, checked against its digest in the manifest.
 std::string read_shard_header(const Directory& checkpoint, const ManifestFile& file);
 
-// The file of that name, checked against its digest; empty if there is none.
+// Returns the file of that name, checked against its digest; empty if there is none.
 std::string read_program_state(const Directory& checkpoint, const Manifest& manifest);
 
 class CheckpointReader {
@@ -31,21 +31,21 @@ class CheckpointReader {
 
   // `path`: the directory of the checkpoint itself.
   explicit CheckpointReader(const std::string& path);
-  // With what read_shard_header() gives for each file. `buffer` has read_buffer_bytes.
+  // Takes the result of read_shard_header() for each file. `buffer` has read_buffer_bytes.
   CheckpointReader(const std::string& path, Manifest manifest,
                    const std::vector<std::string>& headers, std::span<std::byte> buffer);
 
   const std::string& path() const { return directory_.path(); }
   const Manifest& manifest() const { return manifest_; }
-  // By number of the file.
+  // Indexed by the number of the file.
   const std::vector<Shard>& shards() const { return shards_; }
 
-  // Shows the wanted ranges, which do not overlap, in one or more pieces each. A file that has none
-  // of them is not opened.
+  // Passes the wanted ranges to the sink in one or more pieces each; ranges must not overlap. A
+  // file without any of them is not opened.
   void read(std::vector<ElementRange> wanted, const Sink& sink) const;
-  // Elements [first, first + values.size()) of a parameter (kind 0) or state, as fp32.
+  // Reads elements [first, first + values.size()) of a parameter (kind 0) or state, as fp32.
   void read(int parameter, int kind, std::int64_t first, std::span<float> values) const;
-  // Every byte of every file.
+  // Checks every byte of every file.
   void verify() const;
 
  private:

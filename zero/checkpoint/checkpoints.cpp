@@ -19,7 +19,7 @@ Checkpoints::Checkpoints(RuntimeCore& runtime, Ranks& ranks, const Config& confi
   const std::vector<FileEntry> entries =
       file_entries(model, model.describe(false), context_.rank(), false);
   const std::int64_t own = entries.empty() ? 0 : entries.back().end();
-  // What no other thread can read is copied at once, and must fit.
+  // State that no other thread can read is copied at once, so the staging must hold all of it.
   const std::int64_t wished =
       model.readable_beside_steps() ? config.zero_core.async_staging_bytes : 0;
   const std::int64_t staging = StagedWriter::staging_for(wished > 0 ? std::min(wished, own) : own);
@@ -35,14 +35,14 @@ void Checkpoints::end(bool completes) noexcept {
   } catch (const std::exception& error) {
     print_notice(error.what());
   }
-  // Somebody may still hold its ticket.
+  // The program may still hold its ticket.
   if (pending_) pending_->cancel();
   pending_.reset();
   try {
-    // Those of a save that has failed go on into the staging.
+    // Copies of a failed save may still be writing to the staging.
     if (context_.copies) context_.copies->synchronize();
   } catch (const std::exception&) {
-    // The failure has been thrown where it happened.
+    // The failure has been thrown at its origin.
   }
 }
 
@@ -70,12 +70,12 @@ std::shared_ptr<PendingSave> Checkpoints::save(const std::string& directory,
     return not_begun(error);
   } catch (const MemoryError& error) {
     return not_begun(error);
-  } catch (const LoadError& error) {  // a save reads what is there already
+  } catch (const LoadError& error) {  // a save reads existing checkpoints
     return not_begun(error);
   }
 }
 
-// Throws what went wrong, or tells it once where training is to go on. True: committed.
+// Throws the failure, or prints it once if training should continue. Returns true if committed.
 bool Checkpoints::conclude(PendingSave& save) {
   const Outcome& outcome = save.outcome();
   if (outcome.code == 0) return true;

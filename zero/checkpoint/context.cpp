@@ -36,7 +36,7 @@ void CheckpointContext::take_buffer() {
   if (buffer.empty()) buffer = take_memory(checkpoint::read_buffer_bytes, false);
 }
 
-// Rank 0 leaves a file of random content, which the others must see.
+// Rank 0 leaves a file of random content, and checks that the others see it.
 void CheckpointContext::open(const std::string& path) {
   if (directory == path) return;
   agree_on_text(ranks, "checkpoint directory", path);
@@ -63,7 +63,7 @@ void CheckpointContext::open(const std::string& path) {
   if (saver) saver->remove_sign(sign);
   if (seen.code != 0) {
     saver.reset();
-    // Of a directory that cannot be read nothing is damaged: it is no place to save to.
+    // An unreadable directory is not a damaged checkpoint, so this is an error of saving.
     raise({seen.code == LoadError::code ? SaveError::code : seen.code,
            seen.text + " (rank 0 is on host " + ranks.broadcast_text("rank 0's host", host_name()) +
                ")"});

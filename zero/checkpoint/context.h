@@ -1,5 +1,5 @@
-// What the saves and loads of one engine share: the ranks, the model in training, memory, and the
-// directory that is saved to. Owned by its Checkpoints; the program's thread.
+// State shared by the saves and loads of one engine: the ranks, the model in training, memory, and
+// the directory of saves. Belongs to its Checkpoints; for the program's thread.
 #pragma once
 
 #include <memory>
@@ -27,14 +27,14 @@ struct CheckpointContext {
   int rank() const { return ranks.topology().rank; }
   int rank_count() const { return ranks.topology().size; }
 
-  // Memory of the host, in the ledger until the engine ends.
+  // Takes host memory. It stays in the ledger until the engine ends.
   std::span<std::byte> take_memory(std::int64_t bytes, bool pinned);
-  // Of what saves and loads pass through: not before somebody opens, saves or resumes, since many
-  // runs never do.
+  // Takes the buffer of saves and loads: only at the first open, save or resume, because many
+  // training runs never use it.
   void take_buffer();
   // Collective: rank 0 takes the lock of the directory, and all check that they see it.
   void open(const std::string& directory);
-  // Collective: the work of all ranks on files, and what came of it.
+  // Collective: runs the work of all ranks on files, and returns the joint outcome.
   template <class Work>
   Outcome together(const std::string& what, Work&& work) {
     return FileWork::together(runtime, ranks, what, work);
@@ -49,15 +49,15 @@ struct CheckpointContext {
     Tier tier;
   };
   std::vector<Taken> memory;
-  std::span<std::byte> buffer;           // what take_buffer() has taken
-  std::span<std::byte> staging;          // of asynchronous saves, taken at start; empty: none
-  std::unique_ptr<DeviceCopies> copies;  // of a GPU rank with asynchronous saves
-  // Of rank 0, from the opening of the directory on: holds its lock.
+  std::span<std::byte> buffer;           // taken by take_buffer()
+  std::span<std::byte> staging;          // asynchronous saves, taken at start; empty: none
+  std::unique_ptr<DeviceCopies> copies;  // GPU ranks with asynchronous saves
+  // On rank 0, once the directory is open: holds its lock.
   std::shared_ptr<checkpoint::Saver> saver;
   std::string directory;
   std::set<std::string> damaged;  // paths of checkpoints that a load has found damaged
-  bool spoiled = false;           // a load has failed that had begun to change the state
-  double last_save_seconds = 0;   // 0: none yet
+  bool spoiled = false;           // a load failed after it had begun to change the state
+  double last_save_seconds = 0;   // 0 before the first save
 };
 
 void print_notice(const std::string& notice);

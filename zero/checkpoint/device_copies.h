@@ -1,7 +1,7 @@
-// Copies of a GPU rank's state to host memory, for a save that is written behind the steps: on a
-// stream of their own, behind everything that the compute stream had been given when they began.
-// Streams that will change a flat unit's state wait for its copies, and the host for none. Owned by
-// the engine; the program's thread.
+// Copies of a GPU rank's state to host memory, for a save that is written while steps run: on a
+// separate stream, after all work given to the compute stream before they began. Streams that will
+// change a flat unit's state wait for its copies; the host never waits. Belongs to the engine; for
+// the program's thread.
 #pragma once
 
 #include <functional>
@@ -26,33 +26,33 @@ class DeviceCopies {
     runtime_.compute().record(*begun_);
     stream_->wait(*begun_);
   }
-  // To pinned memory.
+  // The destination is pinned memory.
   void copy(void* to, const void* from, std::int64_t bytes) {
     stream_->enqueue([=, this](Stream stream) { runtime_.device().copy(to, from, bytes, stream); });
   }
-  // Calls it when all that was queued so far is there, on a thread of the device; never after a
-  // failure of the device.
+  // Calls it when all copies queued so far are complete, on a thread of the device; never after a
+  // device failure.
   void call(std::function<void()> work) {
     stream_->enqueue([this, work = std::move(work)](Stream stream) mutable {
       runtime_.device().call(std::move(work), stream);
     });
   }
-  // A flat unit's copies have been queued.
+  // Call it when a flat unit's copies have been queued.
   void end_of(int flat_unit) { stream_->record(*ended_[flat_unit]); }
 
-  // What the stream is given from now on comes behind them; -1: behind those of all.
+  // Makes later work of the stream wait for the copies of a flat unit; -1: of all.
   void precede(int flat_unit, ExecutionStream& stream) {
     for (int f = 0; f < std::ssize(ended_); ++f)
       if (flat_unit < 0 || flat_unit == f) stream.wait(*ended_[f]);
   }
-  // Waits for all; throws what the device has failed of.
+  // Waits for all copies; throws any device failure.
   void synchronize() { stream_->synchronize(); }
 
  private:
   RuntimeCore& runtime_;
   std::unique_ptr<ExecutionStream> stream_;
   std::unique_ptr<Event> begun_;
-  std::vector<std::unique_ptr<Event>> ended_;  // by flat unit
+  std::vector<std::unique_ptr<Event>> ended_;  // per flat unit
 };
 
 }  // namespace zero::detail

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t longest_write = std::size_t{64} << 20;
 constexpr int deepest_tree = 8;
-// For a file that a network file system shows late.
+// Wait for a file that a network file system shows late.
 constexpr std::chrono::seconds visibility_limit{1};
 
 class Absent : public LoadError {
@@ -34,7 +34,7 @@ FileHook& hook() {
 
 thread_local FileCalls* watched_calls = nullptr;
 
-// What the hook says of an operation that is about to be made.
+// Returns the hook's result for an operation that is about to be made.
 int injected(const FileEvent& event) {
   if (watched_calls != nullptr && watched_calls->refused()) return ECANCELED;
   return hook() ? hook()(event) : 0;
@@ -55,7 +55,8 @@ void note_ended() {
   throw Unreadable(text + (error == EMFILE ? "; raise the limit with ulimit -n" : ""));
 }
 
-// The errno of a call that returns 0 for success; the call is not made where the hook fails it.
+// Returns the errno of a call that returns 0 for success; if the hook fails it, the call is not
+// made.
 template <class Call>
 int error_of(const FileEvent& event, Call&& call) {
   if (const int error = injected(event); error > 0) return error;
@@ -70,7 +71,7 @@ void perform(const FileEvent& event, const std::string& action, Call&& call) {
   if (const int error = error_of(event, call); error != 0) save_failed(event.path, action, error);
 }
 
-// Only what is a regular file, without waiting for the writer of a FIFO.
+// Opens regular files only, without waiting for the writer of a FIFO.
 File open_regular(int directory, const std::string& name, const std::string& path, int flags) {
   Descriptor fd(
       ::openat(directory, name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
@@ -115,7 +116,7 @@ bool File::is_direct(const std::byte* memory, std::int64_t at, std::size_t count
   if (::fcntl(fd_.get(), F_SETFL, wanted ? flags | O_DIRECT : flags & ~O_DIRECT) == 0)
     direct_ = wanted;
   else
-    bypasses_ = direct_;  // not on this file system
+    bypasses_ = direct_;  // unsupported by this file system
   return direct_;
 }
 
@@ -155,7 +156,7 @@ void File::sync() {
 
 void File::close() {
   perform({FileOp::close, path_}, "close", [&] {
-    // After EINTR the descriptor is closed all the same.
+    // After EINTR the descriptor is closed nevertheless.
     return ::close(fd_.release()) == 0 || errno == EINTR ? 0 : -1;
   });
 }
@@ -194,7 +195,7 @@ std::string File::read_text(std::int64_t max_bytes) const {
 }
 
 Directory Directory::open(const std::string& path) {
-  // A slash at the end would follow a link.
+  // A trailing slash would follow a link.
   std::string stripped = path;
   while (stripped.size() > 1 && stripped.back() == '/') stripped.pop_back();
   Descriptor fd(::open(stripped.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
@@ -296,7 +297,7 @@ void Directory::rename(const std::string& from, const std::string& to, bool repl
   perform({FileOp::rename, path_of(from), path_of(to)}, "rename to " + to, [&] {
     if (replace) return ::renameat(fd, from.c_str(), fd, to.c_str());
     if (::renameat2(fd, from.c_str(), fd, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
-    // A file system without the flag; the lock keeps other jobs away meanwhile.
+    // Fallback for file systems without the flag; the lock keeps other jobs away meanwhile.
     if (errno != EINVAL && errno != ENOSYS) return -1;
     if (!has(to)) return ::renameat(fd, from.c_str(), fd, to.c_str());
     errno = EEXIST;

@@ -20,10 +20,10 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// Between two exchanges, and between two lines on the terminal. Both come several times within the
-// time limit.
+// Time between two exchanges, and between two lines on the terminal. Both occur several times
+// within the time limit.
 constexpr milliseconds longest_round{1000}, longest_silence{10'000};
-// Until a call that has been cancelled counts as stuck.
+// A cancelled call counts as stuck after this time.
 constexpr milliseconds grace{1000};
 constexpr std::chrono::seconds visibility_limit{10};
 
@@ -33,10 +33,10 @@ milliseconds since(Clock::time_point begin) {
 
 }  // namespace
 
-// What a rank says of itself.
+// Progress of one rank.
 struct FileWork::Round {
   std::int64_t busy, calls, done, total;
-  std::int64_t quiet_ms;  // since a rank got on, as this one knows
+  std::int64_t quiet_ms;  // since any rank made progress, as seen by this one
 
   std::string text() const {
     return total > 0 ? byte_text(done) + " of " + byte_text(total)
@@ -67,7 +67,7 @@ void FileWork::got_on(std::int64_t bytes) {
   calls_.ended.fetch_add(1, std::memory_order_relaxed);
 }
 
-// Where a rank does not come, its neighbours know from the round before what it was at.
+// If a rank does not take part, its neighbors report its progress from the previous round.
 std::vector<FileWork::Round> FileWork::exchange(Ranks& ranks, const std::string& what,
                                                 std::int64_t quiet_ms,
                                                 const std::vector<Round>& before) {
@@ -96,7 +96,7 @@ Outcome FileWork::watch(Ranks& ranks, const std::string& what) {
   while (true) {
     await_end(std::min(longest_round, limit / 4));
     rounds = exchange(ranks, what, since(moved).count(), rounds);
-    // Of those that are busy the one that has done the smallest part.
+    // Finds the busy rank that has done the smallest part.
     const auto share = [](const Round& round) {
       return !round.busy ? 2.0
              : round.total == 0
@@ -123,7 +123,7 @@ Outcome FileWork::watch(Ranks& ranks, const std::string& what) {
   }
 }
 
-// Its thread can be neither waited for nor left.
+// The worker's thread can be neither joined nor abandoned.
 void FileWork::give_up(RuntimeCore& runtime, const Error& error) {
   cancelled_ = true;
   if (await_end(grace) || !runtime.options().abort_job) return;

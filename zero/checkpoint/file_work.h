@@ -1,9 +1,10 @@
-// Work on files that every rank does for itself, on a thread of its own, while the ranks tell each
-// other how far they are. As long as one of them gets on, all wait; where none has for the time
-// limit, all throw StalledError with the ranks that are late. A rank that takes no part any more (a
-// stopped process, a cut link) is missing in the exchange itself, which has the same limit.
+// Work on files that every rank does for itself, on a separate thread, while the ranks exchange
+// their progress. All wait as long as any rank makes progress; if none does within the time limit,
+// all throw StalledError with the ranks that are late. A rank that no longer takes part (a stopped
+// process, a broken link) is missing in the exchange itself, and the same limit applies there.
 //
-// Owned by a save or a load; the program's thread, but for what is said to be the worker's.
+// Belongs to a save or a load; for the program's thread, except for functions marked as the
+// worker's.
 #pragma once
 
 #include <atomic>
@@ -26,25 +27,25 @@ class FileWork {
   FileWork(const FileWork&) = delete;
   ~FileWork() { cancel(); }
 
-  // The work may throw; it must not communicate. Its file calls fail once a rank has failed: a
-  // process that was stopped and runs again writes no more.
+  // The work may throw; it must not communicate. Its file calls fail once a rank has failed, so
+  // that a process that was stopped and resumes writes no more.
   void start(RuntimeCore& runtime, std::function<void()> work);
   bool busy() const { return !await_end(std::chrono::milliseconds(0)); }
-  // How the work went here, once it has been started; waits for it.
+  // Returns the outcome of this rank's work, once it has been started; waits for it.
   const Outcome& own() const { return own_.get(); }
-  // Waits for this rank's work alone.
+  // Waits for this rank's work only.
   void join() {
     if (worker_.joinable()) worker_.join();
   }
-  // The same, and its next file call fails.
+  // Does the same, but makes its next file call fail.
   void cancel() {
     cancelled_ = true;
     join();
   }
-  // Collective: waits for the work of all ranks, whose outcome it returns. `what`: "the writing of
-  // step-500". Rank 0 prints how far the slowest is.
+  // Collective: waits for the work of all ranks, and returns the joint outcome. `what`: "the
+  // writing of step-500". Rank 0 prints the progress of the slowest rank.
   Outcome finish(RuntimeCore& runtime, Ranks& ranks, const std::string& what);
-  // Both at once; collective.
+  // Starts and finishes the work; collective.
   template <class Work>
   static Outcome together(RuntimeCore& runtime, Ranks& ranks, const std::string& what,
                           Work&& work) {
@@ -53,12 +54,12 @@ class FileWork {
     return files.finish(runtime, ranks, what);
   }
 
-  // After an error that ends the job: a process whose work is in a call of the system that does not
-  // return is ended here, unless it is the program's (RuntimeOptions::abort_job).
+  // After an error that ends the job: ends the process if its work is stuck in a system call,
+  // unless the program owns the process (RuntimeOptions::abort_job).
   void give_up(RuntimeCore& runtime, const Error& error);
 
-  // By the worker: bytes that it has to do with, and that it has done. Every file call of its
-  // thread is progress too.
+  // Called by the worker: bytes that it has to process, and that it has processed. Every file call
+  // of its thread counts as progress too.
   void expect(std::int64_t bytes) { total_ += bytes; }
   void got_on(std::int64_t bytes = 0);
 
@@ -79,10 +80,10 @@ class FileWork {
   std::atomic<std::int64_t> done_{0}, total_{0};
 };
 
-// Run the work until it throws no LoadError, for as long as another host's new files may take to be
-// seen here, or once. What is there and cannot be read is a LoadError at once. The first returns
-// what the last LoadError said, "" where there is none in the end; the second throws TopologyError
-// with it, the host, and `what` that does not see.
+// Run the work until it throws no LoadError, for the time that new files of another host may take
+// to become visible here, or once. A file that exists and cannot be read is a LoadError at once.
+// The first returns the message of the last LoadError, or "" on success; the second throws
+// TopologyError with the message, the host, and `what`, the name of the reader.
 std::string visibility_problem(FileWork& files, bool once, const std::function<void()>& work);
 void await_visible(const std::string& what, FileWork& files, const std::function<void()>& work);
 

@@ -1,4 +1,4 @@
-// How an engine resumes.
+// Resuming from a checkpoint.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -29,7 +29,7 @@ class Load {
     agree_on_text(context_.ranks, "checkpoint request",
                   "resume from " + directory_ + "\ntag " + tag_ + "\n" +
                       (mode == Resume::if_any ? "if any" : "must exist"));
-    // Another job may save there and retire what is being read.
+    // Retry, because another job may save there and remove the checkpoint being read.
     while (true) {
       choose(mode);
       if (document_.empty()) return std::nullopt;
@@ -41,7 +41,7 @@ class Load {
       if (outcome.code == 0)
         return Resumed{saved_.step, saved_.tag, saved_.client_state, saved_.rank_states,
                        std::move(program_state_)};
-      mode = Resume::must_exist;  // there was one: this run does not begin anew
+      mode = Resume::must_exist;  // a checkpoint existed, so the training run must not start over
       if (was_retired()) {
         const checkpoint::Retired retired(path());
         if (!tag_.empty()) throw retired;
@@ -66,7 +66,7 @@ class Load {
  private:
   std::string path() const { return directory_ + "/" + name_; }
 
-  // Sets the text of the chosen manifest, and the name of its directory; empty where there is none.
+  // Sets the text of the chosen manifest, and the name of its directory; empty if there is none.
   void choose(Resume mode) {
     document_.clear();
     name_.clear();
@@ -86,8 +86,8 @@ class Load {
     name_ = context_.ranks.broadcast_text("the directory of a checkpoint", name_);
   }
 
-  // Checks that all ranks see the checkpoint. A host that has another directory under this name is
-  // no case of damage.
+  // Checks that all ranks see the checkpoint. If a host has another directory under this name, that
+  // is not damage.
   Outcome look() {
     return context_.together("the choice of " + name_, [&](FileWork& files) {
       if (context_.rank() == 0) return;
@@ -101,7 +101,7 @@ class Load {
     });
   }
 
-  // Returns the outcome that all ranks have agreed on.
+  // Returns the joint outcome of all ranks.
   Outcome load() {
     match();
     check_fit();  // the same on all ranks
@@ -112,7 +112,7 @@ class Load {
     // Live state changes only when every rank can succeed; a fresh engine has none to lose.
     if (context_.snapshot->has_values()) outcome = read_files(false);
     if (outcome.code != 0) return outcome;
-    context_.spoiled = true;  // until it is known to have gone well
+    context_.spoiled = true;  // until success is certain
     outcome = read_files(true);
     context_.spoiled = outcome.code != 0;
     if (outcome.code != 0) return outcome;
@@ -123,7 +123,7 @@ class Load {
 
   void match() {
     own_ = context_.snapshot->describe(false);
-    std::map<std::pair<std::string, bool>, int> own;  // by name, and whether it is a buffer
+    std::map<std::pair<std::string, bool>, int> own;  // key: name, and whether it is a buffer
     for (const ManifestParameter& parameter : own_.parameters)
       own.emplace(std::pair(parameter.name, parameter.buffer), static_cast<int>(own.size()));
     number_of_.clear();
@@ -141,7 +141,7 @@ class Load {
     }
   }
 
-  // How a parameter or buffer of the checkpoint differs from the model's.
+  // Appends the differences between a parameter or buffer of the checkpoint and the model's.
   void add_misfits(int number, std::vector<std::string>& problems) const {
     const ManifestParameter& was = saved_.parameters[number];
     const ManifestParameter& now = own_.parameters[number_of_[number]];
@@ -155,7 +155,7 @@ class Load {
     if (was.trainable != now.trainable)
       problems.push_back(was.name + (was.trainable ? " was trained, the model has it frozen"
                                                    : " was frozen, the model trains it"));
-    // Where the rule of a parameter has changed, its states do not fit.
+    // If the rule of a parameter has changed, its states do not fit.
     for (int kind = 1; kind < std::ssize(kind_of_) && was.trainable == now.trainable; ++kind) {
       if (kind_of_[kind] < 0) continue;
       const bool had = saved_.has(was, kind);
@@ -166,7 +166,7 @@ class Load {
     }
   }
 
-  // The frozen parameters of the model that the checkpoint was saved without, unnamed.
+  // Returns the frozen parameters of the model that the checkpoint omits.
   std::vector<std::string> base() const {
     std::vector<std::string> names;
     const std::set<int> found(number_of_.begin(), number_of_.end());
@@ -179,7 +179,7 @@ class Load {
 
   void check_fit() const {
     std::vector<std::string> problems;
-    // What only one of checkpoint and model has.
+    // Names that only the checkpoint or only the model has.
     const std::set<int> found(number_of_.begin(), number_of_.end());
     const std::vector<std::string> frozen = base();
     const auto is_base = [&](const ManifestParameter& own) {
@@ -206,8 +206,8 @@ class Load {
       throw LoadError(path() + " does not fit the model:\n  " + list_of(problems, 20, "\n  "));
   }
 
-  // What this rank has of parameters, states and residues, and all buffers, by the checkpoint's
-  // numbers.
+  // Lists this rank's ranges of parameters, states and residues, and all buffers, with the
+  // checkpoint's numbers.
   std::vector<ElementRange> wanted_ranges() const {
     std::vector<int> saved_number(own_.parameters.size(), -1), saved_kind(kind_of_.size());
     for (int i = 0; i < std::ssize(number_of_); ++i)
@@ -216,7 +216,7 @@ class Load {
     std::vector<ElementRange> ranges;
     for (ElementRange range : context_.snapshot->ranges_of(context_.rank(), false)) {
       range.parameter = saved_number[range.parameter];
-      if (range.parameter < 0) continue;  // of the base
+      if (range.parameter < 0) continue;  // part of the base
       range.kind = saved_kind[range.kind];
       if (saved_.has(saved_.parameters[range.parameter], range.kind)) ranges.push_back(range);
     }
@@ -235,7 +235,7 @@ class Load {
     return ranges;
   }
 
-  // Each rank reads some of the headers, for all.
+  // Each rank reads some of the headers for all ranks.
   Outcome gather_headers() {
     headers_.clear();
     const std::size_t ranks = context_.rank_count();
@@ -251,7 +251,7 @@ class Load {
     std::vector<std::string> texts = context_.ranks.gather_texts(what, own);
     for (std::size_t i = 0; i < saved_.files.size(); ++i) {
       std::string& text = texts[i % ranks];
-      std::uint64_t length = 0;  // which each begins with
+      std::uint64_t length = 0;  // at the start of each header
       text.copy(reinterpret_cast<char*>(&length), checkpoint::length_bytes);
       headers_.push_back(text.substr(0, checkpoint::length_bytes + length));
       text.erase(0, headers_.back().size());
@@ -313,7 +313,8 @@ class Load {
                    " stands at sample " + std::to_string(samples));
   }
 
-  // Whether rank 0 finds it gone or replaced, after all ranks know of a failure.
+  // Whether rank 0 finds the checkpoint gone or replaced; called after all ranks have seen a
+  // failure.
   bool was_retired() {
     const auto has_other_manifest = [&] {
       std::string now;
@@ -324,8 +325,8 @@ class Load {
     return !context_.ranks.broadcast_text("the choice of a checkpoint", gone ? "gone" : "").empty();
   }
 
-  // Whether another checkpoint than this damaged one is to be taken: where the newest was asked
-  // for, and there is an older one.
+  // Whether to use another checkpoint instead of this damaged one: if the newest was requested, and
+  // there is an older one.
   bool falls_back(const Outcome& outcome) {
     if (outcome.code != LoadError::code || !tag_.empty() ||
         !context_.config.zero_core.resume_fallback)
@@ -341,15 +342,15 @@ class Load {
   CheckpointContext& context_;
   const std::string directory_, tag_;
   std::set<std::string> passed_over_;  // tags
-  // Of the choice: its manifest, the name of its directory, and what is read of it.
+  // The current choice: its manifest, the name of its directory, and the data read from it.
   std::string document_, name_;
   Manifest saved_;
   std::vector<std::string> headers_;
   std::string program_state_;
   std::vector<ElementRange> wanted_;
-  Manifest own_;                // of the model
-  std::vector<int> number_of_;  // the model's parameter by the checkpoint's number; -1: none
-  std::vector<int> kind_of_;    // the model's kind by the checkpoint's; -1: none
+  Manifest own_;                // the model's
+  std::vector<int> number_of_;  // the model's parameter for the checkpoint's number; -1: none
+  std::vector<int> kind_of_;    // the model's kind for the checkpoint's; -1: none
 };
 
 }  // namespace

@@ -1,12 +1,12 @@
-// Where a model must not be written.
+// Check of directories for written models.
 #pragma once
 
 #include <string>
 
 namespace zero {
 
-// Throws ConfigError for a directory inside of a checkpoint, which goes with it when later saves
-// keep only the newest ones. Local; for programs to call before the first step.
+// Throws ConfigError for a directory inside of a checkpoint, because later saves that keep only the
+// newest checkpoints would remove it. Local; for programs to call before the first step.
 void check_model_directory(const std::string& directory);
 
 }  // namespace zero

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t max_index_bytes = std::int64_t{64} << 20;
 
-// As the user's umask has it.
+// Modified by the user's umask.
 constexpr unsigned file_mode = 0644;
 
 std::string shard_name(std::size_t number, std::size_t count, int generation) {
@@ -28,19 +28,19 @@ std::string shard_name(std::size_t number, std::size_t count, int generation) {
   return name;
 }
 
-// Also what is left of one that was not written to its end.
+// Also matches temporary files of interrupted writes.
 bool is_shard(const std::string& name) {
   static const std::regex pattern(
       R"(model-(g[0-9]+-)?[0-9]{5,}-of-[0-9]{5,}\.safetensors(\.tmp-[0-9]+-[0-9]+)?)");
   return std::regex_match(name, pattern);
 }
 
-// Beside the file that it becomes.
+// In the same directory as the final file.
 std::string temporary_of(const std::string& name) {
   return name + ".tmp-" + std::to_string(::getpid()) + "-0";
 }
 
-// Tensor -> file.
+// Returns tensor -> file.
 std::map<std::string, std::string> read_index(const std::string& path) {
   auto weight_map = parse_index(path, File::open(path).read_text(max_index_bytes));
   for (const auto& [tensor, file] : weight_map)
@@ -49,7 +49,7 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   return weight_map;
 }
 
-// A checkpoint that the directory is, or is in; empty: none.
+// Returns a checkpoint that is the directory or contains it; empty if there is none.
 std::string checkpoint_around(const std::string& directory) {
   std::error_code unknown;
   fs::path path = fs::weakly_canonical(directory, unknown);
@@ -62,7 +62,7 @@ std::string checkpoint_around(const std::string& directory) {
   return "";
 }
 
-// Made if it is not there, through a link if it is one.
+// Opens the directory, through a link if it is one, or creates it.
 Directory model_directory(const std::string& directory) {
   check_model_directory(directory);
   return Directory::make_path(fs::weakly_canonical(directory).string());
@@ -75,7 +75,7 @@ ModelWriter::ModelWriter(const std::string& directory, const std::vector<TensorE
     : path_(directory), directory_(model_directory(directory)), files_(1) {
   std::int64_t filled = 0;
   for (const TensorEntry& tensor : tensors) {
-    std::string ignored;  // place_tensors() finds it
+    std::string ignored;  // place_tensors() reports it
     const std::int64_t bytes = checked_bytes(tensor, ignored);
     if (max_file_bytes > 0 && filled > 0 && filled + bytes > max_file_bytes) {
       files_.emplace_back();
@@ -96,7 +96,7 @@ ModelWriter::~ModelWriter() {
   }
 }
 
-// By names that an earlier model's index does not have.
+// Chooses names that are not in an earlier model's index.
 void ModelWriter::name_files() {
   files_[0].name = single_model_name;
   if (files_.size() == 1) return;
@@ -105,7 +105,7 @@ void ModelWriter::name_files() {
     for (const auto& [tensor, file] : read_index(directory_.path() + "/" + model_index_name))
       in_use.insert(file);
   } catch (const LoadError&) {
-    // Nothing loads by an index that cannot be read.
+    // No loader can use an unreadable index.
   }
   bool taken = true;
   for (int generation = 1; taken; ++generation) {
@@ -156,8 +156,8 @@ void ModelWriter::write_index() {
 }
 
 std::vector<std::string> ModelWriter::finish() {
-  if (writer_) writer_->finish();  // throws: a tensor is not whole
-  // A model without any element.
+  if (writer_) writer_->finish();  // throws if a tensor is incomplete
+  // For a model without any element.
   for (; current_ < files_.size(); end_file()) begin_file();
   std::vector<std::string> paths;
   for (const ModelFile& file : files_) paths.push_back(path_ + "/" + file.name);
@@ -173,7 +173,7 @@ std::vector<std::string> ModelWriter::finish() {
   return paths;
 }
 
-// First what loaders look for by name, so that nothing names a file that is gone.
+// Removes first the file that loaders open by name, so that no index refers to removed files.
 void ModelWriter::remove_others() const {
   directory_.remove(files_.size() == 1 ? model_index_name : single_model_name);
   directory_.sync();

@@ -1,8 +1,8 @@
-// A model in one or several safetensors files, as Hugging Face lays them out: model.safetensors, or
-// model-00001-of-00003.safetensors and so on with model.safetensors.index.json, which says where
-// each tensor is. Loaders go by the index, so that files which it names are never written to: where
-// an earlier model has these names, the next is written to model-g2-00001-of-00003.safetensors and
-// so on.
+// A model in one or several safetensors files, in Hugging Face's layout: model.safetensors, or
+// model-00001-of-00003.safetensors and so on with model.safetensors.index.json, the map from
+// tensors to files. Loaders use the index, so files that it names are never written to: if an
+// earlier model has these names, the next is written to model-g2-00001-of-00003.safetensors and so
+// on.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,24 @@ namespace zero::checkpoint {
 inline constexpr const char* single_model_name = "model.safetensors";
 inline constexpr const char* model_index_name = "model.safetensors.index.json";
 
-// Writes tensors in their order. Cut off anywhere, the directory holds the model before or the new
-// one, whole: each file appears when it is complete and on disk, the index after all that it names,
-// and only then the files of the model before are removed. Throws SaveError.
+// Writes tensors in their order. If it is interrupted at any point, the directory holds either the
+// previous model or the new one, whole: each file appears when it is complete and on disk, the
+// index after all files that it names, and the previous model's files are removed last. Throws
+// SaveError.
 class ModelWriter {
  public:
-  // Files have at most so many bytes of data (0: no limit); a larger tensor gets one of its own.
-  // Throws UsageError as place_tensors() does.
+  // Files have at most this many bytes of data (0: no limit); a larger tensor gets one of its own.
+  // Throws UsageError like place_tensors().
   ModelWriter(const std::string& directory, const std::vector<TensorEntry>& tensors,
               std::int64_t max_file_bytes);
-  ~ModelWriter();  // without finish(): removes the file that is being written
+  ~ModelWriter();  // without finish(): removes the unfinished file
   ModelWriter(const ModelWriter&) = delete;
   ModelWriter& operator=(const ModelWriter&) = delete;
 
   // Appends to the current tensor; no piece spans two.
   void write(std::span<const std::byte> bytes);
-  // The index last; then an earlier model is removed, and what exports left that were cut off. The
-  // paths of all files.
+  // Writes the index last; then removes an earlier model, and leftovers of interrupted exports.
+  // Returns the paths of all files.
   std::vector<std::string> finish();
 
  private:
@@ -54,13 +55,12 @@ class ModelWriter {
   Directory directory_;
   std::vector<ModelFile> files_;
   std::size_t current_ = 0;
-  std::int64_t left_ = 0;  // of the current file's data
+  std::int64_t left_ = 0;  // bytes of the current file's data
   std::string temporary_;  // the name of the current file until it is complete
   std::unique_ptr<SafetensorsWriter> writer_;
 };
 
-// A model to read: one file, an index, or a directory that has the one or the other. Throws
-// LoadError.
+// A model to read: one file, an index, or a directory that contains one of these. Throws LoadError.
 class ModelReader {
  public:
   explicit ModelReader(const std::string& path);
@@ -69,12 +69,12 @@ class ModelReader {
   std::size_t tensor_count() const { return tensors_.size(); }
   // Null if there is none.
   const TensorEntry* find(std::string_view name) const;
-  // Elements [first, first + values.size()) of a tensor that is there, as fp32.
+  // Reads elements [first, first + values.size()) of an existing tensor, as fp32.
   void read(std::string_view name, std::int64_t first, std::span<float> values) const {
     const Tensor& tensor = tensors_.find(name)->second;
     tensor.file->read(*tensor.entry, first, values);
   }
-  // Bytes of a tensor as it lies in its file, from its byte `first` on.
+  // Reads bytes of a tensor as stored in its file, from its byte `first` on.
   void read_bytes(std::string_view name, std::int64_t first, std::span<std::byte> bytes) const {
     const Tensor& tensor = tensors_.find(name)->second;
     tensor.file->read_bytes(*tensor.entry, first, bytes);

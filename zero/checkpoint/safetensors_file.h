@@ -1,5 +1,5 @@
-// A safetensors file: the one way in which tensors are written, to checkpoints and to models, and
-// the way in which models are read. Owned by one thread.
+// Safetensors files: the writer of all tensors, in checkpoints and models, and the reader of
+// models. One thread.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace zero::checkpoint {
 
-// Throws LoadError naming the file and what is wrong with it.
+// Throws LoadError with the file and its problem.
 class SafetensorsReader {
  public:
   explicit SafetensorsReader(const std::string& path);
@@ -28,9 +28,9 @@ class SafetensorsReader {
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   // Null if there is none.
   const TensorEntry* find(std::string_view name) const;
-  // Elements [first, first + values.size()) of a F32, BF16, F16 or F64 tensor as fp32.
+  // Reads elements [first, first + values.size()) of a F32, BF16, F16 or F64 tensor as fp32.
   void read(const TensorEntry& tensor, std::int64_t first, std::span<float> values) const;
-  // Raw bytes of a tensor, from its byte `first` on.
+  // Reads raw bytes of a tensor, from its byte `first` on.
   void read_bytes(const TensorEntry& tensor, std::int64_t first, std::span<std::byte> bytes) const;
 
  private:
@@ -43,14 +43,14 @@ class SafetensorsReader {
 // Throws SaveError.
 class SafetensorsWriter {
  public:
-  // `header` is as format_header() makes it.
+  // `header` is made by format_header().
   SafetensorsWriter(File file, std::string_view header, std::int64_t data_bytes);
 
   const std::string& path() const { return file_.path(); }
-  // The data of the tensors, in their order, in any pieces; quickest where those are multiples of
+  // Appends data of the tensors, in their order, in any pieces; fastest if these are multiples of
   // direct_alignment, in memory too.
   void write(std::span<const std::byte> bytes) { file_.write(bytes); }
-  // Refused before all data is there. Syncs and closes the file.
+  // Throws if data is missing. Syncs and closes the file.
   void finish();
 
  private:

@@ -44,7 +44,7 @@ std::vector<FileEntry> file_entries(const checkpoint::Snapshot& snapshot, const 
     if (const auto& buffer = manifest.parameters[p];
         buffer.buffer && buffer.elements() > 0 && buffer.of_rank.value_or(0) == rank)
       ranges.push_back({p, 0, 0, buffer.elements()});
-  // The widest first: every tensor is aligned to its elements.
+  // Widest first, because every tensor is aligned to its elements.
   std::ranges::stable_sort(ranges, std::greater<>(),
                            [&](const ElementRange& range) { return manifest.width_of(range); });
   return entries_of(manifest, ranges);
@@ -93,7 +93,7 @@ void PendingSave::agree_on_request() const {
   agree_on_text(context_.ranks, "checkpoint request", request);
 }
 
-// The list stays empty where no rank has a state of its own.
+// The list stays empty if no rank has a state of its own.
 void PendingSave::gather_rank_states() {
   const std::string& own = options_.rank_state;
   constexpr std::int64_t most = 1 << 20, most_of_all = 64 << 20;
@@ -108,7 +108,7 @@ void PendingSave::gather_rank_states() {
   manifest_.rank_states = context_.ranks.gather_texts("the ranks' own states", own);
 }
 
-// Rank 0 makes the temporary directory; all learn its name.
+// Rank 0 creates the temporary directory, and all ranks receive its name.
 void PendingSave::begin() {
   const checkpoint::Snapshot& snapshot = *context_.snapshot;
   manifest_ = snapshot.describe(options_.trainable_only);
@@ -166,10 +166,10 @@ void PendingSave::prepare_writer() {
                         : StagedWriter::Copying::first);
 }
 
-// What rests beside the device is copied here and now, the rest in the order of the file.
+// Queues copies from the device in the order of the file; state in host memory is copied at once.
 void PendingSave::queue_copies() {
   DeviceCopies& copies = *context_.copies;
-  // The device may still have copies of a save that has failed.
+  // Keep the writer alive, because the device may still have copies of a failed save.
   const std::shared_ptr<StagedWriter> writer = writer_;
   copies.begin();
   std::int64_t noted = 0;
@@ -199,8 +199,8 @@ void PendingSave::queue_copies() {
   note(entries_.back().end());
 }
 
-// Before a thread that writes is waited for: where the device has failed, it would wait for copies
-// that never come.
+// Call it before joining the writer: if the device failed, the writer would block on copies that
+// never arrive.
 void PendingSave::finish_copies() noexcept {
   if (!context_.copies || !writer_ || !work_.busy()) return;
   try {
@@ -210,7 +210,7 @@ void PendingSave::finish_copies() noexcept {
   }
 }
 
-// The entry's elements but the first ones.
+// Copies the entry's elements except the first `skipped` ones.
 void PendingSave::copy(const FileEntry& entry, std::int64_t skipped,
                        std::span<std::byte> out) const {
   ElementRange range = entry.range;
@@ -224,7 +224,7 @@ void PendingSave::copy(const FileEntry& entry, std::int64_t skipped,
   context_.snapshot->read(range, out);
 }
 
-// The data of this rank's file from byte `offset` on.
+// Reads the data of this rank's file from byte `offset` on.
 void PendingSave::read_data(std::int64_t offset, std::span<std::byte> out) const {
   auto entry = std::ranges::upper_bound(entries_, offset, {}, &FileEntry::begin);
   for (--entry; !out.empty(); ++entry) {
@@ -238,8 +238,8 @@ void PendingSave::read_data(std::int64_t offset, std::span<std::byte> out) const
 checkpoint::Directory PendingSave::open_temporary() {
   const std::string name = checkpoint::temporary_name(manifest_.tag, manifest_.save_id);
   std::optional<checkpoint::Directory> temporary;
-  // All hosts have seen this directory when it was opened: what is not there has vanished. Rank 0
-  // made it, and need not wait for it.
+  // All hosts saw this directory when it was opened, so if it is missing now, it was removed. Rank
+  // 0 created it, and need not wait for it.
   const std::string problem = visibility_problem(work_, context_.rank() == 0, [&] {
     temporary.emplace(checkpoint::Directory::open(directory_).child(name));
   });
@@ -257,7 +257,7 @@ std::unique_ptr<checkpoint::SafetensorsWriter> PendingSave::create_file() {
       entries_.back().end());
 }
 
-// Rank 0's, so that the manifest has its digest.
+// On rank 0, so that the manifest has its digest.
 void PendingSave::note_program_state() {
   if (options_.program_state.empty()) return;
   manifest_.program_state_bytes = std::ssize(options_.program_state);
@@ -289,7 +289,7 @@ void PendingSave::write_file() {
   seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Every rank's digests, to rank 0's manifest.
+// Collects every rank's digests in rank 0's manifest.
 void PendingSave::gather_digests() {
   Ranks& ranks = context_.ranks;
   for (const std::int64_t own :
@@ -300,7 +300,7 @@ void PendingSave::gather_digests() {
     const std::vector<checkpoint::Digest>& chunks = manifest_.files.front().chunks;
     own = {reinterpret_cast<const char*>(chunks.data()), chunks.size() * sizeof chunks[0]};
   }
-  std::size_t number = 0;  // of the file, in rank order; ranks without data have none
+  std::size_t number = 0;  // file number in rank order; ranks without data have none
   for (const std::string& digests : ranks.gather_texts("the digests of a save", own)) {
     if (context_.rank() != 0 || digests.empty()) continue;
     ManifestFile& file = manifest_.files[number];
@@ -312,7 +312,7 @@ void PendingSave::gather_digests() {
 
 void PendingSave::commit() {
   if (context_.rank() != 0) return;
-  // What is committed must be readable.
+  // Parse it first, because a committed checkpoint must be readable.
   parse_shard_headers(directory_ + "/" + manifest_.tag, manifest_, headers_);
   for (const std::string& notice : context_.saver->commit(manifest_)) print_notice(notice);
   for (const std::string& notice : context_.saver->retain(options_.keep)) print_notice(notice);
@@ -339,7 +339,7 @@ void PendingSave::advance(bool known_good) {
     return;
   }
   if (context_.saver) context_.saver->abandon();
-  // The layer that failed may speak of reading, memory or threads; to the caller it was a save.
+  // The failing layer may report reading, memory or threads; for the caller it is a failed save.
   for (const int code : {LoadError::code, MemoryError::code, TopologyError::code, Error::code})
     if (outcome_.code == code) outcome_.code = SaveError::code;
 }

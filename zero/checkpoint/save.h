@@ -1,7 +1,7 @@
-// One save: what each rank owns by the layout goes into one file of its own, and rank 0 commits all
-// of them. The thread that writes files makes no call to other ranks: how it went rides in the vote
-// of the next step (agreement.h), and the ranks go on from there together. Owned by the engine's
-// checkpoints and by tickets; the program's thread.
+// One save: each rank writes its own elements, according to the layout, to one file of its own, and
+// rank 0 commits all of them. The thread that writes files makes no call to other ranks: its result
+// is sent with the vote of the next step (agreement.h), and the ranks continue from there together.
+// Shared by the engine's checkpoints and tickets; for the program's thread.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace zero::detail {
 class StagedWriter;
 using checkpoint::FileEntry;
 
-// What the rank's file has; `manifest` describes the snapshot.
+// Lists the entries of the rank's file; `manifest` describes the snapshot.
 std::vector<FileEntry> file_entries(const checkpoint::Snapshot& snapshot,
                                     const checkpoint::Manifest& manifest, int rank,
                                     bool trainable_only);
@@ -30,39 +30,39 @@ bool is_asynchronous(const Config& config, const SaveOptions& options);
 
 struct PendingSave {
  public:
-  // Each phase but the last is work on every rank, then an agreement on how it went.
+  // Each phase except the last is work on every rank, then an agreement on its outcome.
   enum class Phase { writing, committing, finished };
 
-  // One that could not begin.
+  // A save that could not begin.
   PendingSave(CheckpointContext& context, const Error& error)
       : context_(context), phase_(Phase::finished), outcome_{SaveError::code, error.what()} {}
-  // Collective; throws where the save cannot begin. One that is not asynchronous is finished here.
+  // Collective; throws if the save cannot begin. A synchronous save is finished here.
   PendingSave(CheckpointContext& context, const std::string& directory, const SaveOptions& options);
   PendingSave(const PendingSave&) = delete;
 
   Phase phase() const { return phase_; }
   bool is_finished() const { return phase_ == Phase::finished; }
-  // Of a finished save, on all ranks.
+  // The result of a finished save; equal on all ranks.
   const Outcome& outcome() const { return outcome_; }
-  // A failure has been told, where training goes on after one.
+  // Whether a failure was reported, if training continues after failures.
   bool told = false;
 
-  // This rank's work of the phase.
+  // This rank's work of the current phase.
   const FileWork& work() const { return work_; }
-  // Waits for this rank's work of the phase, and goes on where it went well on all ranks. Whether
-  // it did is agreed on here, unless the ranks know.
+  // Waits for this rank's work of the phase, and continues if it succeeded on all ranks. They agree
+  // on that here, unless it is known already.
   void advance(bool known_good = false);
   void finish() {
     while (!is_finished()) advance();
   }
-  // At the engine's end: this rank's work stops.
+  // At the engine's end: stops this rank's work.
   void cancel() {
     finish_copies();
     work_.cancel();
   }
 
-  // Before the state of a group changes (-1: of any): what the stream is given from now on comes
-  // behind its copies, where the device makes them; else waits for them. Throws StalledError.
+  // Call it before the state of a group changes (-1: of any): if the device makes the copies, later
+  // work of the stream runs after them; otherwise waits for them. Throws StalledError.
   void precede_by_copies(int group, ExecutionStream& stream);
 
  private:
@@ -87,18 +87,18 @@ struct PendingSave {
   const std::string directory_;
   SaveOptions options_;
   const bool asynchronous_ = false;
-  std::vector<FileEntry> entries_;  // of this rank's file; empty: there is none
-  // With all files on rank 0, elsewhere with this rank's; if it has one, it is the first.
+  std::vector<FileEntry> entries_;  // this rank's file; empty: there is none
+  // Lists all files on rank 0, elsewhere this rank's; if a rank has one, it is the first.
   checkpoint::Manifest manifest_;
-  std::vector<std::string> headers_;  // of these files
-  // On rank 0, by number of the parameter: buffers, as they were when the save began.
+  std::vector<std::string> headers_;  // one per file
+  // On rank 0, by number of the parameter: copies of the buffers at the start of the save.
   std::map<int, std::vector<std::byte>> buffers_;
   Phase phase_ = Phase::writing;
   std::shared_ptr<StagedWriter> writer_;
   std::vector<std::int64_t> copy_before_update_;  // bytes of the own file, by group
-  double seconds_ = 0;                            // of writing the files, on the slowest rank
+  double seconds_ = 0;                            // time to write the files, on the slowest rank
   Outcome outcome_;
-  FileWork work_;  // of the phase, on this rank; goes first, since it uses the others
+  FileWork work_;  // work of the phase on this rank; destroyed first, because it uses the others
 };
 
 }  // namespace zero::detail

@@ -1,4 +1,4 @@
-// The saver's side of store.h.
+// The writing part of store.h.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/random.h>
@@ -20,7 +20,7 @@ constexpr const char* latest_temporary = ".tmp-latest";
 constexpr const char* sign_prefix = ".tmp-sign-";
 constexpr const char* retired_prefix = ".trash-retired-";
 constexpr const char* set_aside_prefix = ".trash-set-aside-";
-// Manifests and directories beside the files of tensors.
+// Space for manifests and directories, in addition to the files of tensors.
 constexpr std::int64_t space_margin = std::int64_t{1} << 20;
 
 template <class Work>
@@ -94,7 +94,8 @@ std::int64_t Saver::next_sequence() {
   return ++sequence_;
 }
 
-// Of a job that died while it replaced a checkpoint: what has no successor has its name again.
+// Repairs the directory after a job that died while it replaced a checkpoint: if there is no
+// successor, the old one gets its name back.
 void Saver::finish_replacement() const {
   for (const std::string& name : root_.names()) {
     if (!name.starts_with(replaced_prefix)) continue;
@@ -122,7 +123,7 @@ void Saver::remove_sign(const std::string& sign) const noexcept {
   try {
     root_.remove(sign_prefix + sign);
   } catch (const std::exception&) {
-    // The next save clears it away.
+    // The next save removes it.
   }
 }
 
@@ -145,7 +146,7 @@ void Saver::begin(const std::string& tag, const std::string& save_id, std::int64
     if (valid && !replaces_)
       throw SaveError(root_.path() + ": has " + tag +
                       " already; a checkpoint is overwritten only with SaveOptions::replace");
-    // A run that was resumed from before a damaged one comes to its tag again.
+    // A training run that was resumed from before a damaged checkpoint reaches its tag again.
     if (!valid) set_aside(tag);
   }
   const std::int64_t free = root_.free_bytes();
@@ -162,13 +163,13 @@ void Saver::abandon() noexcept {
   try {
     root_.remove_tree(temporary_);
   } catch (const std::exception&) {
-    // The next save clears it away.
+    // The next save removes it.
   }
   temporary_.clear();
 }
 
-// A checkpoint of this tag keeps being the one that loads, under another name, until the new one
-// is known to be on disk.
+// An old checkpoint of this tag is kept under another name, and is still the one that loads, until
+// the new one is known to be on disk.
 void Saver::put_in_place() {
   const std::string replaced = replaced_prefix + tag_;
   bool renamed = false;
@@ -181,7 +182,7 @@ void Saver::put_in_place() {
     renamed = true;
     root_.sync();
   } catch (const SaveError&) {
-    // Not known to be on disk, so not committed: undone, and the error stands.
+    // It may not be on disk, so it is not committed: undo the rename and rethrow.
     if (renamed) root_.rename(tag_, temporary_, false);
     if (replaces_ && root_.has(replaced)) root_.rename(replaced, tag_, false);
     throw;
@@ -192,7 +193,7 @@ std::vector<std::string> Saver::commit(const Manifest& manifest) {
   const std::string text = format_manifest(manifest);
   if (std::ssize(text) > max_manifest_bytes)
     throw SaveError(root_.path() + "/" + tag_ + ": the manifest would be larger than 256 MiB");
-  // What is committed must be readable.
+  // Parse it first, because a committed checkpoint must be readable.
   parse_manifest(root_.path() + "/" + temporary_ + "/" + manifest_name, text);
   {
     const Directory inside = root_.child(temporary_);

@@ -1,6 +1,5 @@
-// What a save takes of a model in training, and a load gives back to it. Parameters and kinds have
-// the numbers of describe(); buffers are parameters there. The program's thread, unless a member
-// says otherwise.
+// The interface of saves and loads to a model in training. Parameters and kinds have the numbers of
+// describe(), with buffers as parameters. For the program's thread, unless a member says otherwise.
 #pragma once
 
 #include <cstddef>
@@ -17,43 +16,44 @@ class Snapshot {
  public:
   virtual ~Snapshot() = default;
 
-  // The model and how far its training is: a manifest without files, tag, and what programs add.
-  // Frozen parameters may be left out, which is collective.
+  // Returns the model and the progress of its training: a manifest without files, tag, and the
+  // program's additions. If frozen parameters are left out, it is collective.
   virtual Manifest describe(bool trainable_only) const = 0;
-  // What a rank owns of parameters and states, in the order that files have. A function of the
-  // layout alone.
+  // Returns the ranges of parameters and states that a rank owns, in the order of its file. A
+  // function of the layout only.
   virtual std::vector<ElementRange> ranges_of(int rank, bool trainable_only) const = 0;
 
-  // A part of what this rank owns, or all of a buffer. Any thread, as readable_beside_steps() says.
+  // Reads a part of this rank's elements, or all of a buffer. Any thread, if
+  // readable_beside_steps().
   virtual void read(const ElementRange& range, std::span<std::byte> out) const = 0;
-  // Whether another thread may read while a step runs, except for what is being updated.
+  // Whether another thread may read while a step runs, except for arrays being updated.
   virtual bool readable_beside_steps() const = 0;
-  // Whether all that is saved lies in the device's memory.
+  // Whether all saved state is in the device's memory.
   virtual bool rests_on_device() const = 0;
-  // Of a range's elements the first ones that lie in the device's memory.
+  // Returns the first elements of a range that are in the device's memory.
   virtual std::span<const std::byte> on_device(const ElementRange& range) const = 0;
 
-  // Updates change the state of one group after the other. -1: nothing changes the parameter. Where
-  // there are residues, they are the last group, which reductions change.
+  // Updates change the state of one group after the other. -1: nothing changes the parameter. If
+  // there are residues, they are the last group, changed by reductions.
   virtual int group_count() const = 0;
   virtual int group_of(int parameter) const = 0;
 
-  // Whether any parameter has values that a failed load would spoil.
+  // Whether any parameter has values that a failed load would destroy.
   virtual bool has_values() const = 0;
-  // Throws LoadError, beginning with `path`, where this model cannot go on from the checkpoint
-  // though its parameters and states fit; collective.
+  // Throws LoadError, beginning with `path`, if this model cannot continue from the checkpoint
+  // although its parameters and states fit; collective.
   virtual void check(const std::string& path, const Manifest& saved) = 0;
-  // What this rank needs of all ranks' residues, by their numbers in describe(), where those of the
-  // checkpoint that was checked are laid otherwise than this model's.
+  // Returns the ranges that this rank needs of all ranks' residues, by their numbers in describe(),
+  // if the layout of the checked checkpoint's residues differs from this model's.
   virtual std::vector<ElementRange> residues_laid_otherwise() const = 0;
-  // Throws LoadError, beginning with `file`, for values of dtype `stored` that the config refuses.
+  // Throws LoadError, beginning with `file`, for values of dtype `stored` that the config rejects.
   // Any thread.
   virtual void check_values(const std::string& file, const ElementRange& range, DType stored,
                             std::span<const std::byte> bytes) const = 0;
-  // Replaces a part of what this rank owns, or of a buffer, by values of dtype `stored`. Called
+  // Replaces a part of this rank's elements, or of a buffer, by values of dtype `stored`. Called
   // while the program's thread waits.
   virtual void write(const ElementRange& range, DType stored, std::span<const std::byte> bytes) = 0;
-  // After everything was written: to wherever copies are, and training goes on from there.
+  // Call it after everything was written: updates all copies, and training continues from there.
   // Collective.
   virtual void adopt(const Manifest& saved) = 0;
   virtual std::int64_t samples_per_step() const = 0;

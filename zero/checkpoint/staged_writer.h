@@ -1,8 +1,8 @@
 // Writes the data of one file from state that others will change: one thread copies it to a staging
-// memory as fast as that takes it and makes the digests, another writes from there. It tells how
-// far the copy has come: where the staging is as large as the data, the state is free long before
-// the file is written, and with Copying::first before anything is digested. Owned by a save;
-// whoever will change the state may wait for the copy.
+// memory as fast as there is room and computes the digests, another writes from there. The progress
+// of the copy is visible: if the staging is as large as the data, the state is free long before the
+// file is written, and with Copying::first before anything is digested. Belongs to a save; code
+// that will change the state may wait for the copy.
 #pragma once
 
 #include <algorithm>
@@ -30,26 +30,26 @@ class StagedWriter {
   using Source = std::function<void(std::int64_t offset, std::span<std::byte> out)>;
   using Create = std::function<std::unique_ptr<checkpoint::SafetensorsWriter>()>;
 
-  // in_turn: a piece is digested while it is in cache. first: as soon as the staging has room, for
-  // the state is waited for. elsewhere: there is no source; the staging holds all of the data, and
-  // somebody else fills it from the start and tells by note_copied().
+  // in_turn: a piece is digested while it is in cache. first: copies as soon as the staging has
+  // room, because others wait for the state. elsewhere: there is no source; the staging holds all
+  // of the data, and other code fills it from the start and reports by note_copied().
   enum class Copying : std::uint8_t { in_turn, first, elsewhere };
 
-  // The staging is a whole number of pieces, see staging_for().
+  // The size of the staging is a whole number of pieces, see staging_for().
   StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging, Copying copying)
       : bytes_(bytes), source_(std::move(source)), staging_(staging), copying_(copying) {}
 
-  // Bytes of staging that hold `wanted`.
+  // Bytes of staging for `wanted` bytes.
   static std::int64_t staging_for(std::int64_t wanted) {
     return (wanted + piece_bytes - 1) / piece_bytes * piece_bytes;
   }
 
-  // As far as the staging reaches, on the calling thread; run() goes on from there.
+  // Copies until the staging is full, on the calling thread; run() continues from there.
   void copy_ahead() {
     while (has_room()) copy_piece();
   }
-  // Creates the file, writes it and returns its digests. Throws what goes wrong. `written` hears of
-  // the bytes of each write.
+  // Creates the file, writes it and returns its digests. Throws any failure. `written` is called
+  // with the bytes of each write.
   std::vector<checkpoint::Digest> run(const Create& create,
                                       const std::function<void(std::int64_t)>& written) {
     try {
@@ -60,25 +60,25 @@ class StagedWriter {
         fail(std::current_exception());
       }
     } catch (...) {
-      fail(std::current_exception());  // there is no thread
+      fail(std::current_exception());  // the thread could not be started
     }
     change([&] { ended_ = true; });
     if (failure_) std::rethrow_exception(failure_);
     return digester_.finish();
   }
-  // Any thread: the first `bytes` of the data lie in the staging. Counts whole pieces, which are
-  // what is digested.
+  // Any thread: reports that the first `bytes` of the data are in the staging. Counts whole pieces,
+  // because digests are computed per piece.
   void note_copied(std::int64_t bytes) {
     change([&] { copied_ = bytes == bytes_ ? bytes : bytes / piece_bytes * piece_bytes; });
   }
-  // Any thread: nothing more will be copied; run() throws the cause.
+  // Any thread: ends copying; run() throws the cause.
   void fail(std::exception_ptr cause) {
     change([&] {
       if (!failure_) failure_ = std::move(cause);
     });
   }
-  // Any thread: returns when the first `bytes` have been copied, or nothing will be copied any
-  // more; false when for that long nothing was copied or written.
+  // Any thread: returns when the first `bytes` have been copied, or copying has ended; returns
+  // false if nothing was copied or written for the time limit.
   bool await_copy(std::int64_t bytes, std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
     while (!ended_ && copied_ < bytes) {
@@ -93,11 +93,10 @@ class StagedWriter {
  private:
   // Small enough to be digested in cache.
   static constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
-  // Of one write: the disk gets the next while the processor still copies, as long as they are
-  // long.
+  // Limit of one write, so that the disk gets the next one while the processor still copies.
   static constexpr std::int64_t longest_write = std::int64_t{4} << 20;
 
-  // Of what the mutex guards.
+  // Applies a change under the mutex and wakes the waiters.
   template <class Change>
   void change(Change&& apply) {
     {
@@ -113,7 +112,7 @@ class StagedWriter {
     return copying_ != Copying::elsewhere && copied_ < bytes_ &&
            copied_ - written_ + std::min(piece_bytes, bytes_ - copied_) <= std::ssize(staging_);
   }
-  // By the one thread that copies.
+  // Called by the only thread that copies.
   void copy_piece() {
     const std::span<std::byte> piece = piece_at(copied_);
     source_(copied_, piece);
@@ -145,7 +144,7 @@ class StagedWriter {
       std::unique_lock lock(mutex_);
       advanced_.wait(lock, [this] { return failure_ || digested_ > written_; });
       if (failure_) return;
-      // What is digested and lies in one stretch.
+      // Digested data that is contiguous in the staging.
       const std::int64_t at = written_ % std::ssize(staging_);
       const std::span<std::byte> digested = staging_.subspan(
           at, std::min({digested_ - written_, std::ssize(staging_) - at, longest_write}));
@@ -168,7 +167,7 @@ class StagedWriter {
   // Under the mutex: bytes of the data that have been copied, digested and written.
   std::int64_t copied_ = 0, digested_ = 0, written_ = 0;
   std::exception_ptr failure_;
-  bool ended_ = false;  // run() has
+  bool ended_ = false;  // run() has ended
 };
 
 }  // namespace zero::detail

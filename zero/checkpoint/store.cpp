@@ -9,7 +9,7 @@
 namespace zero::checkpoint {
 namespace {
 
-// DeepSpeed's own directories look alike from outside: a `latest`, and a folder per tag.
+// DeepSpeed's own directories look similar from outside: a `latest`, and a folder per tag.
 std::string deepspeed_trace(const Directory& root) {
   for (const std::string& name : root.names()) {
     if (name.starts_with("zero_pp_rank_") || name.starts_with("mp_rank_") ||
@@ -39,7 +39,7 @@ std::string tags_of(const std::vector<Candidate>& found) {
   return list_of(tags, 8);
 }
 
-// Where what has the tag is, or was before a process died between two renames.
+// Returns the directory of a tag; the names differ if a process died between two renames.
 std::string directory_of(const Directory& root, const std::string& tag) {
   const std::string replaced = replaced_prefix + tag;
   return root.has(tag) || !root.has(replaced) ? tag : replaced;
@@ -116,7 +116,7 @@ bool is_gone(const std::string& path) {
 
 std::vector<Candidate> candidates(const Directory& root, std::vector<std::string>* retired) {
   std::vector<Candidate> found;
-  // Where one is retired, a newer one has come that the listing may lack.
+  // A checkpoint that disappears was replaced by a newer one, and the listing may have missed that.
   for (bool complete = false; !complete;) {
     complete = true;
     found.clear();

@@ -1,5 +1,4 @@
-// A TensorBoard event file: TFRecord framing around protobuf events, with scalars alone.
-// One thread; owned by whoever writes.
+// A TensorBoard event file: TFRecord framing around protobuf events, scalars only. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +11,19 @@ namespace zero::detail {
 // The checksum of TFRecord: CRC-32C (Castagnoli).
 std::uint32_t crc32c(std::string_view bytes);
 
-// An event's bytes; seconds since 1970.
+// Encodes an event; seconds since 1970.
 std::string scalar_event(double seconds, std::int64_t step, std::string_view tag, float value);
 std::string version_event(double seconds);
-// The event with its length and checksums around it.
+// Adds length and checksums around the event.
 std::string framed(std::string_view event);
 
 class EventFile {
  public:
-  // Makes the folder and a new file in it. Throws ConfigError where that fails.
+  // Creates the folder and a new file in it. Throws ConfigError if that fails.
   explicit EventFile(const std::string& folder);
 
   void add(std::string_view tag, double value, std::int64_t step);
-  // What was added reaches the file. Throws SaveError.
+  // Writes all added events to the file. Throws SaveError.
   void flush();
 
  private:

@@ -20,7 +20,7 @@ std::string folder_of(const MonitorOptions& options) {
   return (std::filesystem::path(options.output_path) / options.job_name).string();
 }
 
-// One file per tag, as DeepSpeed names them: Train_Samples_lr.csv.
+// One file per tag, named as in DeepSpeed: Train_Samples_lr.csv.
 class CsvFolder {
  public:
   explicit CsvFolder(std::string folder) : folder_(std::move(folder)) {

@@ -1,5 +1,5 @@
-// Records of training for tools outside: TensorBoard event files and CSV, as the sections
-// "tensorboard" and "csv_monitor" of the config ask. A program hands every finished step over, as
+// Records of training for other tools: TensorBoard event files and CSV, as configured by the
+// sections "tensorboard" and "csv_monitor". A program passes every finished step to it, as
 // train_gpt does. Tags, files and the sample count as abscissa are DeepSpeed's.
 //
 // Used by one thread of the root; on other ranks it does nothing.
@@ -15,16 +15,16 @@ namespace zero {
 struct MonitorRecord {
   std::int64_t samples = 0;  // trained on so far, over all ranks
   double loss = 0, learning_rate = 0;
-  double loss_scale = 1;  // recorded where it is not 1
+  double loss_scale = 1;  // recorded if it is not 1
 };
 
 class Monitor {
  public:
-  // Makes the folders and files. Throws ConfigError where they cannot be written.
+  // Creates the folders and files. Throws ConfigError if they cannot be written.
   Monitor(const Config& config, bool is_root);
   ~Monitor();
 
-  // Throws SaveError when a file can no longer be written.
+  // Throws SaveError if a file can no longer be written.
   void write(const MonitorRecord& record);
 
  private:

@@ -1,5 +1,6 @@
-// Who accessed each resource last, while one walks over the instructions of plans: an instruction
-// has to follow the last write of what it accesses, and all reads since then of what it writes.
+// The newest accesses of each resource during a walk over the instructions of plans: an instruction
+// must follow the last write of each resource that it accesses, and if it writes it, all reads
+// since then too.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +12,12 @@
 
 namespace zero::detail {
 
-// Point is a copyable type that says where an instruction stands; its user chooses how.
+// Point is a copyable type that identifies an instruction's position; the user of this class
+// chooses it.
 template <class Point>
 class AccessHistory {
  public:
-  // Calls each(point) for the instructions that the access has to follow, of its own stream too.
+  // Calls each(point) for the instructions that the access must follow, including its own stream's.
   template <class Each>
   void for_earlier(const ResourceAccess& access, const Each& each) {
     const Entry& entry = entry_of(access);
@@ -25,7 +27,7 @@ class AccessHistory {
       if (read) each(*read);
   }
 
-  // Enters the access of an instruction of the stream.
+  // Records the access of an instruction of the stream.
   void add(const ResourceAccess& access, PlanStream stream, const Point& point) {
     Entry& entry = entry_of(access);
     if (access.write)
@@ -37,7 +39,7 @@ class AccessHistory {
  private:
   struct Entry {
     std::optional<Point> write;
-    ByStream<std::optional<Point>> reads;  // the last one of each stream
+    ByStream<std::optional<Point>> reads;  // newest of each stream
   };
 
   Entry& entry_of(const ResourceAccess& access) {

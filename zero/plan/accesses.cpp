@@ -1,5 +1,5 @@
-// The one table of what each instruction of a plan reads and writes. All order among streams is
-// derived from it.
+// The only table of the resources that each instruction of a plan reads and writes. All order among
+// streams is derived from it.
 #include "zero/plan/step_plan.h"
 
 namespace zero::detail {
@@ -28,7 +28,7 @@ class AccessTable {
     }
   }
 
-  // Between the ranks' agreement and the update the program may edit gradients
+  // The program may edit gradients between the ranks' agreement and the update
   // (StepOptions::inspect), except on GPU ranks that update on the host.
   void add_all(Op op) {
     const bool edits = op == Op::agree && !offload_.updates_on_host;
@@ -137,7 +137,7 @@ class AccessTable {
       if (chunk(c).flat_unit == flat) read(Resource::parameters_outside, c);
   }
 
-  // From where the gradient was reduced to, or beside a GPU from the staging in host memory.
+  // Reads from the destination of the reduction, or on GPU ranks from the staging in host memory.
   void add_spill(int flat) {
     if (offload_.updates_on_host) {
       read(Resource::gradient_staging, gradient_slot(flat));
@@ -147,7 +147,8 @@ class AccessTable {
     write(Resource::gradient_shard, flat);
   }
 
-  // Gradients that leave were reduced to a slot, from which those of chunks that stay are moved.
+  // Gradients that leave the GPU were reduced to a slot, and those of chunks that stay are moved
+  // out of it.
   void add_download(int flat) {
     accesses_.push_back({Resource::gradient_shard, flat, offload_.gradients});
     if (offload_.gradients) read(Resource::gradient_slot, gradient_slot(flat));
@@ -160,12 +161,12 @@ class AccessTable {
     }
   }
 
-  // Parameters that are kept whole lie in their slots.
+  // Parameters that are kept whole are stored in their slots.
   void add_kept_whole(int flat) {
     if (!inputs_.policy->parameters_sharded) write(Resource::parameter_slot, parameter_slot(flat));
   }
 
-  // Where the config asks for it, no other chunk is read or written while this one is updated.
+  // Without pipelining, no other chunk is read or written while this one is updated.
   void add_turns(const Chunk& own) {
     if (!offload_.passes_slot(own)) return;
     if (!offload_.pipeline_read) write(Resource::reads_in_turn, 0);

@@ -19,14 +19,14 @@ constexpr const char* steps_key = "gradient_accumulation_steps";
 struct Resolution {
   std::int64_t total = 0, micro = 0, steps = 0;
   std::int64_t ranks = 1;
-  const char* derived = "";  // names of the keys that were not given
+  const char* derived = "";  // names of the keys that were derived
 };
 
 [[noreturn]] void fail(const BatchOptions& given, const std::string& message) {
   throw ConfigError((given.place.empty() ? "" : given.place + ": ") + message);
 }
 
-// Nothing where it does not fit in 64 bits.
+// Returns nothing if the product does not fit in 64 bits.
 std::optional<std::int64_t> product(std::initializer_list<std::int64_t> factors) {
   std::int64_t result = 1;
   for (const std::int64_t factor : factors)
@@ -34,7 +34,7 @@ std::optional<std::int64_t> product(std::initializer_list<std::int64_t> factors)
   return result;
 }
 
-// What is given of a rank's samples, apart from `ranks`: 1 stands for what is not.
+// The product of the given keys and `ranks`, with 1 for keys that are not given.
 std::optional<std::int64_t> given_share(const BatchOptions& given, std::int64_t ranks) {
   return product({std::max<std::int64_t>(given.train_micro_batch_size_per_gpu, 1),
                   std::max<std::int64_t>(given.gradient_accumulation_steps, 1), ranks});
@@ -49,7 +49,7 @@ std::string neighbours(std::int64_t value, std::int64_t share) {
          (__builtin_add_overflow(below, share, &above) ? "" : " or " + to_string(above));
 }
 
-// "1, 2, 4": the divisors of `value`, the first few.
+// "1, 2, 4": the first few divisors of `value`.
 std::string divisors(std::int64_t value) {
   constexpr int most = 12;
   constexpr std::int64_t farthest = 65536;
@@ -61,7 +61,7 @@ std::string divisors(std::int64_t value) {
   return text;
 }
 
-// What the given keys alone demand of the number of ranks: total = fixed x ranks x anything.
+// The numbers of ranks that the given keys allow: total = fixed x ranks x anything.
 std::string fitting_ranks(const BatchOptions& given) {
   const std::int64_t total = given.train_batch_size;
   const std::optional<std::int64_t> share = given_share(given, 1);
@@ -120,7 +120,7 @@ Batch resolve_batch(const BatchOptions& options, int ranks) {
                         " x " + to_string(ranks) + " samples do not fit in 64 bits");
     r.total = *samples;
   } else if (micro == 0) {
-    // DeepSpeed's floor division; what it drops shows up in the product below.
+    // DeepSpeed's floor division; the check of the product below finds a remainder.
     r.micro = total / ranks / r.steps;
     r.derived = micro_key;
   } else if (steps == 0) {

@@ -27,7 +27,7 @@ class ChunkMaker {
   }
 
   // A CPU rank keeps the first units in memory, up to max_in_cpu elements of its shards, and the
-  // rest in the file. Beside a GPU that memory is the host's, and all units leave the GPU.
+  // others in the file. On GPU ranks this memory is the host's, and all units leave the GPU.
   void place_parameters() {
     const OffloadParamOptions& options = config_.zero_optimization.offload_param;
     std::int64_t in_memory = 0, largest = 1;
@@ -52,7 +52,7 @@ class ChunkMaker {
       if (slot >= 0) slot %= offload_.shard_slots;
   }
 
-  // Bytes that pass through a slot for each element.
+  // Bytes per element that pass through a slot.
   std::int64_t bytes_per_element(const SegmentId& id) const {
     const Precision& precision = policy_.precision;
     const std::optional<DType> own = layout_.segment(id).dtype;
@@ -85,7 +85,7 @@ class ChunkMaker {
   }
 
   // offload_optimizer.ratio keeps the first chunks on the device, and offload_cache_bytes keeps the
-  // next ones out of the file.
+  // next chunks out of the file.
   void place_states() {
     offload_.resident = BySegment<std::int64_t>(layout_);
     const auto total = static_cast<double>(chunks_.size());
@@ -108,7 +108,7 @@ class ChunkMaker {
     }
   }
 
-  // Chunks take turns in the slots: they are read, updated and written.
+  // Chunks use the slots in turn: each is read, updated and written.
   void assign_slots() {
     const OffloadOptimizerOptions& options = config_.zero_optimization.offload_optimizer;
     int count = 0;

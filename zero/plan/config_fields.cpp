@@ -20,7 +20,7 @@ using Group = ParamGroupOptions;
 using Files = CheckpointOptions;
 using Feedback = ErrorFeedbackOptions;
 
-// The sections that a config has once: each is of a type of its own.
+// The sections that occur once in a config: each has a type of its own.
 auto sections(Config& config) {
   ZeroOptions& zero = config.zero_optimization;
   return std::tie(config, config.batch, zero, zero.offload_optimizer, zero.offload_param,
@@ -33,7 +33,7 @@ Section& section_with(T Section::*, Config& config) {
   return std::get<Section&>(sections(config));
 }
 
-// The member of its section, or what the others lead to from there.
+// The member of its section, or the member reached from it through `further`.
 template <auto member, auto... further>
 FieldRef at(Config& config, const std::string&) {
   return &((section_with(member, config).*member).*....*further);
@@ -81,6 +81,7 @@ constexpr ConfigField fields[] = {
     {"gradient_allreduce_op", at<&Config::gradient_allreduce_op>},
     {"communication_data_type", at<&Config::communication_data_type>},
     {"data_types.grad_accum_dtype", at<&Config::grad_accum_dtype>},
+    {"data_types.buffer_dtype", at<&Config::buffer_dtype>},
     {"fp16.enabled", at<&Config::fp16_enabled>},
     {"fp16.loss_scale", at<&Scale::loss_scale>},
     {"fp16.initial_scale_power", at<&Scale::initial_scale_power>},
@@ -279,7 +280,7 @@ std::string text_of(const FieldRef& value, std::string_view zero) {
 }  // namespace detail
 
 std::string describe(const Config& config) {
-  Config copy = config;  // fields refer to members that may be changed
+  Config copy = config;  // fields refer to mutable members
   std::map<std::string, std::string> lines;
   for (const detail::ConfigField& field : detail::config_fields()) {
     if (!detail::applies(field.path, field.owners, config)) continue;

@@ -1,5 +1,5 @@
 // Every value of Config with its path in the JSON file, in one list: describe() walks it, and the
-// key table of config_schemas/ takes from it which member a key fills.
+// key table of config_schemas/ looks up the member that a key sets.
 #pragma once
 
 #include <array>
@@ -16,9 +16,9 @@
 
 namespace zero::detail {
 
-// Two members that the file gives as one array.
+// Two members from one array in the file.
 using Pair = std::array<double*, 2>;
-// CoreOptions::reduce_group_size and wider_reduce_groups, which the file gives as one value.
+// CoreOptions::reduce_group_size and wider_reduce_groups, from one value in the file.
 struct GroupSizes {
   int* innermost;
   std::vector<int>* wider;
@@ -33,21 +33,21 @@ using FieldRef =
 inline constexpr const char* not_set = "(not set)";
 
 struct ConfigField {
-  std::string_view path;  // "*" stands for the name of a parameter group
+  std::string_view path;  // "*" matches the name of a parameter group
   FieldRef (*of)(Config& config, const std::string& group);
-  // The optimizers or schedules that have this parameter; empty: it always applies.
+  // The optimizers or schedules that have this parameter; empty: all.
   std::span<const std::string_view> owners = {};
-  std::string_view zero = "0";  // how an integer 0 is shown
+  std::string_view zero = "0";  // text for an integer 0
 };
 
 std::span<const ConfigField> config_fields();
 
-// The type of the optimizer or of the schedule: whichever `path` is a parameter of.
+// The type of the optimizer, or of the schedule if `path` is a schedule's parameter.
 const std::string& type_for(std::string_view path, const Config& config);
 // Whether one of `owners` is the configured type. A parameter of another type has no effect.
 bool applies(std::string_view path, std::span<const std::string_view> owners, const Config& config);
 
-// The value as a file would give it, exact; not_set where a file would not give one.
+// The value as written in a file, exact; not_set if a file would omit it.
 std::string text_of(const FieldRef& value, std::string_view zero = "0");
 
 }  // namespace zero::detail

@@ -23,7 +23,7 @@ void append(std::string& text, const std::string& separator, const std::string& 
   text += (text.empty() ? "" : separator) + more;
 }
 
-// Every slice passes through these.
+// Lists the formats that every slice passes through.
 std::string parameters_text(const WireFormats& wire) {
   std::string which;
   if (wire.gathers_trainable) append(which, " and ", "parameters");
@@ -37,11 +37,11 @@ std::string parameters_text(const WireFormats& wire) {
   return which.empty() || formats.empty() ? "" : which + " as " + formats;
 }
 
-// Each exchange encodes what the ones before have summed.
+// Each exchange encodes the sums of the previous ones.
 std::string gradients_text(const StatePolicy& policy) {
   struct Leg {
     Codec codec;
-    int summed;  // ranks
+    int summed;  // number of ranks
   };
   const WireFormats& wire = policy.wire;
   std::vector<Leg> legs{{wire.reduce_inside, 1}};

@@ -1,5 +1,5 @@
-// What travels encoded between ranks, as text. Engines of equal texts, and of equal terms
-// otherwise, have equal bits; a row or a group that encodes once more has others.
+// Describes the wire formats in use between ranks as text. If the texts and all other settings are
+// equal, results are bitwise identical; an additional encoding in a strategy or group changes them.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace zero::detail {
 
 // "gradients as int8 in blocks of 256 of each rank, then int8 in blocks of 256 of sums of 2 ranks";
-// empty if all travels as it is.
+// empty if nothing is encoded.
 std::string describe_encodings(const StatePolicy& policy);
 
 }  // namespace zero::detail

@@ -11,7 +11,7 @@ namespace zero::detail {
 
 namespace {
 
-constexpr int two_in_turn = 2, one_each = 0;  // slots of a class
+constexpr int two_in_turn = 2, one_each = 0;  // slots per class
 
 Portion updated_portion(const EnginePlan& plan) {
   if (plan.placement.optimizer_across == Placement::shard) return Portion::slice;
@@ -19,12 +19,12 @@ Portion updated_portion(const EnginePlan& plan) {
   return sharded ? Portion::shard : Portion::whole;
 }
 
-// The dtype of what a reduction leaves. One rank alone keeps what backward wrote.
+// The dtype of a reduction's result. A single rank keeps backward's output.
 DType wire_of(const Precision& precision, const Layout& layout) {
   return layout.grid.ranks > 1 ? precision.wire : precision.compute;
 }
 
-// Over one rank nothing is sharded, except in strict mode; what remains to choose is when gradients
+// With one rank nothing is sharded, except in strict mode; the remaining choice is when gradients
 // are summed.
 void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   const bool accumulates = plan.accumulates;
@@ -34,7 +34,7 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
       plan.placement.gradient == Placement::shard &&
       (plan.grid.ranks > 1 || plan.strict || adds_shards || policy.optimizer_home != Home::device);
   if (policy.precision.accumulation != policy.precision.compute) {
-    // Backward writes another dtype than the sum has, so its gradients pass through slots.
+    // The sum has another dtype than backward's output, so gradients pass through slots.
     const bool whole = adds_wholes || !policy.optimizer_sharded();
     policy.accumulator = whole ? Accumulator::whole : Accumulator::shard;
     policy.accumulate_locally = adds_wholes;
@@ -44,8 +44,8 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
     policy.accumulator = shard ? Accumulator::shard : Accumulator::none;
   }
   const bool reduced_to_shard = !policy.gradients_whole && policy.accumulator == Accumulator::shard;
-  // Gradients that a GPU has to sum, to cast or to step with stay there, and everywhere those that
-  // the groups have to sum at the end or divide.
+  // Gradients stay on the device if a GPU has to sum, cast or step with them, and on any device if
+  // the groups have to sum or divide them at the end.
   const bool groups_need = plan.placement.optimizer_across == Placement::shard ||
                            policy.sums_groups_last || policy.inner_ranks > 0;
   const bool leaves =
@@ -121,7 +121,7 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
 }
 
 // Rules that see whole tensors need all the state of a segment in memory at once. A state that only
-// some groups have leaves gaps, which a file does not store.
+// some parameter groups have leaves gaps, and a file does not store gaps.
 void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
   for (const Chunk& chunk : plan.inputs.chunks) {
     const Segment& segment = plan.layout.segment(chunk);
@@ -171,7 +171,7 @@ void check_offload(const Config& config, const EnginePlan& plan) {
         "travel between groups, which needs them in memory; set one of the two to its default");
 }
 
-// Refuses what this version cannot offload from a GPU.
+// Throws if this version cannot offload a setting from a GPU.
 void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
   const ZeroOptions& options = config.zero_optimization;
   const bool updates_on_gpu = plan.policy.optimizer_home == Home::device;
@@ -203,7 +203,8 @@ void check_split_matrices(const Model& model, const UpdateGroups& updates) {
   }
 }
 
-// Sums are formed inside shard groups first, at every stage that shall have their bits.
+// Sums are formed inside shard groups first, at each stage that must be bitwise identical to a run
+// with shard groups.
 comm::ReduceGroups reduce_groups_of(const RankGrid& grid, const CoreOptions& options) {
   const std::string key = "zero_core.reduce_group_size";
   comm::ReduceGroups groups = options.reduce_group_size;
@@ -225,8 +226,8 @@ comm::ReduceGroups reduce_groups_of(const RankGrid& grid, const CoreOptions& opt
   return groups;
 }
 
-// With a micro step in most steps, and more in some: a sum of shards is the smallest, and on one
-// rank backward adds to what it has written.
+// The default if the number of micro steps varies and is mostly one: a sum of shards is the
+// smallest, but on one rank backward adds directly into the gradient.
 GradientSync sync_of_one(const EnginePlan& plan, const Config& config, const PlanRank& on) {
   const bool stays = config.zero_optimization.offload_optimizer.device == OffloadDevice::none;
   return on.ranks == 1 && stays && !plan.strict ? GradientSync::last : GradientSync::each;
@@ -240,8 +241,8 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
   if (options.gradient_sync != GradientSync::inner || plan.grid.replicas() > 1)
     return options.gradient_sync;
   const int group = options.shard_group_size ? plan.asked.shard_ranks : plan.inner_group;
-  // One group is all of them; groups of one rank have nothing to sum inside. One micro step has
-  // nothing to add up, whatever the groups.
+  // A single group spans all ranks; groups of one rank have nothing to sum inside. With one micro
+  // step there is nothing to accumulate, for any groups.
   if (group >= on.ranks) return GradientSync::each;
   if (group == 1 || !plan.accumulates) return GradientSync::last;
   if (group < 1 || on.ranks % group != 0)
@@ -254,7 +255,7 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
   return GradientSync::inner;
 }
 
-// At rows that keep parameters whole, all of them stay gathered anyway.
+// If parameters are kept whole, all of them stay gathered anyway.
 ZeroOptions layout_options(const ZeroOptions& given, const Strategy& configured) {
   ZeroOptions options = given;
   if (configured.parameter != Placement::shard) options.param_persistence_threshold.reset();

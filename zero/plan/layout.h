@@ -1,9 +1,9 @@
-// Which rank owns which elements: a pure integer function of (names, shapes, grid of ranks), the
-// same at every stage and precision, except for small parameters that stay gathered on rows that
-// shard parameters. Parameters that travel together lie in one flat segment, which is cut into as
-// many slices as there are ranks. Every parameter start and every slice is a
-// multiple of 128 elements, and of the blocks of a wire format. A rank owns one slice: it saves and
-// loads it. Whether it holds more of an array, its shard of a group or all of it, StatePolicy says.
+// Assignment of elements to ranks: a pure integer function of (names, shapes, grid of ranks), the
+// same at every stage and precision, except for small parameters that stay gathered if parameters
+// are sharded. Parameters that are exchanged together form one flat segment, divided into one slice
+// per rank. Every parameter start and every slice is a multiple of 128 elements, and of the blocks
+// of a wire format. A rank owns one slice: it saves and loads it. StatePolicy decides whether it
+// holds more of an array, its shard of a group or all of it.
 #pragma once
 
 #include <algorithm>
@@ -41,11 +41,11 @@ struct ParamPlace {
   std::int64_t offset = 0;  // elements from the start of the segment
 };
 
-// How much of a segment a rank has: all of it; its number's shard of the group; the slice that it
-// alone owns. Without replicas a shard is a slice.
+// The part of a segment that a rank has: all of it; the group's shard of its number; the slice that
+// only it owns. Without replicas a shard is a slice.
 enum class Portion { whole, shard, slice };
 
-// Parameters of one dtype, trainability and wire format, cut evenly over the ranks.
+// Parameters of one dtype, trainability and wire format, divided evenly over the ranks.
 struct Segment {
   std::optional<DType> dtype;  // empty: the compute dtype
   bool trainable = true;
@@ -64,7 +64,7 @@ struct Segment {
   }
 };
 
-// Names a segment by its flat unit and its index there.
+// Identifies a segment by its flat unit and its index in it.
 struct SegmentId {
   int flat_unit = 0;
   int segment = 0;
@@ -73,25 +73,25 @@ struct SegmentId {
 };
 
 enum class Residence {
-  in_turn,  // gathered for each use of its unit
-  held,     // tied, borrowed or repeated: gathered from its first use to its last in a micro step
+  in_turn,     // gathered for each use of its unit
+  held,        // tied, borrowed or repeated: gathered from first to last use in a micro step
   persistent,  // small parameters: gathered once per step
 };
 
-// What one gather or one reduction moves. A declared unit has one flat unit; a parameter that
-// another unit borrows is a flat unit of its own, and all persistent parameters together are one
+// The object of one gather or one reduction. A declared unit has one flat unit; a parameter that
+// another unit borrows is a flat unit of its own, and all persistent parameters together form one
 // more.
 struct FlatUnit {
   std::string name;
   Residence residence = Residence::in_turn;
   std::vector<Segment> segments;
-  int height = 0;  // of its units: 0 where no others lie within it, else above the highest of these
+  int height = 0;  // 0 for a unit without inner units, otherwise one above its highest
 
   std::int64_t elements(bool trainable_only = false) const;  // with padding
   std::int64_t trainable_elements() const { return elements(true); }
 };
 
-// The segment that holds a parameter, and where it starts there.
+// The segment that holds a parameter, and the parameter's start in it.
 struct Place : SegmentId {
   std::int64_t offset = 0;  // elements from the start of the segment
 };
@@ -99,8 +99,8 @@ struct Place : SegmentId {
 struct Layout {
   RankGrid grid;
   std::vector<FlatUnit> flat_units;
-  std::vector<Place> place_of_param;            // by index into Model::params
-  std::vector<std::vector<int>> needs_of_unit;  // flat units that a declared unit uses
+  std::vector<Place> place_of_param;            // indexed as Model::params
+  std::vector<std::vector<int>> needs_of_unit;  // flat units used by each declared unit
   std::vector<SegmentId> segment_ids;
   std::uint64_t hash = 0;
 
@@ -120,7 +120,7 @@ struct Layout {
     const auto begin = std::ranges::lower_bound(segment_ids, flat_unit, {}, &SegmentId::flat_unit);
     return {begin, flat_units[flat_unit].segments.size()};
   }
-  // Those that have gradients, which come first.
+  // The segments that have gradients; these come first.
   std::span<const SegmentId> trainable_of(int flat_unit) const {
     const auto& segments = flat_units[flat_unit].segments;
     return segments_of(flat_unit).first(std::ranges::count(segments, true, &Segment::trainable));
@@ -152,11 +152,11 @@ class BySegment {
   const std::vector<T>& all() const { return values_; }
 
  private:
-  std::vector<std::size_t> first_;  // value of each flat unit
+  std::vector<std::size_t> first_;  // position of each flat unit's first value
   std::vector<T> values_;
 };
 
-// The elements of one parameter that lie in a given range of its segment.
+// The elements of one parameter that are in a given range of its segment.
 struct ParamRange {
   int param = 0;
   std::int64_t param_begin = 0;    // its first element, counted from the start of the parameter

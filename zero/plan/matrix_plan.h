@@ -1,5 +1,5 @@
-// For rules that need whole matrices (Muon): which rank makes each matrix orthogonal, and what the
-// ranks send each other for it. The layout and its shards stay as they are. A pure function of
+// Plan for rules that need whole matrices (Muon): the rank that orthogonalizes each matrix, and the
+// data that ranks exchange for it. The layout and its shards are unchanged. A pure function of
 // layout, groups and ranks.
 #pragma once
 
@@ -16,11 +16,12 @@ namespace zero::detail {
 
 struct PlannedMatrix {
   int param = 0, group = 0, owner = 0;
-  Range range;  // of the segment
+  Range range;  // in the segment
   optim::MatrixShape shape;
 };
 
-// Matrices of one segment that are assembled together, and what the ranks send their owners.
+// Matrices of one segment that are assembled together, and the numbers of elements sent to their
+// owners and back.
 struct MatrixBatch {
   std::vector<PlannedMatrix> matrices;
   comm::PairCounts counts, way_back;
@@ -35,18 +36,18 @@ struct MatrixStaging {
 
 class MatrixPlan {
  public:
-  // `portion`: what a rank updates of a segment. Where that is a part, the matrices of a segment
-  // are one batch, whose owners are members of the group of ranks that share the update, in the
+  // `portion` is the part of a segment that a rank updates. If it is not the whole, the matrices of
+  // a segment form one batch, owned by members of the group of ranks that share the update, in the
   // order of their parts: all ranks, or those of a shard group. Otherwise every rank has every
   // matrix, and each matrix is a batch.
   MatrixPlan(const Model& model, const Layout& layout, const UpdateGroups& updates,
              Portion portion);
 
   const std::vector<MatrixBatch>& batches(const SegmentId& id) const { return batches_[id]; }
-  // Of one member of the group.
+  // Staging of one member of the group.
   MatrixStaging staging(int member) const;
   bool sharded() const { return members_ > 1; }
-  int members() const { return members_; }  // 1 where every rank has every matrix
+  int members() const { return members_; }  // 1 if every rank has every matrix
   int member(int rank) const {
     if (!sharded()) return 0;
     return portion_ == Portion::slice ? grid_.slice_of(rank) : grid_.in_group(rank);

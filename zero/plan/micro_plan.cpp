@@ -1,5 +1,5 @@
 // Plans of micro steps and evaluation passes: gathers ahead of the scopes that need them,
-// reductions behind the last scope that adds to a gradient.
+// reductions after the last scope that adds to a gradient.
 #include <algorithm>
 #include <utility>
 
@@ -11,26 +11,26 @@ namespace {
 
 constexpr int nobody = -1;
 
-// A gather that some scope needs. Its slot is free once step `freed_after` has run. `again`: since
-// the last update the unit has been gathered before.
+// A gather that some scope needs. Its slot is free once step `freed_after` has run. `again`: the
+// unit has been gathered before since the last update.
 struct GatherRequest {
   int flat_unit;
   int freed_after;
   bool again;
 };
 
-// Which flat unit lies in each parameter slot, and which have been gathered since the last update.
+// The flat unit in each parameter slot, and the flat units gathered since the last update.
 struct SlotContents {
   SlotContents(const PlanInputs& inputs, bool gathered)
       : in_slot(inputs.parameter_slots.slots, nobody),
         gathered(inputs.layout->flat_units.size(), gathered) {}
 
   std::vector<int> in_slot;
-  std::vector<bool> gathered;  // by flat unit
+  std::vector<bool> gathered;  // per flat unit
 };
 
-// The gathers that the steps need where the slots have these contents at first, which become those
-// at the end. Parameters that are kept whole need none.
+// Returns the gathers that the steps need, given the initial contents of the slots, and updates
+// these to the final contents. Parameters that are kept whole need no gathers.
 std::vector<GatherRequest> gathers_of(const PlanInputs& inputs, const std::vector<ScopeStep>& steps,
                                       SlotContents& contents) {
   if (!inputs.policy->parameters_sharded) return {};
@@ -60,15 +60,15 @@ std::vector<GatherRequest> gathers_of(const PlanInputs& inputs, const std::vecto
   return requests;
 }
 
-// Adds to a step of the program what other streams do before and after it.
+// Adds the instructions of other streams before and after each step of the program.
 class PlanBuilder {
  public:
-  // `reduction`: what becomes of gradients. `last`: of the micro steps of a step.
+  // `reduction`: the operation on gradients. `last`: for the last micro step of a step.
   PlanBuilder(const PlanInputs& inputs, std::optional<Op> reduction, bool last)
       : inputs_(inputs), reduction_(reduction), last_(last) {}
 
-  // Each step is preceded by the gathers that it needs, and then by those that later steps need, as
-  // far as their slots are free.
+  // Emits each step after the gathers that it needs, and the gathers for later steps as soon as
+  // their slots are free.
   StepPlan build(std::string name, const std::vector<ScopeStep>& steps,
                  const std::vector<GatherRequest>& gathers) {
     plan_.name = std::move(name);
@@ -108,8 +108,8 @@ class PlanBuilder {
  private:
   void emit(Op op, int target) { detail::emit(plan_, inputs_, op, target); }
 
-  // A fetch runs as far ahead of its gather as buffers are free. On a GPU rank it passes through a
-  // buffer in host memory, unless the shard is kept there.
+  // A fetch runs as far ahead of its gather as there are free buffers. On a GPU rank it passes
+  // through a buffer in host memory, unless the shard is kept there.
   void emit_gather(int flat, bool again) {
     if (again && inputs_.has_second_copy(flat)) return emit(Op::regather, flat);
     const OffloadPlan& offload = inputs_.offload;
@@ -133,7 +133,7 @@ class PlanBuilder {
     }
   }
 
-  // Of the scopes that have ended when this step has, the innermost first.
+  // Emits reductions for the scopes that end with this step, innermost first.
   void emit_reductions_after(const std::vector<ScopeStep>& steps, int step) {
     if (!reduction_) return;
     for (int s = step; s >= 0; --s) {
@@ -143,9 +143,9 @@ class PlanBuilder {
     }
   }
 
-  // Beside a GPU gradients stay in its memory until the last micro step has added its own; those
-  // that go to a file pass through host memory. On CPU ranks, gradients that go to a file go there
-  // in each micro step.
+  // On GPU ranks, gradients stay in GPU memory until the last micro step has added its own; those
+  // that go to a file pass through host memory. On CPU ranks, gradients that go to a file are
+  // written in each micro step.
   void emit_reduction(Op op, int flat) {
     const OffloadPlan& offload = inputs_.offload;
     emit(op, flat);
@@ -161,8 +161,8 @@ class PlanBuilder {
       emit(Op::spill, flat);
   }
 
-  // Of the chunks that are first in their slots: nothing writes those before the ranks agree, and
-  // the micro step need not wait for them.
+  // Loads the chunks that are first in their slots: no instruction writes those before the ranks
+  // agree, and the micro step need not wait for them.
   void emit_loads_ahead() {
     for (int c = 0; c < std::ssize(inputs_.chunks) && last_; ++c)
       if (inputs_.chunks[c].ahead) emit(Op::load, c);
@@ -177,10 +177,10 @@ class PlanBuilder {
   std::optional<Op> reduction_;
   bool last_;
   StepPlan plan_;
-  std::vector<std::size_t> scopes_;  // by step: its instruction
+  std::vector<std::size_t> scopes_;  // instruction of each step
 };
 
-// What training or evaluation computes, in order.
+// The scopes of training or evaluation, in order.
 std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, bool training) {
   std::vector<ScopeStep> steps = forward_steps(inputs, training);
   if (!training) return steps;
@@ -190,8 +190,8 @@ std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, bool training) {
   return steps;
 }
 
-// Between micro steps, units that take turns in slots stay where they are. Tied ones are resharded,
-// and so is everything that is not resharded after forward (FSDP reshards that after backward).
+// Units that share slots in turn stay gathered between micro steps. Tied units are resharded, and
+// so are all units that are not resharded after forward (FSDP reshards those after backward).
 void reshard_after_micro_step(const PlanInputs& inputs, SlotContents& contents) {
   for (int& flat : contents.in_slot) {
     if (flat == nobody) continue;
@@ -202,7 +202,7 @@ void reshard_after_micro_step(const PlanInputs& inputs, SlotContents& contents) 
   }
 }
 
-// A pass over all units: the one that comes first, or one that follows another.
+// A pass over all units: the first one, or one that follows another.
 struct Pass {
   const char* name;
   bool first, last;
@@ -212,7 +212,7 @@ struct Pass {
 
 StepPlan make_pass(const PlanInputs& inputs, const Pass& pass) {
   const std::vector<ScopeStep> steps = scope_steps(inputs, pass.training);
-  // An evaluation comes after an update, or at any time.
+  // An evaluation may follow an update, or come at any other time.
   SlotContents contents(inputs, pass.training && !pass.first);
   if (!pass.first) gathers_of(inputs, steps, contents);
   if (!pass.training) contents.gathered.assign(contents.gathered.size(), false);
@@ -224,7 +224,7 @@ StepPlan make_pass(const PlanInputs& inputs, const Pass& pass) {
   return plan;
 }
 
-// In micro steps but the last.
+// The reduction of all micro steps except the last.
 std::optional<Op> early_reduction(const PlanInputs& inputs, bool sync_each) {
   if (sync_each) return Op::reduce;
   return inputs.policy->accumulate_locally ? std::optional(Op::accumulate) : std::nullopt;

@@ -9,10 +9,10 @@ namespace detail {
 
 namespace {
 
-// In checkpoints a state and an offset stand behind the name of a parameter, in 1024 bytes.
+// Checkpoints append a state and an offset to a parameter's name, in 1024 bytes.
 constexpr std::size_t longest_name = 960;
 
-// Of a parameter or a buffer that is declared with this name.
+// Checks a declared parameter or buffer, and returns its number of elements.
 std::int64_t checked_elements(const Model& model, const std::string& name, const Shape& shape) {
   if (name.size() > longest_name)
     throw UsageError("the name " + name.substr(0, 100) + "... has " + std::to_string(name.size()) +
@@ -55,7 +55,7 @@ bool fits(std::string_view text, std::string_view pattern) {
   pattern.remove_prefix(star + 1);
   const auto next = pattern.find('*');
   if (next == std::string_view::npos) return text.ends_with(pattern);
-  // The earliest match of the text between two stars leaves most for the patterns behind it.
+  // The earliest match between two stars leaves most text for the remaining patterns.
   const auto at = text.find(pattern.substr(0, next));
   return at != std::string_view::npos && fits(text.substr(at), pattern);
 }

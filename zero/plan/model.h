@@ -30,13 +30,13 @@ struct BufferDeclaration {
 
 struct UnitDeclaration {
   std::string name;
-  std::vector<int> params;                  // own, by index into Model::params
+  std::vector<int> params;                  // its own, as indices into Model::params
   std::vector<std::string> borrowed_names;  // as declared by uses()
   bool fused = false;
-  int parent = -1;          // the unit that its scopes lie within, or -1
+  int parent = -1;          // the unit that encloses its scopes, or -1
   bool optional = false;    // a pass may leave its scopes out
-  bool repeats = false;     // it was declared to come again in a pass
-  bool bare_names = false;  // global names are without the unit's
+  bool repeats = false;     // it occurs several times in a pass
+  bool bare_names = false;  // global names omit the unit's name
   std::string global(const std::string& own) const { return bare_names ? own : name + "." + own; }
 };
 
@@ -46,10 +46,10 @@ struct Model {
   std::vector<BufferDeclaration> buffers;
   using Names = std::map<std::string, int, std::less<>>;
   Names index_of_unit, index_of_param;
-  std::vector<int> order;     // units in forward order; one that repeats stands there several times
-  bool learns_order = false;  // the first pass decides the order
-  bool any_order = false;     // later passes may leave it
-  bool any_micro_steps = false;  // whatever the config's accumulation is
+  std::vector<int> order;        // units in forward order, repeated ones once per use
+  bool learns_order = false;     // the first pass decides the order
+  bool any_order = false;        // later passes may deviate from it
+  bool any_micro_steps = false;  // independent of the config's accumulation
 
   // Whether a parameter or a buffer has this global name.
   bool declares(std::string_view global_name) const {
@@ -59,15 +59,15 @@ struct Model {
   // Index of the parameter with this global name, or of a unit; -1 if there is none.
   int find(std::string_view global_name) const { return find_in(index_of_param, global_name); }
   int find_unit(std::string_view name) const { return find_in(index_of_unit, name); }
-  // Indices of the parameters that the unit borrows from others. Throws UsageError for a name that
-  // no unit declares.
+  // Returns the indices of the parameters that the unit borrows from others. Throws UsageError for
+  // a name that no unit declares.
   std::vector<int> borrowed(int unit) const;
   std::int64_t total_elements() const {
     std::int64_t total = 0;
     for (const ParamDeclaration& param : params) total += param.elements;
     return total;
   }
-  // Whether the unit's scopes lie within those of `other`, at any depth.
+  // Whether the unit's scopes are within those of `other`, at any depth.
   bool lies_within(int unit, int other) const {
     for (int outer = units[unit].parent; outer >= 0; outer = units[outer].parent)
       if (outer == other) return true;
@@ -81,16 +81,15 @@ struct Model {
   }
 };
 
-// Whether the text matches the pattern, in which * stands for any text.
+// Whether the text matches the pattern; * matches any text.
 bool fits(std::string_view text, std::string_view pattern);
 
 // "[2, 3]".
 std::string to_text(const Shape& shape);
 
-// For error messages: "; did you mean "x"?" with the nearest of the candidates, or "" when none is
-// near.
+// For error messages: "; did you mean "x"?" with the nearest candidate, or "" if none is near.
 std::string hint_for(std::string_view name, const std::vector<std::string>& candidates);
-// Likewise, among the names of units, parameters or buffers.
+// Does the same among the names of units, parameters or buffers.
 template <class Declaration>
 std::string hint_among(const std::vector<Declaration>& declared, std::string_view name) {
   std::vector<std::string> names;

@@ -22,8 +22,7 @@ constexpr Strategy strategies[] = {
     {"stage 3 (FULL_SHARD)", shard, shard, shard, replicate, true, each},
 };
 constexpr Strategy shard_grad_op = {"SHARD_GRAD_OP", shard, shard, shard, replicate, false, each};
-// By whether the optimizer state is sharded over all ranks, and parameters are resharded after
-// forward.
+// Indexed [optimizer_over_all_ranks][reshard_after_forward].
 constexpr Strategy hybrid[2][2] = {
     {{"HYBRID_SHARD_ZERO2", shard, shard, shard, replicate, false, inner},
      {"HYBRID_SHARD", shard, shard, shard, replicate, true, inner}},
@@ -57,7 +56,7 @@ Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& z
                         ", which needs zero_optimization.stage 3: parameters are sharded inside "
                         "groups of ranks; stage " +
                         std::to_string(stage) + " keeps them whole");
-    // Groups of one rank shard only what is sharded over the groups.
+    // With groups of one rank, only state that is sharded across groups is sharded.
     return grid.shard_ranks == 1 ? strategies[across ? 1 : 0] : hybrid[across][reshards];
   }
   const Strategy& row = strategies[stage];

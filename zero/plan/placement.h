@@ -1,5 +1,5 @@
 // Sharding strategies: how the parameters, gradients and optimizer state of a model are divided
-// over the ranks. This table alone knows ZeRO stages; everything else asks for placements (the
+// over the ranks. Only this table depends on ZeRO stages; all other code uses placements (the
 // vocabulary of Megatron-FSDP).
 #pragma once
 
@@ -15,39 +15,40 @@ enum class Placement {
 };
 
 struct Strategy {
-  const char* strategy = "";  // as users know it: "stage 3 (FULL_SHARD)"
-  // Over the ranks of a shard group, which are all ranks but for the hybrid strategies.
+  const char* strategy = "";  // user-visible name: "stage 3 (FULL_SHARD)"
+  // Placement within a shard group. One group spans all ranks, except for the hybrid strategies.
   Placement parameter = Placement::replicate;
-  Placement gradient = Placement::replicate;  // between micro steps
+  Placement gradient = Placement::replicate;  // while micro steps accumulate
   Placement optimizer = Placement::replicate;
-  // Over the groups of a hybrid strategy, where everything else is replicated.
+  // Placement across the groups of a hybrid strategy; everything else is replicated.
   Placement optimizer_across = Placement::replicate;
-  bool reshard_after_forward = false;  // where parameters are sharded
-  // The default of gradient_sync: what micro steps but the last do.
+  bool reshard_after_forward = false;  // if parameters are sharded
+  // The default of gradient_sync: when gradients are reduced if micro steps accumulate.
   GradientSync sync = GradientSync::last;
 };
 
-// What strict mode makes of a strategy: it shards as the most sharded one does, and keeps the
-// default of gradient_sync, on which the bits of results depend.
+// The strategy in strict mode: it shards like the most sharded one, but keeps the default of
+// gradient_sync, because results depend on it bitwise.
 Strategy strict_strategy(const Strategy& strategy);
 
-// The row of the table. Throws ConfigError for a stage that does not exist, and for one that has no
-// hybrid form where the grid has replicas.
+// Returns the row of the table. Throws ConfigError for a stage that does not exist, and for one
+// without a hybrid form if the grid has replicas.
 Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core,
                       const RankGrid& grid = {});
 
-// The grid that the config asks for, of ranks of which each node has so many neighbouring ones; -1
-// where nodes are not alike. Throws ConfigError where the groups do not divide the ranks.
+// Returns the grid that the config requests. `node_ranks` is the number of consecutive ranks per
+// node, or -1 if nodes differ. Throws ConfigError if the groups do not divide the ranks.
 RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks);
-// The ranks that share a second copy of gathered parameters (ZeRO++'s hpZ); 0 where there is none.
-// Throws ConfigError where they do not divide the ranks, or where shard groups are asked for too.
+// Returns the number of ranks that share a second copy of gathered parameters (ZeRO++'s hpZ), or 0
+// without one. Throws ConfigError if it does not divide the ranks, or if shard groups are requested
+// too.
 int second_copy_ranks(const ZeroOptions& zero_optimization, const RankGrid& asked);
-// The ranks that count as a node, whose sums are formed first: the config may say how many.
+// Returns the number of ranks that count as a node and sum first; the config may override it.
 int reduce_group_of(const CoreOptions& zero_core, int node_ranks);
-// The ranks of the groups inside which a reduction that is cut in two, in time (gradient_sync
-// inner) or by a second encoding (qgZ), sums first: those of a shard group if there are replicas;
-// else those that the config names, so that a stage can sum as shard groups do. Formats that differ
-// inside a node cut at the node. Throws ConfigError if a reduction does not sum in such groups.
+// Returns the group size of the first stage of a reduction that is split in time (gradient_sync
+// inner) or by a second encoding (qgZ): shard groups if there are replicas; otherwise the groups
+// that the config names, so that a stage can sum as shard groups do. If formats differ inside a
+// node, the split is at the node. Throws ConfigError if a reduction does not sum in such groups.
 int inner_group_of(const CoreOptions& zero_core, const RankGrid& grid, int node_ranks,
                    bool formats_differ);
 

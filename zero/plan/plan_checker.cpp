@@ -11,7 +11,7 @@ namespace zero::detail {
 
 namespace {
 
-// How many instructions of each stream have finished.
+// Number of finished instructions of each stream.
 using Clock = ByStream<int>;
 
 void join(Clock& clock, const Clock& other) {
@@ -97,11 +97,11 @@ class PlanChecker {
 
   const PlanInputs& inputs_;
   std::vector<int> contents_;
-  std::vector<int> uses_of_pass_;   // by flat unit: backward scopes of a pass
-  std::vector<int> backward_uses_;  // by flat unit, since its last reduction
+  std::vector<int> uses_of_pass_;   // per flat unit: backward scopes per pass
+  std::vector<int> backward_uses_;  // per flat unit, since its last reduction
   ByStream<Clock> clocks_{};
-  AccessHistory<Clock> order_;                             // by what instructions declare
-  std::map<std::pair<Resource, int>, History> histories_;  // by what they really access
+  AccessHistory<Clock> order_;                             // from the declared accesses
+  std::map<std::pair<Resource, int>, History> histories_;  // from the actual accesses
 };
 
 }  // namespace

@@ -28,8 +28,8 @@ DType state_dtype(const Config& config, DType compute) {
   return DType::bf16;
 }
 
-// A sum over many ranks leaves the range of fp16 where their average does not, so the average is
-// summed, as by DeepSpeed's ZeRO stages. Elsewhere the division costs nothing in the optimizer.
+// A sum over many ranks can exceed the range of fp16 when their average does not, so the average is
+// summed, as in DeepSpeed's ZeRO stages. Otherwise the optimizer divides at no extra cost.
 float predivision(const Config& config, DType wire, int ranks) {
   if (ranks == 1 || config.gradient_allreduce_op == "sum") return 1;
   if (config.prescale_gradients) return static_cast<float>(ranks);

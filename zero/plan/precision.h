@@ -1,5 +1,5 @@
-// The element types of a run: made from the config once, and used for memory, transfers and
-// optimizer alike. A parameter that is declared with a dtype of its own keeps it everywhere.
+// The element types of a training run: made from the config once, and used for memory, transfers
+// and optimizer. A parameter declared with a dtype of its own keeps it everywhere.
 #pragma once
 
 #include "zero/config.h"
@@ -12,15 +12,15 @@ struct Precision {
   DType accumulation = DType::fp32;  // sums over micro steps, and gradients between steps
   // fp32, or the compute dtype: then the parameter is its own master weight. Rules compute in fp32.
   DType master = DType::fp32;
-  DType state = DType::fp32;  // of the optimizer's arrays
-  // For a parameter of this dtype.
+  DType state = DType::fp32;  // the optimizer's arrays
+  // The types for a parameter of this dtype.
   DType master_of(DType parameter) const { return parameter == compute ? master : DType::fp32; }
   DType state_of(DType parameter) const { return parameter == compute ? state : DType::fp32; }
-  // Gradients are divided by it before they are summed over ranks, in the dtype of the wire.
+  // Gradients are divided by it, in the wire dtype, before they are summed over ranks.
   float predivision = 1;
 };
 
-// Throws ConfigError where the config's keys exclude each other.
+// Throws ConfigError if the config's keys exclude each other.
 Precision precision_for(const Config& config, int ranks);
 
 }  // namespace zero::detail

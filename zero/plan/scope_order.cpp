@@ -1,4 +1,4 @@
-// The order in which the scopes of a pass open and close.
+// The order of the opening and closing of a pass's scopes.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -9,7 +9,7 @@ namespace zero::detail {
 
 namespace {
 
-// For each place of the forward order the last one that lies within its scope.
+// For each position of the forward order, the last position that is within its scope.
 std::vector<int> ends_of(const PlanInputs& inputs) {
   std::vector<int> ends;
   for (auto place = inputs.order.begin(); place != inputs.order.end(); ++place) {
@@ -32,7 +32,7 @@ bool trains(const PlanInputs& inputs, int unit) {
 std::vector<ScopeStep> forward_steps(const PlanInputs& inputs, bool training) {
   const std::vector<int> ends = ends_of(inputs);
   std::vector<ScopeStep> steps;
-  std::vector<int> step_of(inputs.order.size());  // by place, of the last one so far
+  std::vector<int> step_of(inputs.order.size());  // last step so far of each position
   for (std::size_t i = 0; i < inputs.order.size(); ++i) {
     if (!training || !inputs.model->units[inputs.order[i]].fused)
       steps.push_back({Op::forward, inputs.order[i], ends[i]});
@@ -47,7 +47,7 @@ std::vector<ScopeStep> backward_steps(const PlanInputs& inputs) {
   const auto place_of = [&](const auto& found) { return found - inputs.order.begin(); };
   const auto lowest =
       place_of(std::ranges::find_if(inputs.order, [&](int unit) { return trains(inputs, unit); }));
-  // What ends last in forward opens first; of scopes that end together the outermost.
+  // Scopes that end last in forward open first; of scopes that end together, the outermost first.
   std::vector<int> places(inputs.order.size());
   std::iota(places.begin(), places.end(), 0);
   std::ranges::stable_sort(places, std::greater(), [&](int place) { return ends[place]; });
@@ -57,7 +57,7 @@ std::vector<ScopeStep> backward_steps(const PlanInputs& inputs) {
     const int unit = inputs.order[place];
     const bool last_use = place_of(std::ranges::find(inputs.order, unit)) == place;
     const Op op = last_use || inputs.model->units[unit].repeats ? Op::backward : Op::forward;
-    // What lies within follows, as far as backward goes.
+    // Inner scopes follow, as far as backward goes.
     const auto end = std::min(steps.size() + ends[place] - place, places.size() - 1);
     steps.push_back({op, unit, static_cast<int>(end)});
   }
@@ -94,7 +94,8 @@ bool is_nested(const Model& model, const std::vector<int>& order) {
 
 std::vector<int> merged_order(const std::vector<int>& a, const std::vector<int>& b) {
   const std::size_t rows = a.size() + 1, columns = b.size() + 1;
-  // Of the rests of both, from a place in each: the length of what they have in common.
+  // For the remainders of both from position i and j: the length of their longest common
+  // subsequence.
   std::vector<int> common(rows * columns, 0);
   const auto at = [&](std::size_t i, std::size_t j) -> int& { return common[i * columns + j]; };
   for (std::size_t i = a.size(); i-- > 0;)

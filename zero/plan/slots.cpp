@@ -8,8 +8,8 @@ namespace zero::detail {
 
 namespace {
 
-// Flat units that share slots, in declaration order. A class holds sizes from its largest down to
-// half of that, of one height: units of one height do not lie within each other.
+// Groups flat units that share slots, in declaration order. A class contains sizes from its largest
+// down to half of that, of one height, because units of one height are never nested.
 std::vector<std::vector<int>> slot_classes(const Layout& layout,
                                            const std::vector<std::int64_t>& sizes,
                                            std::vector<int> order) {

@@ -1,5 +1,5 @@
-// Which arrays a rank keeps, where, and in which element types. Memory is divided by it, and plans
-// and the optimizer step follow it. Made once from the sharding strategy and the config.
+// The arrays that a rank keeps, their home, and their element types. Memory layout, plans and the
+// optimizer step follow it. Made once from the sharding strategy and the config.
 #pragma once
 
 #include <algorithm>
@@ -12,19 +12,31 @@
 
 namespace zero::detail {
 
-// Which memory gradients are summed in, apart from where backward writes them.
+// The memory for sums of gradients, apart from the buffer that backward writes.
 enum class Accumulator {
-  none,   // none: backward adds to the gradient itself
+  none,   // no accumulator: backward adds into the gradient buffer
   shard,  // this rank's shard of the reduced gradient
-  whole,  // all of it
+  whole,  // the whole sum
 };
 
-// Where an array is kept between its uses. What the config keeps on the device or in memory, by
-// ratio or cache, stays there all the same.
+// The home of an array between its uses. Parts that the config keeps on the device or in memory, by
+// ratio or cache, stay there regardless.
 enum class Home {
-  device,  // in the memory in which the rank computes: a GPU's, or the host's on a CPU rank
-  host,    // in host memory, beside a GPU
-  file,    // in a file; beside a GPU it passes through host memory
+  device,  // the memory of computation: a GPU's, or the host's on a CPU rank
+  host,    // host memory of a GPU rank
+  file,    // a file; a GPU rank copies through host memory
+};
+
+// The element types of a segment's arrays.
+struct SegmentTypes {
+  DType dtype = DType::fp32;    // the parameter, and the gradient as written by backward
+  DType wire = DType::fp32;     // the gradient between ranks; on a single rank, the summand
+  DType sum = DType::fp32;      // the gradient between steps and micro steps
+  DType summand = DType::fp32;  // the arrays that a reduction adds up
+  DType master_dtype = DType::fp32, state_dtype = DType::fp32;
+
+  // Whether sums keep the wire values, if they are not added to others.
+  bool sum_holds_wire() const { return sum == wire || sum == DType::fp32; }
 };
 
 struct StatePolicy {
@@ -32,29 +44,45 @@ struct StatePolicy {
   RankGrid grid;
   bool on_gpu = false;
   // Whether this rank's gradient norm counts parameters that all ranks of a model-parallel group
-  // hold alike. Only the first rank of the group counts them.
+  // hold equally. Only the first rank of the group counts them.
   bool counts_replicas = true;
   bool counts(const Segment& segment) const { return segment.split || counts_replicas; }
-  // Whether the norm of a step counts what this rank measures of a segment.
+  // Whether the norm of a step counts this rank's measurement of a segment.
   bool measures(const Segment& segment) const { return counts(segment) && measures_shards(); }
-  // Of replicas that update the same shard, only the first group's count it.
+  // If replicas update the same shard, only the first group counts it.
   bool measures_shards() const { return updates != Portion::shard || grid.group(rank) == 0; }
   Precision precision;
   bool parameters_sharded = false;   // kept as shards, and gathered into slots
-  Portion updates = Portion::whole;  // what this rank updates of each segment
+  Portion updates = Portion::whole;  // part of each segment that this rank updates
   bool optimizer_sharded() const { return updates != Portion::whole; }
   bool gradients_whole = false;  // a whole gradient for each unit, instead of slots and shards
   Accumulator accumulator = Accumulator::none;
-  bool accumulate_locally = false;  // Accumulator::whole takes every gradient; it is reduced last
-  // Ranks that share a second copy of gathered parameters; 0: there is none.
+  bool accumulate_locally = false;  // Accumulator::whole takes every gradient; reduced at the end
+  // On one rank: whether the reduced gradient is the memory that a reduction would read.
+  bool keeps_sum_in_place() const {
+    return accumulator == Accumulator::none ||
+           (accumulator == Accumulator::whole && accumulate_locally);
+  }
+  SegmentTypes types(const Segment& segment) const {
+    SegmentTypes types;
+    types.dtype = segment.dtype.value_or(precision.compute);
+    types.sum = segment.dtype.value_or(precision.accumulation);
+    types.master_dtype = precision.master_of(types.dtype);
+    types.state_dtype = precision.state_of(types.dtype);
+    types.summand = accumulate_locally ? types.sum : types.dtype;
+    types.wire = grid.ranks > 1 ? segment.dtype.value_or(precision.wire) : types.summand;
+    return types;
+  }
+  // Ranks that share a second copy of gathered parameters; 0 without one.
   int second_copy_ranks = 0;
-  // What this rank keeps of it.
+  // This rank's part of the second copy.
   Range second_copy(const Segment& segment) const {
     return segment.part(Portion::shard, {grid.ranks, second_copy_ranks}, rank);
   }
-  std::int64_t reduce_bucket = 0;  // elements of one reduction; 0 where nothing is reduced
-  std::int64_t gather_bucket = 0;  // elements of one gather of parameters
-  // Elements per rank of one collective among so many, so that it moves at most the bucket in all.
+  std::int64_t reduce_bucket = 0;  // elements per reduction; 0 if nothing is reduced
+  std::int64_t gather_bucket = 0;  // elements per gather of parameters
+  // Elements per rank of one collective among this many ranks, so that it moves at most the bucket
+  // in total.
   std::int64_t reduce_piece(int parts) const {
     return reduce_bucket > 0 ? piece(reduce_bucket, parts) : 0;
   }
@@ -64,29 +92,30 @@ struct StatePolicy {
     return std::max(alignment, bucket / parts / alignment * alignment);
   }
   WireFormats wire;
-  // Skipped steps are usual, since the loss scale is dynamic: residues are renewed apart, and
-  // replace those of before when the step is applied.
+  // With a dynamic loss scale skipped steps are common: new residues are stored separately, and
+  // replace the old ones when the step is applied.
   bool residues_await_decision = false;
-  bool measures_errors = false;  // of encodings
-  // With replicas: a group's sums are added up at rest, and over the groups in the last micro step;
-  // or in each micro step they are summed over the groups first, and then added to what is at rest.
+  bool measures_errors = false;  // measures errors of encodings
+  // With replicas: a group's sums accumulate in its shards and are summed over the groups in the
+  // last micro step; or each micro step sums them over the groups first, and then adds them to the
+  // shards.
   bool sums_groups_last = false, adds_group_sums = false;
-  // Without replicas, the same for groups of so many ranks that only sum together: each rank adds
-  // up what its group sums of the slices of the ranks that have its number in their groups, and the
+  // Without replicas, the same for groups of this many ranks that only sum together: each rank adds
+  // up its group's sums of the slices of the ranks that have its number in their groups, and the
   // last micro step sums these over the groups. 0: there are no such groups.
   int inner_ranks = 0;
-  // Ranks of the groups inside which gradients are summed first, in one reduction or in several; 0:
-  // a reduction is one sum over the shard group.
+  // Ranks of the groups that sum gradients first, in one reduction or in several; 0: a reduction is
+  // one sum over the shard group.
   int first_sum_ranks() const { return inner_ranks > 0 ? inner_ranks : wire.reduce_hop; }
   Home parameter_home = Home::device, gradient_home = Home::device, optimizer_home = Home::device;
   bool in_file() const { return optimizer_home == Home::file || parameter_home == Home::file; }
-  // What rests in host memory beside a GPU is updated by the GPU.
+  // The GPU updates the state offloaded to host memory.
   bool steps_on_device = false;
-  // What this rank owns, holds where parameters or gradients are sharded, updates, and measures for
-  // the gradient norm.
+  // The parts of a segment that this rank owns, holds if parameters or gradients are sharded,
+  // updates, and measures for the gradient norm.
   Range slice(const Segment& segment) const { return segment.part(Portion::slice, grid, rank); }
   Range shard(const Segment& segment) const { return segment.part(Portion::shard, grid, rank); }
-  // Where the slice begins in the shard.
+  // First element of the slice, counted from the start of the shard.
   std::int64_t slice_in_shard(const Segment& segment) const {
     return slice(segment).begin - shard(segment).begin;
   }
@@ -94,7 +123,7 @@ struct StatePolicy {
   Range measured(const Segment& segment) const {
     return optimizer_sharded() ? updated(segment) : slice(segment);
   }
-  std::vector<std::string> optimizer_states;  // by name, of all optimizer groups
+  std::vector<std::string> optimizer_states;  // names of the states of all optimizer groups
   std::int64_t norm_words = 0;                // for rules that need tensor norms
 };
 

@@ -1,10 +1,10 @@
 // The schedule of one kind of micro step, of the optimizer step, or of an evaluation pass: an
-// ordered list of instructions on a few streams. Each declares what it reads and writes, from which
-// follows what it has to wait for. Plans are made once, and every rank walks the same ones, so that
+// ordered list of instructions on a few streams. Each declares its reads and writes, and its waits
+// are derived from these. Plans are made once, and every rank walks the same ones, so that
 // collectives match.
 //
-// In backward, the gather of unit i-1 stands before the reduction of unit i+1: on one communicator
-// a reduction that is issued first would hold the gather back until its gradient exists.
+// In backward, the gather of unit i-1 comes before the reduction of unit i+1: otherwise, on one
+// communicator, the reduction would delay the gather until its gradient exists.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@
 
 namespace zero::detail {
 
-// inbound and outbound lead from the file of offloaded state to memory, and back; copies_in and
-// copies_out lead from host memory to a GPU, and back; `host` is what the host computes beside a
-// GPU.
+// inbound and outbound copy from the file of offloaded state to memory, and back; copies_in and
+// copies_out copy from host memory to a GPU, and back; `host` is for computation by the host of a
+// GPU rank.
 enum class PlanStream : std::uint8_t {
   compute,
   communication,
@@ -36,8 +36,8 @@ template <class T>
 using ByStream = EnumArray<PlanStream, T, plan_stream_count>;
 
 enum class Op : std::uint8_t {
-  forward,      // of a declared unit
-  backward,     // of a declared unit
+  forward,      // a declared unit in forward
+  backward,     // a declared unit in backward
   agree,        // norm and vote
   measure,      // first half of updates that need norms of whole tensors, on all chunks
   update,       // optimizer on a chunk
@@ -45,24 +45,24 @@ enum class Op : std::uint8_t {
   regather,     // second copy of the parameters -> whole, of a flat unit
   reduce,       // whole gradients of all ranks -> shard of their sum, of a flat unit
   accumulate,   // adds a flat unit's gradient to this rank's own sum, and sends nothing
-  reduce_late,  // what reduce does in the last micro step, after one that was not known to be it
+  reduce_late,  // the final reduction, issued by step() if no micro step was declared last
   spread,       // slices that replicas have updated -> the parameter shard, of a flat unit
-  fetch,        // parameter shard: file -> the buffer from which it is gathered, of a flat unit;
-                // on a GPU rank -> its buffer in host memory
-  load,         // a chunk: file -> its slot, without its gradient where it is read ahead; of a
+  fetch,        // parameter shard: file -> the buffer from which it is gathered, of a flat unit; on
+                // a GPU rank -> its buffer in host memory
+  load,         // a chunk: file -> its slot, without its gradient if it is read ahead; of a
                 // streamed one, host memory -> its slot on the GPU
   recall,       // the gradient of a chunk that was read ahead: file -> its slot
-  store,        // a chunk: its slot -> where load brought it from
+  store,        // a chunk: its slot -> the source of its load
   spill,        // the reduced gradient of a flat unit: memory -> file
-  // On a GPU rank whose state is offloaded:
+  // On a GPU rank with offloaded state:
   download,        // the reduced gradient of a flat unit: GPU -> host memory
-  update_on_host,  // optimizer on a chunk; its parameters -> where they are kept, or its slot
+  update_on_host,  // optimizer on a chunk; its parameters -> their home, or its slot
   upload,          // new parameters of a chunk: its slot -> parameter shard
   supply,          // parameter shard: host memory -> the buffer from which it is gathered
 };
 inline constexpr int op_count = 20;
 
-// What an instruction's target counts.
+// Kind of index in Instruction::target.
 enum class Target : std::uint8_t { all, unit, flat_unit, chunk };
 
 const char* name_of(Op op);
@@ -73,24 +73,24 @@ inline bool fills_slot(Op op) {
 PlanStream stream_of(Op op);
 Target target_of(Op op);
 
-// What instructions of several streams access; beside each what its index counts.
+// Objects accessed by instructions of several streams, each with the kind of its index.
 enum class Resource : std::uint8_t {
   parameter_slot,      // parameter slot
-  second_copy,         // flat unit: what is kept of its gathered parameters
-  parameter_shard,     // flat unit: its shard where that is kept in memory
+  second_copy,         // flat unit: second copy of its gathered parameters
+  parameter_shard,     // flat unit: its shard if kept in memory
   gradient_slot,       // gradient slot
   gradient_shard,      // flat unit: the reduced gradient in memory
   shard_buffer,        // shard slot
   state_slot,          // state slot
-  state,               // chunk: its optimizer state where that is kept
-  parameters_outside,  // chunk: its parameters that are kept in the file or in host memory
-  // Beside a GPU:
+  state,               // chunk: its optimizer state in its home
+  parameters_outside,  // chunk: its parameters kept in the file or in host memory
+  // On GPU ranks:
   gradient_on_host,  // flat unit
-  gradient_staging,  // gradient slot: on its way to the file
+  gradient_staging,  // gradient slot: staging before the write to the file
   gradient_in_file,  // flat unit
-  shard_staging,     // shard slot: on its way from the file
+  shard_staging,     // shard slot: staging after the read from the file
   decision,          // 0: whether the step is applied
-  // Accesses to these come one after another because the config asks for it:
+  // Serialized because the config requests it:
   reads_in_turn,   // 0: offload_optimizer.pipeline_read is false
   writes_in_turn,  // 0: offload_optimizer.pipeline_write is false
 };
@@ -108,11 +108,11 @@ struct ResourceAccess {
 
 struct Instruction {
   Op op{};
-  int target = 0;  // as target_of(op) says
+  int target = 0;  // according to target_of(op)
   std::vector<ResourceAccess> accesses;
-  // Earlier instructions of the plan on other streams that access the same.
+  // Earlier instructions of the plan on other streams that access the same resource.
   std::vector<std::size_t> after = {};
-  // Of a backward scope: the flat units to whose gradients no later one adds.
+  // For a backward scope: the flat units with final gradients after it.
   std::vector<int> completes = {};
   PlanStream stream = stream_of(op);
 
@@ -122,22 +122,22 @@ struct Instruction {
 struct StepPlan {
   std::string name;
   std::vector<Instruction> instructions;
-  int forward_scopes = 0;  // of a micro step: before its backward
+  int forward_scopes = 0;  // number of scopes before a micro step's backward
 };
 
 // Sets Instruction::after from the accesses.
 void derive_order(StepPlan& plan);
 
-// What the plans of an engine are made from.
+// Inputs of all plans of an engine.
 struct PlanInputs {
   const Model* model = nullptr;
   const Layout* layout = nullptr;
   const StatePolicy* policy = nullptr;
-  // Declared units in forward order. One that comes several times without having been declared so
-  // (UnitDeclaration::repeats) writes its gradient at the last of its uses in backward.
+  // Declared units in forward order. A unit that occurs several times without having been declared
+  // so (UnitDeclaration::repeats) writes its gradient at the last of its uses in backward.
   std::vector<int> order;
   SlotAssignment parameter_slots, gradient_slots;
-  std::vector<Chunk> chunks;  // of the optimizer step
+  std::vector<Chunk> chunks;  // chunks of the optimizer step
   OffloadPlan offload;
   bool reshard_after_forward = false;
   bool gather_after_update =
@@ -147,7 +147,7 @@ struct PlanInputs {
     return policy->second_copy_ranks > 0 &&
            layout->flat_unit(flat_unit).residence != Residence::persistent;
   }
-  bool spread_after_update = false;  // a group keeps shards, of which a rank updates a slice
+  bool spread_after_update = false;  // a group keeps shards, and a rank updates a slice of them
   std::optional<std::int64_t> max_reuse_distance;  // elements
 };
 
@@ -156,43 +156,43 @@ std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int tar
 // Appends an instruction with its accesses.
 void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target);
 
-// Scopes of the program in the order in which they open, and which of them close before others do.
+// Scopes of the program in the order of their opening, with the extent of their nesting.
 struct ScopeStep {
   Op op{};
   int unit = 0;
-  int end = 0;  // the last step that lies within its scope: itself where none does
+  int end = 0;  // last step within its scope: itself if none is
 };
 std::vector<ScopeStep> forward_steps(const PlanInputs& inputs, bool training);
-// Backward goes through the forward order in reverse, outer units first, down to the first unit
-// that has something to train.
+// Backward follows the forward order in reverse, outer units first, down to the first unit with
+// trainable parameters.
 std::vector<ScopeStep> backward_steps(const PlanInputs& inputs);
 
-// Adds the units that an order lacks where they were declared: behind the unit that was declared
-// before it within the same one, else directly behind that one.
+// Inserts the units that an order lacks at their declared position: after the unit declared before
+// them within the same parent, otherwise directly after the parent.
 void insert_missing(const Model& model, std::vector<int>& order);
-// Whether a unit that lies within another one comes directly behind that, or behind others within.
+// Whether each inner unit comes directly after its parent, or after other inner units of that.
 bool is_nested(const Model& model, const std::vector<int>& order);
-// The shortest order from which both follow by leaving units out.
+// Returns the shortest order that contains both as subsequences.
 std::vector<int> merged_order(const std::vector<int>& a, const std::vector<int>& b);
 
 struct StepPlans {
-  // Micro steps by their position in a step. They `reduce` where gradients are synchronized in
-  // them, and `accumulate` where gradients are summed apart from where backward writes them.
+  // Micro steps by their position in a step. They `reduce` if gradients are synchronized in them,
+  // and `accumulate` if gradients are summed apart from the buffer that backward writes.
   StepPlan first, middle, last, only;
-  // After micro steps of which none was known to be the last: what that one would have done.
+  // Issued if no micro step was declared last: the work that the last one would have done.
   StepPlan late_reductions;
   StepPlan update;
   StepPlan evaluation_first, evaluation_next;
 };
 
 StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each);
-// The two halves of the first micro step of a step, after the first of which the order was learned.
+// The two halves of a step's first micro step, if the order was learned after the first half.
 struct HalfPlans {
   StepPlan forward, backward;
 };
 // Gathers of flat units that a scope needs at once.
 StepPlan make_gather_plan(const PlanInputs& inputs, const std::vector<int>& flat_units);
-// What becomes of flat units' gradients in a micro step that no plan foresees.
+// Operations on flat units' gradients in a micro step that no plan covers.
 StepPlan make_reduction_plan(const PlanInputs& inputs, bool sync_each,
                              const std::vector<int>& flat_units);
 HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last);

@@ -11,7 +11,7 @@ namespace zero::detail {
 
 namespace {
 
-// What the config gives a group of its own, in the place of the optimizer's options.
+// Overrides the optimizer's options by the group's own values in the config.
 void replace_options(UpdateGroup& group, const ParamGroupOptions& own) {
   optim::OptimizerOptions& options = group.options;
   const optim::UpdateRule& rule = optim::rule_of(options);
@@ -31,7 +31,7 @@ void replace_options(UpdateGroup& group, const ParamGroupOptions& own) {
   group.lr_scale = own.lr_scale;
 }
 
-// Those of the options and of the step that the program gives in their place.
+// Overrides options and scalars of a step by the program's values.
 void replace_values(const UpdateGroup& group, const GroupValues& given,
                     optim::OptimizerOptions& options, optim::StepScalars& scalars) {
   if (given.learning_rate)
@@ -60,7 +60,7 @@ void check_ranges(const std::string& name, const GroupValues& given) {
   require("second beta", given.betas->second, 1);
 }
 
-// SGD has a buffer for its momentum, or none, from the start to the end.
+// SGD has a buffer for its momentum, or none, for the whole training run.
 void check_momentum(const UpdateGroup& group, double given) {
   const bool has_buffer = group.options.momentum > 0;
   if (!group.rule->momentum || group.rule->scope != optim::UpdateScope::elements ||
@@ -86,7 +86,7 @@ bool belongs_to_auxiliary(const ParamDeclaration& param, const Config& config) {
 UpdateGroups::UpdateGroups(const Model& model, const Config& config)
     : learning_rate_(optim::options_of_rule(config.optimizer, false).learning_rate),
       schedule_(config.scheduler, learning_rate_) {
-  optim::check_options(config.optimizer);  // whatever the model
+  optim::check_options(config.optimizer);  // independent of the model
   for (const ParamDeclaration& param : model.params)
     group_of_param_.push_back(param.options.trainable ? find_or_add(param, config) : -1);
   for (const auto& [name, options] : config.zero_core.param_groups)
@@ -116,7 +116,7 @@ int UpdateGroups::find_or_add(const ParamDeclaration& param, const Config& confi
                                : optim::options_of_rule(config.optimizer, false).learning_rate;
   group.proportion = main_rate > 0 ? group.options.learning_rate / main_rate : 1;
   group.schedule.emplace(config.scheduler, group.options.learning_rate);
-  // DeepSpeed's Muon does not offer its Adam's betas to schedules.
+  // DeepSpeed's Muon does not let schedules change its Adam's betas.
   group.cycles_betas = group.rule->betas && !optim::has_auxiliary_rule(config.optimizer);
   for (const std::string_view state : group.rule->states) {
     const auto known = std::ranges::find(state_names_, state);
@@ -173,7 +173,7 @@ void UpdateGroups::check(const ValuesByGroup& given) const {
   }
 }
 
-// Where the group has two rules, what both have is the main one's.
+// If the group has two rules, values that both have are the main rule's.
 GroupValues UpdateGroups::values(std::string_view name, std::int64_t applied_step) const {
   GroupValues all;
   const auto add = [](auto& value, bool has, const auto& own) {
@@ -202,7 +202,7 @@ GroupValues UpdateGroups::values(std::string_view name, std::int64_t applied_ste
 std::string text_of(const ValuesByGroup& given) {
   std::string text;
   for (const auto& [name, values] : given) {
-    const auto add = [&](const char* what, std::optional<double> value) {
+    const auto add = [&text, &name = name](const char* what, std::optional<double> value) {
       if (value) text += what + (" of group " + name) + ": " + shortest_text(*value) + "\n";
     };
     add("learning rate", values.learning_rate);

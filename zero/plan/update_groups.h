@@ -1,6 +1,6 @@
-// The optimizer groups of a model: which update rule, learning rate, decay and schedule each
-// parameter has. The groups of zero_core.param_groups are split further by decay and, where the
-// optimizer leaves some parameters to another rule (Muon), by rule. A pure function of model and
+// The optimizer groups of a model: update rule, learning rate, decay and schedule of each
+// parameter. The groups of zero_core.param_groups are divided further by decay and, if the
+// optimizer assigns some parameters to another rule (Muon), by rule. A pure function of model and
 // config, equal on all ranks.
 #pragma once
 
@@ -20,27 +20,27 @@ namespace zero::detail {
 struct UpdateGroup {
   std::string name;  // ParamOptions::group
   bool decay = true;
-  bool auxiliary = false;           // the optimizer leaves it to its auxiliary rule
-  optim::OptimizerOptions options;  // of the rule; without weight decay where the group has none
+  bool auxiliary = false;           // assigned to the optimizer's auxiliary rule
+  optim::OptimizerOptions options;  // the rule's options; no weight decay if the group has none
   const optim::UpdateRule* rule = nullptr;
   std::optional<optim::LrSchedule> schedule;
   double lr_scale = 1;
-  double proportion = 1;      // its rate over that of the optimizer's main rule in this group
+  double proportion = 1;      // its rate divided by that of the optimizer's main rule in this group
   bool cycles_betas = false;  // the schedule may set them
   std::vector<int> states;    // the rule's, as indices into UpdateGroups::state_names()
 };
 
-// One value a line, to compare over ranks.
+// Lists one value per line, for comparison over ranks.
 std::string text_of(const ValuesByGroup& given);
 
 class UpdateGroups {
  public:
-  // Throws ConfigError for a group without parameters or with values its rule does not take.
+  // Throws ConfigError for a group without parameters, or with values that its rule does not take.
   UpdateGroups(const Model& model, const Config& config);
 
   const std::vector<UpdateGroup>& groups() const { return groups_; }
   const UpdateGroup& group(int index) const { return groups_[index]; }
-  // By index into Model::params; -1 for a frozen one.
+  // The group of each parameter, indexed as Model::params; -1 if frozen.
   const std::vector<int>& group_of_param() const { return group_of_param_; }
   // The states of all rules, in order of first use.
   const std::vector<std::string>& state_names() const { return state_names_; }
@@ -53,17 +53,19 @@ class UpdateGroups {
 
   // The scheduled rate for parameters without a rate of their own.
   double learning_rate(std::int64_t applied_step) const { return schedule_.rate(applied_step); }
-  // What a step is for a group. A rate that the program gives replaces the schedule's; a group with
-  // a rate of its own keeps its proportion to the optimizer's rate.
+  // Returns a group's scalars for a step. A rate given by the program replaces the schedule's; a
+  // group with a rate of its own keeps its ratio to the optimizer's rate.
   optim::StepScalars scalars(int group, optim::StepScalars common,
                              std::optional<double> given_rate) const;
-  // The factors of the applied step with this number, given a rate for all and values by group.
+  // Writes the factors of the applied step with this number, given a rate for all and values by
+  // group.
   void write_factors(int group, std::int64_t applied_step, std::optional<double> given_rate,
                      const ValuesByGroup& given, float* factors) const;
   // Throws UsageError for a group without parameters, for values that its rules do not take, and
-  // for those out of range.
+  // for values out of range.
   void check(const ValuesByGroup& given) const;
-  // Of the applied step with this number; throws UsageError for a group without parameters.
+  // Returns the values of the applied step with this number; throws UsageError for a group without
+  // parameters.
   GroupValues values(std::string_view group, std::int64_t applied_step) const;
 
  private:

@@ -31,7 +31,7 @@ Codec codec_of(Format format, std::int64_t block) {
   }
 }
 
-// Whether another unit has parameters of the same names and shapes, as transformer blocks have.
+// Whether another unit has parameters of the same names and shapes, as in transformer blocks.
 bool unit_repeats(const Model& model, int unit) {
   const auto like = [&](int a, int b) {
     return model.params[a].short_name == model.params[b].short_name &&
@@ -105,10 +105,10 @@ void choose_hops(const Config& config, const RankGrid& grid, int node_ranks, Wir
   const WireOptions& options = config.zero_core.wire;
   const int node = reduce_group_of(config.zero_core, node_ranks);
   const bool cut = node > 1 && node < grid.shard_ranks && grid.shard_ranks % node == 0;
-  // Chooses the format inside a node of what travels as `between` from node to node. Returns
-  // whether an exchange over a shard group takes two hops because the formats differ: it does where
-  // the group has several ranks of several nodes. Inside of one node, or with one rank of each,
-  // there is one format, which is then `inside`.
+  // Chooses the format inside a node for arrays that are sent as `between` from node to node.
+  // Returns whether an exchange over a shard group takes two hops because the formats differ: it
+  // does if the group has several ranks on several nodes. Inside one node, or with one rank per
+  // node, there is only one format, stored in `inside`.
   const auto differ = [&](const std::string& key, const std::string& given, const Codec& between,
                           Codec& inside) {
     inside = given.empty() ? between : codec_of(format_of(key, given), options.block_size);
@@ -134,7 +134,7 @@ void choose_hops(const Config& config, const RankGrid& grid, int node_ranks, Wir
   if (reduces) formats.reduce_hop = node;
 }
 
-// qgZ takes two hops wherever groups cut the ranks. Shard groups have two of their own: inside a
+// qgZ takes two hops if groups divide the ranks. Shard groups already have two hops: inside a
 // group, and over the groups.
 void choose_hops_of_qgz(const Config& config, const Strategy& strategy, const RankGrid& grid,
                         int node_ranks, WireFormats& formats) {
@@ -143,7 +143,7 @@ void choose_hops_of_qgz(const Config& config, const Strategy& strategy, const Ra
   if (group > 1 && group < grid.ranks && grid.ranks % group == 0) formats.reduce_hop = group;
 }
 
-// Once the formats are chosen.
+// Call it after the formats are chosen.
 void choose_feedback(const Config& config, const Strategy& strategy, WireFormats& formats) {
   const ErrorFeedbackOptions& own = config.zero_core.wire.error_feedback;
   const ErrorFeedbackOptions& loco = config.zero_optimization.loco;

@@ -20,7 +20,7 @@ std::int64_t AgreedScopes::word_of(Kind kind, int unit) const {
 }
 
 void AgreedScopes::open(Kind kind, const Open& scope, const Agreed& agreed) {
-  train_.runtime.compute().synchronize();  // no kernel still reads a slot
+  train_.runtime.compute().synchronize();  // no kernel reads a slot any more
   const std::int64_t own = word_of(kind, scope.unit);
   while (advance(own, agreed) != own) {
   }

@@ -1,5 +1,6 @@
-// Scopes that no plan foresees: before each the ranks say which one they open, and all gather what
-// comes first for any of them. Owned by who walks a pass so; the program's thread.
+// Scopes outside of any plan: before each scope the ranks exchange the unit they are about to open,
+// and all gather the one that comes first for any of them. Belongs to the code that walks such a
+// pass; for the program's thread.
 #pragma once
 
 #include <algorithm>
@@ -14,30 +15,31 @@ namespace zero::detail {
 
 class AgreedScopes {
  public:
-  // What the ranks have agreed on: called before the gather, in the same order on all of them.
+  // Called with each agreed scope before its gather, in the same order on all ranks.
   using Agreed = std::function<void(Op op, int unit)>;
 
-  // `subject` is what messages call the exchanges.
+  // `subject` names the exchanges in messages.
   AgreedScopes(TrainState& train, PlanWalker& walker, const char* subject)
       : train_(train), walker_(walker), subject_(subject) {}
 
-  // Nothing is open. Alone, this rank asks nobody, which is right where no scope needs an exchange.
+  // Begins with no open scope. If `alone`, this rank does not consult the others. This is correct
+  // only if no scope needs an exchange.
   void begin(bool alone) {
     alone_ = alone;
     open_.clear();
   }
-  // Collective. Where other ranks open other scopes, this rank first takes part in what comes
-  // before its own: forward before backward, and of one direction the unit that comes first in it.
+  // Collective. If other ranks open other scopes, this rank first takes part in those that come
+  // before its own: forward before backward, and within one direction in the order of units.
   void enter(Op op, int unit, std::int64_t scope, const Agreed& agreed);
-  // Likewise of a forward scope that is open already, whose parameters shall be where they were;
-  // it is not told to `agreed`.
+  // Does the same for a forward scope that is open already, so that its parameters are at their old
+  // addresses; `agreed` is not called.
   void reopen(int unit, std::int64_t scope, const Agreed& agreed);
-  // Likewise of a unit that has been open before: it is told to `agreed` as a forward scope, and
-  // nothing is gathered.
+  // Does the same for a unit that has been open before: `agreed` is called with a forward scope,
+  // and nothing is gathered.
   void note(int unit, const Agreed& agreed);
-  // This rank opens no more. Collective: takes part in what others still open.
+  // Ends this rank's scopes. Collective: takes part in the scopes that others still open.
   void finish(const Agreed& agreed);
-  // False where that scope is not open.
+  // Returns false if that scope is not open.
   bool leave(std::int64_t scope) noexcept {
     return std::erase_if(open_, [&](const Open& open) { return open.scope == scope; }) > 0;
   }
@@ -54,9 +56,9 @@ class AgreedScopes {
     std::int64_t scope;
   };
   enum class Kind : std::uint8_t { noted, reopened, forward, backward };
-  // Smaller ones come first.
+  // Smaller words come first.
   std::int64_t word_of(Kind kind, int unit) const;
-  // Agrees on what comes next; returns it.
+  // Agrees on the next scope; returns it.
   std::int64_t advance(std::int64_t wanted, const Agreed& agreed);
   void open(Kind kind, const Open& scope, const Agreed& agreed);
   void gather(Op op, int unit);
@@ -66,7 +68,7 @@ class AgreedScopes {
   const char* subject_;
   bool alone_ = false;
   std::vector<Open> open_;
-  StepPlan gathers_;  // of the scope that opens
+  StepPlan gathers_;  // for the scope being opened
 };
 
 }  // namespace zero::detail

@@ -1,5 +1,5 @@
-// Which calls an engine takes: the phase that it is in, the failure that has ended it, and in
-// strict mode whether all ranks make the same call. Owned by the engine; the program's thread.
+// Validity of calls to an engine: its current phase, the failure that has ended it, and in strict
+// mode whether all ranks make the same call. Belongs to the engine; for the program's thread.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace zero::detail {
 
-// What lies between two calls of the program.
+// The state between two calls of the program.
 enum class Phase : std::uint8_t {
   between_steps,
   micro_step,
   evaluation,
-  full_model,            // a FullModel lives, and this rank holds it
-  full_model_elsewhere,  // a FullModel lives on another rank
+  full_model,            // a FullModel exists, and this rank holds it
+  full_model_elsewhere,  // a FullModel exists on another rank
 };
 
 class CallGuard {
@@ -31,14 +31,14 @@ class CallGuard {
     return phase_ == Phase::full_model || phase_ == Phase::full_model_elsewhere;
   }
 
-  // Of a collective call ("Engine::step()"). Throws what an earlier failure left, or UsageError
-  // when the call does not fit the phase; in strict mode DisagreementError where ranks make
-  // different ones.
+  // Checks a collective call ("Engine::step()"). Throws the error of an earlier failure, or
+  // UsageError if the call does not fit the phase; in strict mode DisagreementError if ranks make
+  // different calls.
   void require(Phase phase, const char* call) {
     check(phase, call);
     require_same_call(call);
   }
-  // Likewise, without asking the other ranks.
+  // Does the same without the comparison over ranks.
   void check(Phase phase, const char* call) const {
     if (kept_) std::rethrow_exception(kept_);
     refuse_after_failure(call);
@@ -57,18 +57,18 @@ class CallGuard {
     if (failed()) throw UsageError(std::string(what) + " after a failure: " + failure_);
   }
 
-  // The step cannot be completed: every later call is refused, with this reason.
+  // Ends the engine because the step cannot be completed: every later call throws with this reason.
   void poison(const std::string& reason) noexcept {
     if (failure_.empty()) failure_ = reason;
   }
-  // Likewise, where it is caught and nothing can be thrown: the next call throws it.
+  // Does the same in a catch block that cannot throw: the next call throws the exception.
   void poison_and_keep(const std::exception& caught) noexcept {
     kept_ = std::current_exception();
     poison(caught.what());
   }
   bool failed() const { return !failure_.empty(); }
 
-  // Runs the work; what it throws ends the engine.
+  // Runs the work; if it throws, the engine ends.
   template <class Work>
   auto or_poison(Work&& work) {
     try {

@@ -1,5 +1,5 @@
-// Names what a thread does on a device from here to the end of the block, for profilers and for the
-// messages of waits: "gather of h.3". Nothing on the host. Any thread.
+// Names a thread's work on a device from here to the end of the block, for profilers and for the
+// messages of waits: "gather of h.3". No effect on the host. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The public calls of zero.h, and which part of the engine serves each of them. Those of scopes and
-// micro steps are in scopes.cpp, those of a step in stepper.cpp.
+// The public calls of zero.h, forwarded to the parts of the engine. Those of scopes and micro steps
+// are in scopes.cpp, those of a step in stepper.cpp.
 
 #include "zero/run/engine_core.h"
 
@@ -168,7 +168,8 @@ void Engine::open_checkpoints(const std::string& directory) {
 SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptions& options) {
   const char* call = "Engine::save_checkpoint()";
   if (!core_->train().model.any_order) core_->scopes().refuse_among_micro_steps(call);
-  // The device's copies come behind its steps by themselves; what the host copies does not.
+  // The device's copies are ordered after its steps by streams; copies by the host need an idle
+  // device.
   if (core_->checkpoints().copies_behind_steps(options))
     core_->require_settled(call);
   else

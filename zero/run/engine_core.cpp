@@ -59,7 +59,7 @@ void EngineCore::share_memory() {
   transfers_.reserve_staging();
 }
 
-// What is done otherwise than a config asks for, or costs more than it seems.
+// Prints settings with another effect than the config requests, or a higher cost than it suggests.
 void EngineCore::notice_settings() const {
   const ZeroOptions& zero = train_.config.zero_optimization;
   if (train_.runtime.device().is_host() && (zero.offload_optimizer.device == OffloadDevice::cpu ||
@@ -93,7 +93,7 @@ EngineCore::~EngineCore() {
   checkpoints_.end(completes);
   RuntimeCore& runtime = train_.runtime;
   try {
-    // Work in flight uses the buffers; peers read them.
+    // Wait, because work in flight uses the buffers, and peers read them.
     runtime.communication().synchronize();
     runtime.compute().synchronize();
     if (train_.collective())
@@ -103,7 +103,7 @@ EngineCore::~EngineCore() {
       });
     runtime.communication().synchronize();
   } catch (const std::exception&) {
-    // The failure has been thrown where it happened.
+    // The failure has been thrown at its origin.
   }
   offload_.finish_quietly();
   hidden_.show_all();

@@ -1,5 +1,5 @@
-// The engine behind the public handles: owns what is trained, the memory for it and the parts that
-// work on it, each in files of its own name. engine.cpp says which part serves which public call.
+// The engine behind the public handles: owns the model in training, its memory and the parts that
+// work on it, each in files of its own name. engine.cpp maps public calls to parts.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@
 
 namespace zero::detail {
 
-// What is trained, as checkpoints save and load it.
+// The model in training, for checkpoints to save and load.
 std::unique_ptr<checkpoint::Snapshot> snapshot_of(TrainState& train);
 
 class EngineCore {
@@ -33,7 +33,7 @@ class EngineCore {
   ~EngineCore();
   EngineCore(const EngineCore&) = delete;
 
-  // For handles, which see in it that the engine has ended.
+  // For handles, so that they can detect the end of the engine.
   EngineLink link() const { return EngineLink(self_); }
 
   TrainState& train() { return train_; }
@@ -44,13 +44,13 @@ class EngineCore {
   Transfers& transfers() { return transfers_; }
   Weights& weights() { return weights_; }
   Checkpoints& checkpoints() { return checkpoints_; }
-  // The handles that Engine::units() shows.
+  // The handles that Engine::units() returns.
   std::vector<Unit>& units() { return units_; }
 
-  // What a collective call between steps needs, each more than the one before; they throw as
-  // CallGuard::require(). That every rank knows which steps were applied; that no work is in
-  // flight; that no micro step of the next step has been run; that a pending save is finished.
-  // Where the order of calls is free, a forward pass may be under way in the first two.
+  // Preconditions of collective calls between steps, each stronger than the one before; they throw
+  // like CallGuard::require(). settled: every rank has read the decisions on all steps; idle: no
+  // work is in flight; step_border: no micro step of the next step has run; no_save: a pending save
+  // is finished. If the order of calls is free, a forward pass may be open in the first two.
   void require_settled(const char* call) {
     scopes_.come_to_rest();
     if (guard_.phase() == Phase::micro_step)
@@ -67,8 +67,8 @@ class EngineCore {
     scopes_.refuse_among_micro_steps(call);
     require_idle(call);
   }
-  // Before values change among micro steps, where the order of calls is free and nothing has been
-  // read ahead of the update.
+  // Precondition for changing values between micro steps, if the order of calls is free and nothing
+  // has been read ahead of the update.
   void require_changeable(const char* call) {
     const bool free =
         train_.model.any_order && !train_.offloads_to_file() && !train_.offloads_beside_gpu();
@@ -84,7 +84,7 @@ class EngineCore {
     require_step_border(call);
     checkpoints_.finish_pending();
   }
-  // Throws NumericError, and the engine has ended, where replicated parameters are not alike.
+  // Throws NumericError, and ends the engine, if replicated parameters differ.
   void verify_before_save();
 
   // Waits for all work in flight.
@@ -94,18 +94,18 @@ class EngineCore {
     offload_.finish();
   }
 
-  // engine_report.cpp. Every rank's figures, on every rank.
+  // Returns every rank's figures, on every rank. In engine_report.cpp.
   EngineReport report();
 
  private:
   std::vector<std::int64_t> report_words();
-  // Who carries out the instructions of each stream.
+  // Maps the instructions of each stream to the parts that execute them.
   PlanWalker::Lanes plan_lanes();
   void share_memory();
   void notice_settings() const;
-  // What a hybrid strategy, and what wire formats would save where stage 3 runs on several nodes:
-  // one sentence on rank 0; nothing where the config has chosen, where one group per node cannot be
-  // made, or where nothing would be saved.
+  // Savings by a hybrid strategy, and by wire formats, if stage 3 runs on several nodes: one
+  // sentence on rank 0; empty if the config has chosen, if one group per node is impossible, or if
+  // nothing would be saved.
   std::string hybrid_advice() const;
 
   const std::shared_ptr<EngineCore*> self_ = std::make_shared<EngineCore*>(this);

@@ -1,5 +1,5 @@
-// All memory of an engine, taken at its start and given back at its end, when work in flight has
-// ended and no peer reads the buffers.
+// All memory of an engine, taken at its start and freed at its end, when work in flight has ended
+// and no peer reads the buffers.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace zero::detail {
 
 class EngineMemory {
  public:
-  // Enters all bytes into the ledger's plan, then takes them. Throws MemoryError with the ledger's
+  // Adds all bytes to the ledger's plan, then takes them. Throws MemoryError with the ledger's
   // table.
   EngineMemory(TrainState& train, StepAgreement& agreement, Updates& updates);
   EngineMemory(const EngineMemory&) = delete;
 
-  // What peers may read in place.
+  // Memory that peers may read in place.
   Arena& shared_arena() { return arena_; }
-  // Of the process, before the engine took its own.
+  // The process's bytes before the engine took its own.
   std::int64_t baseline_bytes() const { return baseline_bytes_; }
 
  private:
@@ -29,11 +29,11 @@ class EngineMemory {
   Arena arena_;
 };
 
-// Throws MemoryError where a limit of address space (ulimit -v) leaves too little for kernels and
-// threads beside what the engine has taken.
+// Throws MemoryError if a limit of address space (ulimit -v) leaves too little for kernels and
+// threads after the engine's memory.
 void require_address_space();
 
-// Adds the ledger's table to the MemoryError that the work throws.
+// Adds the ledger's table to a MemoryError of the work.
 template <class Work>
 auto with_memory_table(const Ledger& ledger, const Work& work) {
   try {

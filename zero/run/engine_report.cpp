@@ -1,4 +1,4 @@
-// What an engine says of itself (Engine::report).
+// The report of an engine (Engine::report).
 #include <array>
 
 #include "zero/plan/encodings.h"
@@ -40,7 +40,7 @@ RankReport read_report(const TrainState& train, const std::int64_t* word) {
 
 }  // namespace
 
-// One rank's report as words: written by it, read by all.
+// Encodes one rank's report as words: written by the rank, read by all.
 std::vector<std::int64_t> EngineCore::report_words() {
   using Activity = StepClock::Activity;
   const comm::Traffic& traffic = transfers_.traffic();

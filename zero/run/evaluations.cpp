@@ -1,4 +1,5 @@
-// The half of Scopes for passes without gradients (Engine::evaluate); scopes.cpp has micro steps.
+// The part of Scopes for passes without gradients (Engine::evaluate); micro steps are in
+// scopes.cpp.
 #include <algorithm>
 
 #include "zero/run/scopes.h"
@@ -7,7 +8,7 @@ namespace zero::detail {
 
 void Scopes::begin_evaluation() {
   if (evaluates_alone()) {
-    // The micro step stays as it is: nothing of it is touched.
+    // The micro step is unchanged, because the evaluation touches none of its state.
     if (guard_.phase() != Phase::micro_step)
       guard_.require(Phase::between_steps, "Engine::evaluate()");
     guard_.refuse_after_failure("Engine::evaluate() was called");
@@ -77,7 +78,7 @@ void Scopes::begin_evaluation_pass() {
 void Scopes::end_evaluation_pass() {
   if (free_evaluation_.active()) {
     free_evaluation_.finish();
-    evaluation_passes_ = 0;  // slots hold what no plan foresees
+    evaluation_passes_ = 0;  // no plan matches the slots' contents
   } else if (learner_.active()) {
     train_.plan.learn_order(learner_.finish(), false);
     used_order_ = learner_.used();

@@ -27,7 +27,7 @@ void FreePass::add(Op op, int unit) {
   }
 }
 
-// A slot that another unit's gradient lies in is reduced first.
+// If a slot contains another unit's gradient, reduces that first.
 void FreePass::make_room(int unit) {
   if (!reduces()) return;
   for (const int flat : train_.layout().needs_of_unit[unit]) {

@@ -1,7 +1,7 @@
 // A micro step or an evaluation pass that has left the planned order (ModelSpec::any_order()): its
 // scopes are agreed on one by one, and a gradient is reduced when its slot is needed or at the end.
-// What a micro step has shown becomes part of the order of later ones. Owned by Scopes; the
-// program's thread.
+// The order that a micro step has shown becomes part of the order of later ones. Belongs to Scopes;
+// for the program's thread.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ class FreePass {
 
   bool active() const { return active_; }
   bool in_backward() const { return in_backward_; }
-  // Without the other ranks where it is alone, as AgreedScopes::begin().
+  // `alone`: without the other ranks, as in AgreedScopes::begin().
   void begin(bool alone);
-  // Collective as AgreedScopes::enter(), reopen() and note().
+  // Collective like AgreedScopes::enter(), reopen() and note().
   void enter(Op op, int unit, std::int64_t scope) {
     scopes_.enter(op, unit, scope, [this](Op o, int u) { add(o, u); });
   }
@@ -38,15 +38,15 @@ class FreePass {
   bool leave(std::int64_t scope) noexcept { return scopes_.leave(scope); }
   bool inside(Op op, int unit) const { return scopes_.inside(op, unit); }
   bool inside_any() const { return scopes_.inside_any(); }
-  // Collective: takes part in what other ranks open until all of them come to this call, or to
-  // finish().
+  // Collective: takes part in the scopes that other ranks open until all of them reach this call,
+  // or finish().
   void settle() {
     scopes_.finish([this](Op o, int u) { add(o, u); });
   }
-  // The pass ends. Reduces what it has left.
+  // Ends the pass. Reduces the remaining gradients.
   void finish();
   void abandon() noexcept { active_ = false; }
-  // The forward units of the pass that has ended, noted ones included; empty where it was alone.
+  // The forward units of the pass that has ended, including noted ones; empty if it was alone.
   const std::vector<int>& order() const { return order_; }
 
  private:
@@ -61,7 +61,7 @@ class FreePass {
   std::function<void(int)> completes_;
   bool active_ = false, alone_ = false, in_backward_ = false;
   std::vector<int> order_;
-  std::vector<int> gradients_;  // by gradient slot: the flat unit that has added to it, or -1
+  std::vector<int> gradients_;  // per gradient slot: the flat unit that has added to it, or -1
   StepPlan reduction_;
 };
 

@@ -1,5 +1,5 @@
-// The half of Scopes for programs with a free order of calls (ModelSpec::any_order()): micro steps
-// that leave their plan, and calls that come among micro steps.
+// The part of Scopes for programs with a free order of calls (ModelSpec::any_order()): micro steps
+// that leave their plan, and calls between micro steps.
 #include <algorithm>
 #include <utility>
 
@@ -9,8 +9,8 @@ namespace zero::detail {
 
 namespace {
 
-// Orders do not grow without end where passes never repeat.
-constexpr std::ptrdiff_t longest_order = 8;  // times the units
+// Limits the growth of orders if passes never repeat.
+constexpr std::ptrdiff_t longest_order = 8;  // factor on the number of units
 
 }  // namespace
 
@@ -25,8 +25,8 @@ void Scopes::leave_plan() {
     leave_micro_plan();
 }
 
-// Serves the others to the end of the plan, in which this rank's gradients of the rest are zero;
-// these follow in a micro step behind it.
+// Serves the others to the end of the plan, with zeros as this rank's remaining gradients; these
+// follow in an additional micro step.
 void Scopes::leave_micro_plan() {
   if (train_.last_micro_step && train_.plan.sync != GradientSync::each)
     throw UsageError(
@@ -138,9 +138,9 @@ bool Scopes::drop_gradients() {
   if (guard_.phase() == Phase::micro_step) loss_sum_ = micro_loss_;
   if (train_.offload) train_.offload->take_squares();
   train_.last_micro_step = more_after_last_ = false;
-  train_.micro_step = 0;  // that of a forward which has been run
+  train_.micro_step = 0;  // that of a forward pass that has already run
   if (free_.active()) {
-    // It adds to sums, which begin with zeros.
+    // It adds to sums, so these begin with zeros.
     walker_.begin(train_.plan.steps.first);
     walker_.finish();
     train_.micro_step = micro_steps_done_ = free_micro_steps_ = 1;

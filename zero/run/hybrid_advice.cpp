@@ -6,17 +6,16 @@ namespace zero::detail {
 
 namespace {
 
-// Bytes of one micro step and its update, of one rank.
+// Bytes of one micro step and its update, for one rank.
 struct Cost {
   double between_nodes;
   std::int64_t memory;
 };
 
-// What a rank sends of its slices to one other node in gathers and reductions over all ranks. A
-// collective moves whole units to every other node once, however many ranks that has. Second copies
-// are gathered inside a node.
+// Bytes of its slices that a rank sends to one other node in gathers and reductions over all ranks.
+// A collective sends whole units to every other node once, for any number of ranks per node. Second
+// copies are gathered inside a node.
 std::int64_t sent_to_a_node(const EnginePlan& plan) {
-  const StatePolicy& policy = plan.policy;
   std::int64_t bytes = 0;
   for (const Instruction& instruction : plan.steps.only.instructions) {
     const bool gathers = instruction.op == Op::gather;
@@ -24,17 +23,15 @@ std::int64_t sent_to_a_node(const EnginePlan& plan) {
     for (const SegmentId& id : plan.layout.segments_of(instruction.target)) {
       const Segment& segment = plan.layout.segment(id);
       if (!gathers && !segment.trainable) continue;
-      comm::wire::Codec codec = policy.wire.reduce;
-      if (gathers)
-        codec = segment.encoded ? policy.wire.gather : comm::wire::Codec(comm::wire::Format::none);
-      bytes += encoded_bytes(codec, segment.slice, policy.precision.compute);
+      const Route route = gathers ? plan.routes.gather(id) : plan.routes.sums(id).back();
+      bytes += encoded_bytes(route.legs.back().codec, segment.slice, plan.policy.precision.compute);
     }
   }
   return bytes;
 }
 
-// Inside groups of a node nothing leaves it; over the groups sums are scattered and new parameters
-// gathered.
+// Exchanges inside groups do not leave the node; over the groups, sums are scattered and new
+// parameters gathered.
 Cost cost_of(const Model& model, const Config& config, const PlanRank& on) {
   const EnginePlan plan(model, config, on);
   const double nodes = static_cast<double>(on.ranks) / on.node_ranks;

@@ -1,5 +1,5 @@
-// The half of Stepper that shows gradients, between their last reduction and the update: to
-// programs (StepOptions::inspect), and to whoever asks where they are not finite.
+// The part of Stepper that gives access to gradients, between their last reduction and the update:
+// for programs (StepOptions::inspect), and to find non-finite ones.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

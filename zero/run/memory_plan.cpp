@@ -1,8 +1,10 @@
-// The memory that an engine would need, by the same code that enters it into the ledger of a run.
+// The memory that an engine would need, computed by the same code that enters it into the ledger of
+// a training run.
 #include <memory>
 
 #include "zero/plan/engine_plan.h"
 #include "zero/run/updates.h"
+#include "zero/runtime/strict_mode.h"
 #include "zero/state/buffers.h"
 #include "zero/state/offload_tier.h"
 #include "zero/zero.h"
@@ -22,7 +24,7 @@ std::vector<MemoryUse> planned(const Ledger& ledger, Tier tier) {
   return uses;
 }
 
-// A runtime of one rank. Nothing asks for its device before memory is taken.
+// A runtime of one rank. Its device is not used before memory is taken.
 RuntimeCore stand_in() {
   RuntimeOptions options;
   options.threads = 1;
@@ -35,7 +37,7 @@ RuntimeCore stand_in() {
 MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, bool on_gpu,
                        int rank) {
   RuntimeCore runtime = stand_in();
-  const EnginePlan plan(spec.declared(), config, {rank, ranks, on_gpu});
+  const EnginePlan plan(spec.declared(), config, {rank, ranks, on_gpu, strict_mode()});
   const PlanInputs& inputs = plan.inputs;
   ModelState state(plan);
   Ledger ledger;

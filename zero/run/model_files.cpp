@@ -15,7 +15,7 @@
 #include "zero/runtime/fingerprint.h"
 #include "zero/state/array_exchange.h"
 
-// Whole models in files that other programs read.
+// Whole models in files of other programs.
 namespace zero::detail {
 
 using checkpoint::TensorEntry;
@@ -29,16 +29,16 @@ bool may_lack(std::string_view name, const std::string& patterns) {
   return false;
 }
 
-constexpr std::int64_t hashed_bytes = std::int64_t{1} << 20;  // at a time
+constexpr std::int64_t hashed_bytes = std::int64_t{1} << 20;  // per block
 
-// Ranks that read the same files: those of one host whose path leads to the same place.
+// Equal for ranks that read the same files: those of one host with the same canonical path.
 std::int64_t identity_of(const std::string& path) {
   std::error_code unknown;
   const std::string place = std::filesystem::weakly_canonical(path, unknown).string();
   return std::bit_cast<std::int64_t>(hash_of(host_name() + ":" + place));
 }
 
-// One word per tensor: the sum over hashes of blocks, of which each of `readers` takes its share.
+// Returns one word per tensor: the sum over hashes of blocks, divided among `readers`.
 std::vector<std::int64_t> hashes_of(const checkpoint::ModelReader& reader,
                                     const std::vector<std::string>& tensors, std::size_t number,
                                     std::size_t readers, FileWork& work) {
@@ -61,8 +61,9 @@ std::vector<std::int64_t> hashes_of(const checkpoint::ModelReader& reader,
   return sums;
 }
 
-// Ranks read different slices, so that a file with other values on one host would go unnoticed and
-// give a model that is neither. What one host holds is hashed once, by its ranks together.
+// Compares the tensors over hosts: ranks read different slices, so if a file had other values on
+// one host, the loaded model would silently be a mixture. The ranks of one host hash its file
+// together, once.
 void agree_on_tensors(TrainState& train, const checkpoint::ModelReader& reader,
                       const std::vector<std::string>& tensors) {
   Ranks& ranks = train.ranks;
@@ -103,7 +104,7 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
   std::string problems;
   std::vector<std::string> lacking;
   std::size_t used = 0;
-  // Whether the file has it; what is wrong is noted.
+  // Returns whether the file has it, and notes any problem.
   const auto look = [&](const std::string& own_name, const Shape& shape, const std::string& dtype) {
     const std::string name = name_in_file(own_name);
     const TensorEntry* tensor = reader.find(name);
@@ -128,7 +129,7 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
   std::vector<int> buffers;
   for (int b = 0; b < std::ssize(train_.model.buffers); ++b) {
     const BufferDeclaration& buffer = train_.model.buffers[b];
-    // Files may have floats of other widths, which reading converts.
+    // Files may have floats of other widths, because reading converts them.
     const bool converts = buffer.dtype == DType::fp32;
     if (look(buffer.name, buffer.shape, converts ? "" : checkpoint::safetensors_name(buffer.dtype)))
       buffers.push_back(b);
@@ -168,18 +169,18 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
 
 namespace {
 
-// What is written in one go: the parameters of a segment, or a buffer.
+// Data written in one go: the parameters of a segment, or a buffer.
 struct ExportPart {
   std::vector<TensorEntry> tensors = {};
   std::int64_t width = 0;  // bytes of an element
   SegmentId segment = {};
-  int buffer = -1;  // then it is no segment
+  int buffer = -1;  // set if it is not a segment
 };
 
 }  // namespace
 
 // Collective; the root writes. Wider dtypes come first, so that every tensor is aligned to its
-// elements whatever the sizes.
+// elements for any sizes.
 void Weights::export_model(const std::string& directory, const ExportOptions& options) {
   train_.require_values(" to export");
   std::vector<ExportPart> parts;

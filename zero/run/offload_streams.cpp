@@ -39,7 +39,7 @@ void OffloadStreams::enqueue(const Instruction& instruction, std::function<void(
       });
 }
 
-// What moves between the file and memory may run when the micro step has gone on.
+// Transfers between the file and memory may run after the micro step has continued.
 void OffloadStreams::issue(const Instruction& instruction) {
   const PlanStream stream = instruction.stream;
   if (stream != PlanStream::inbound && stream != PlanStream::outbound)
@@ -54,7 +54,7 @@ void OffloadStreams::issue(const Instruction& instruction) {
   });
 }
 
-// Between a GPU and host memory.
+// Issues copies between a GPU and host memory.
 void OffloadStreams::issue_copy(const Instruction& instruction) {
   if (instruction.op == Op::upload)
     checkpoints_.precede_by_copies(flat_unit_of(instruction, train_.plan.inputs.chunks),
@@ -84,7 +84,7 @@ void OffloadStreams::finish_quietly() noexcept {
   for (const auto& stream : streams_) try {
       if (stream) stream->synchronize();
     } catch (const std::exception&) {
-      // The failure has been thrown where it happened; what ended with the engine needs no file.
+      // The failure has been thrown at its origin; work that ended with the engine needs no file.
     }
 }
 

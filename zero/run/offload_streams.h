@@ -1,7 +1,6 @@
-// The streams of the plan on which state moves between the places where it rests and the places
-// where it is used: from and to the file, from and to a GPU, and the host's own work beside a GPU.
-// Streams that have nothing to do run inline. Owned by the engine; calls queue, on the program's
-// thread.
+// The streams of the plan that move state between its home and the places of its use: from and to
+// the file, from and to a GPU, and the host's own work on GPU ranks. Unused streams run inline.
+// Belongs to the engine; calls queue work, on the program's thread.
 #pragma once
 
 #include <functional>
@@ -16,29 +15,29 @@ namespace zero::detail {
 
 class OffloadStreams {
  public:
-  // On a GPU the agreement hears of what fails here.
+  // On a GPU, failures here are reported to the agreement.
   OffloadStreams(TrainState& train, StepAgreement& agreement, Checkpoints& checkpoints);
 
-  // Those of PlanStream; null for the others.
+  // Returns the stream of a PlanStream; null for those of other parts.
   ExecutionStream* stream(PlanStream stream) const { return streams_[stream].get(); }
 
-  // An instruction of the plan for one of these streams, but for updates on the host.
+  // Issues an instruction of the plan for one of these streams, except for updates on the host.
   void issue(const Instruction& instruction);
-  // Work of a thread of its own, as the host's part of a chunk's update, in the order of the
-  // instruction's stream: waits at random where tests ask for it, and tells the device of a
-  // failure.
+  // Queues work of a separate thread, such as the host's part of a chunk's update, in the order of
+  // the instruction's stream: waits at random if tests request it, and reports a failure to the
+  // device.
   void enqueue(const Instruction& instruction, std::function<void()> work);
-  // Between steps: a flat unit's parameter shard, to the buffer from which it is gathered. Waits.
+  // Copies a flat unit's parameter shard to the source buffer of its gather, between steps. Waits.
   void fetch_shard(int flat_unit);
 
-  // Waits for what the streams have been given.
+  // Waits for all queued work.
   void finish() {
     for (const auto& stream : streams_)
       if (stream) stream->synchronize();
   }
-  // Likewise; what has failed on them was thrown elsewhere.
+  // Does the same, ignoring failures, because these were thrown elsewhere.
   void finish_quietly() noexcept;
-  // Throws what has failed on them.
+  // Throws any failure of the streams.
   void check() {
     for (const auto& stream : streams_)
       if (stream) stream->check();

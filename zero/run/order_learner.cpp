@@ -13,8 +13,8 @@ void OrderLearner::add(int unit) {
   order_.push_back(unit);
 }
 
-// The order is that of a tree: a unit comes directly behind the one around it, or behind others
-// within that.
+// The order is that of a tree: a unit comes directly after its parent, or after other inner units
+// of that parent.
 void OrderLearner::require_nesting(int unit) const {
   const int parent = train_.model.units[unit].parent;
   if (parent < 0) return;

@@ -9,7 +9,7 @@ namespace zero::detail {
 
 namespace {
 
-// A backward scope writes to its gradient slots only once it has asked for a gradient.
+// A backward scope writes to its gradient slots only once the program has requested a gradient.
 bool awaited_later(Op op, const ResourceAccess& access) {
   return op == Op::backward && access.resource == Resource::gradient_slot;
 }
@@ -120,7 +120,7 @@ void PlanWalker::open_next(std::int64_t scope) {
 
 bool PlanWalker::replaced_before_use(int flat_unit) const {
   const std::vector<int>& slot_of = inputs_.parameter_slots.slot_of;
-  // The first instruction of the stream that has not been issued and fits.
+  // Finds the first instruction of the stream that has not been issued and fits.
   const auto next = [&](PlanStream stream, const auto& fits) {
     const auto rest = std::span(steps_[stream]).subspan(next_[stream]);
     const auto found = std::ranges::find_if(rest, fits);
@@ -156,7 +156,7 @@ void PlanWalker::settle() {
   ended_.clear();
 }
 
-// Reads come first: a gather that runs inline blocks here, and reads should be under way by then.
+// Reads first: a gather that runs inline blocks here, and reads should be in flight by then.
 void PlanWalker::pump() {
   const During waiting(clock_, StepClock::Activity::waiting);
   const auto done = [&](std::size_t number) { return done_[number] != 0; };

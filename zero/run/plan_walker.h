@@ -1,6 +1,7 @@
 // Walks step plans on one host thread. It checks that compute steps come in the planned order,
-// issues the instructions of other streams as soon as those that they come after have been issued,
-// and makes streams wait for each other where they access the same, also from one plan to the next.
+// issues the instructions of other streams as soon as their predecessors have been issued, and
+// makes streams wait for each other if they access the same resource, also from one plan to the
+// next.
 #pragma once
 
 #include <algorithm>
@@ -20,39 +21,41 @@ namespace zero::detail {
 
 class PlanWalker {
  public:
-  // A stream, and who queues the plan's instructions to it; the program computes itself.
+  // A stream, and the function that queues the plan's instructions to it; compute steps are the
+  // program's.
   struct Lane {
     ExecutionStream* stream = nullptr;
     std::function<void(const Instruction&)> issue;
   };
   using Lanes = ByStream<Lane>;
 
-  // The clock is charged for the waits, and for communication that runs inline. `completed` hears
-  // of flat units to whose gradients no later scope adds.
+  // The clock is charged for the waits, and for communication that runs inline. `completed` is
+  // called with each flat unit when its gradient is final.
   PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock,
              std::function<void(int)> completed);
   PlanWalker(const PlanWalker&) = delete;  // marks return to it
 
   void begin(const StepPlan& plan);
   bool active() const { return plan_ != nullptr; }
-  // The compute step that must come next, or null at the end of the plan.
+  // The next compute step, or null at the end of the plan.
   const Instruction* next_compute() const {
     const std::vector<std::size_t>& steps = steps_[PlanStream::compute];
     const std::size_t next = next_[PlanStream::compute];
     return plan_ == nullptr || next == steps.size() ? nullptr : &plan_->instructions[steps[next]];
   }
 
-  // Passes over optional steps, of which this rank does what concerns the others, and blocks the
-  // compute stream until the step's parameters are there; the gradient slots of a backward scope
-  // are awaited only by await_gradient(), or when it has ended. Throws UsageError for a step out of
-  // order, or one that needs the slot of an open scope.
-  // `scope` tells it from others of the same target that are open at the same time.
+  // Skips optional steps, doing their work for other ranks, and makes the compute stream wait for
+  // the step's parameters; the gradient slots of a backward scope are awaited only by
+  // await_gradient(), or when it has ended. Throws UsageError for a step out of order, or one that
+  // needs the slot of an open scope. `scope` distinguishes it from others of the same target that
+  // are open at the same time.
   void enter(Op op, int target, std::int64_t scope = 0);
   void await_gradient(int slot) {
     const During waiting(clock_, StepClock::Activity::waiting);
     follow(PlanStream::compute, {Resource::gradient_slot, slot, true});
   }
-  // Records only: its effects come with the next call. False where that scope is not open.
+  // Only records the end: its effects come with the next call. Returns false if that scope is not
+  // open.
   bool leave(Op op, int target, std::int64_t scope = 0) noexcept;
   bool inside(Op op, int target) const {
     return std::ranges::any_of(
@@ -67,22 +70,23 @@ class PlanWalker {
   }
   bool replaced_before_use(int flat_unit) const;
 
-  // Whether a step of the program does not come next, nor after optional ones alone.
+  // Whether a step of the program neither comes next nor follows after optional ones only.
   bool leaves_plan(Op op, int target) const { return active() && !may_come(op, target); }
   bool in_forward() const {
     return active() && next_[PlanStream::compute] <= std::size_t(plan_->forward_scopes);
   }
-  // Passes over the rest of forward, so that all ranks have issued the same.
+  // Skips the remaining forward steps, so that all ranks have issued the same instructions.
   void finish_forward();
   struct OpenScope {
     Op op;
     int target;
     std::int64_t scope;
   };
-  // Ends the open steps for the plan, in the order of their opening; the program's scopes go on.
+  // Ends the open steps for the plan, in the order of their opening; the program's scopes stay
+  // open.
   std::vector<OpenScope> take_open();
 
-  // A plan that is left for another one, and goes on later.
+  // State of a plan that is interrupted by another one, and resumed later.
   struct Paused {
     const StepPlan* plan = nullptr;
     ByStream<std::size_t> next{};
@@ -90,16 +94,17 @@ class PlanWalker {
     std::vector<int> contents;
   };
   Paused pause();
-  // Gathers again what slots held, where parameters are sharded.
+  // If parameters are sharded, gathers the previous contents of the slots again.
   void resume(Paused&& paused);
-  // By parameter slot: the flat unit that lies there, or -1.
+  // The flat unit in each parameter slot, or -1.
   const std::vector<int>& contents() const { return contents_; }
-  // Parameters have changed.
+  // Call it when parameters have changed.
   void forget_contents() { contents_.assign(contents_.size(), -1); }
 
-  // Issues the rest. Throws UsageError when compute steps are missing that are not optional.
+  // Issues the remaining instructions. Throws UsageError if compute steps are missing that are not
+  // optional.
   void finish();
-  // Ends the plan early, when no rank goes on with it.
+  // Ends the plan early, on all ranks.
   void abandon() {
     settle();
     open_.clear();  // a scope may outlive its evaluation
@@ -112,27 +117,27 @@ class PlanWalker {
   }
 
  private:
-  // A point in a stream, which others wait for.
+  // A point in a stream, for other streams to wait for.
   struct Mark {
-    std::int64_t number = 0;  // in its stream
+    std::int64_t number = 0;  // within its stream
     PlanStream stream{};
-    // By stream: the last mark that has finished whenever this one has.
+    // For each stream: the last mark that is finished whenever this one is.
     ByStream<std::int64_t> finished{};
     std::unique_ptr<Event> event;
   };
   using Point = std::shared_ptr<const Mark>;
 
   ExecutionStream& at(PlanStream stream) const { return *lanes_[stream].stream; }
-  // Makes what the stream is given from now on wait for what the access has to follow.
+  // Makes later work of the stream wait for the accesses that this one must follow.
   void follow(PlanStream stream, const ResourceAccess& access);
-  // Notes that the instruction has been given to its stream.
+  // Records that the instruction has been given to its stream.
   void mark(std::size_t instruction);
   std::shared_ptr<Mark> create_mark(PlanStream stream);
   bool is_optional(const Instruction& instruction) const {
     return target_of(instruction.op) == Target::unit &&
            inputs_.model->units[instruction.target].optional;
   }
-  // Whether the step comes next but for optional ones.
+  // Whether only optional steps come before this one.
   bool may_come(Op op, int target) const;
   void open_next(std::int64_t scope);
   void pass_over_next() {
@@ -142,7 +147,7 @@ class PlanWalker {
     settle();
   }
   void settle();
-  // Issues what is ready.
+  // Issues all instructions that are ready.
   void pump();
   std::string describe(const Instruction& instruction) const {
     return std::string(name_of(instruction.op)) + " of unit " +
@@ -160,24 +165,24 @@ class PlanWalker {
   const Lanes lanes_;
   StepClock& clock_;
   const std::function<void(int)> completed_;
-  // By stream: marks for reuse, and for each other stream the last mark that it has waited for; for
-  // the stream itself, its own last mark.
+  // For each stream: marks for reuse, and for each other stream the last mark that it has waited
+  // for; for the stream itself, its own last mark.
   ByStream<std::vector<std::unique_ptr<Mark>>> spare_;
   ByStream<ByStream<std::int64_t>> finished_{};
   AccessHistory<Point> history_;
 
   const StepPlan* plan_ = nullptr;
-  // By stream: its instructions, and how many have been entered or issued.
+  // For each stream: its instructions, and the number of those entered or issued.
   ByStream<std::vector<std::size_t>> steps_;
   ByStream<std::size_t> next_{};
-  std::vector<char> done_;  // by instruction: given to its stream; of compute, settled
+  std::vector<char> done_;  // per instruction: given to its stream; for compute, settled
   struct Open {
-    std::size_t step;  // by instruction
+    std::size_t step;  // index of the instruction
     std::int64_t scope;
   };
   std::vector<Open> open_;          // entered compute steps
-  std::vector<std::size_t> ended_;  // left, not settled
-  std::vector<int> contents_;       // by parameter slot
+  std::vector<std::size_t> ended_;  // left, but not settled
+  std::vector<int> contents_;       // per parameter slot
 };
 
 }  // namespace zero::detail

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t block_bytes = std::int64_t{1} << 18;  // hashed by one thread
 
-// A sum over hashes of blocks, so that it does not depend on the number of threads.
+// A sum over hashes of blocks, independent of the number of threads.
 std::uint64_t digest_of_array(ThreadPool& pool, std::span<const std::byte> array) {
   const std::int64_t blocks = (std::ssize(array) + block_bytes - 1) / block_bytes;
   std::atomic<std::uint64_t> sum = 0;
@@ -31,7 +31,7 @@ std::uint64_t digest_of_array(ThreadPool& pool, std::span<const std::byte> array
   return sum;
 }
 
-// By flat unit.
+// Returns the digests by flat unit.
 std::vector<std::int64_t> own_digests(TrainState& train) {
   std::vector<std::int64_t> digests;
   for (int f = 0; f < std::ssize(train.layout().flat_units); ++f) {
@@ -47,7 +47,7 @@ std::vector<std::int64_t> own_digests(TrainState& train) {
   return digests;
 }
 
-// "rank 2 differs from the 3 others", or who has which digest where no value is that of most ranks.
+// "rank 2 differs from the 3 others", or, without a majority, each digest with its ranks.
 std::string culprits(const char* noun, const std::vector<std::int64_t>& digests) {
   for (const std::int64_t most : digests) {
     if (2 * std::ranges::count(digests, most) <= std::ssize(digests)) continue;
@@ -66,7 +66,7 @@ std::string culprits(const char* noun, const std::vector<std::int64_t>& digests)
 }  // namespace
 
 void verify_replicas(TrainState& train, const std::string& when) {
-  // Are there copies to compare?
+  // Return if there are no copies to compare.
   if (!train.collective() || train.policy().parameters_sharded || !train.runtime.device().is_host())
     return;
   const std::vector<std::int64_t> own = own_digests(train);

@@ -16,16 +16,16 @@ constexpr std::int64_t width = size_of(DType::int64);
 std::vector<ResidueMove> moves_from(const TrainState& train, const std::string& path,
                                     const Manifest& saved) {
   std::vector<SavedPlace> places;
-  std::int64_t bytes = std::numeric_limits<std::int64_t>::max();  // of the shortest
+  std::int64_t bytes = std::numeric_limits<std::int64_t>::max();  // the smallest array of residues
   for (const ManifestParameter& parameter : saved.parameters) {
     if (parameter.of_rank) bytes = std::min(bytes, parameter.elements() * width);
     if (const auto& at = parameter.residues_at; parameter.trainable)
       places.push_back({train.model.find(parameter.name), at[0], at[1], at[2]});
   }
   const auto saved_layout = layout_of(train.model, train.layout().grid, places);
-  if (!saved_layout || Residues(*saved_layout, train.policy()).bytes() > bytes)
+  if (!saved_layout || Residues(Routes(train.plan, *saved_layout), train.policy()).bytes() > bytes)
     throw LoadError(path + ": the manifest's residues_at lie outside of the saved residues");
-  return residue_moves(train.model, train.policy(), *saved_layout, train.layout());
+  return residue_moves(train.model, train.plan, *saved_layout);
 }
 
 }  // namespace

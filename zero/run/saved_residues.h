@@ -1,5 +1,6 @@
-// This rank's residues of error feedback in a checkpoint: what a save reads, and how a load that finds them laid out in
-// another way moves them. In a snapshot the residues of rank r are parameter first_number() + r, as int64 words.
+// This rank's residues of error feedback in a checkpoint: read by saves, and moved by a load if
+// their saved layout differs. In a snapshot the residues of rank r are parameter first_number() +
+// r, as int64 words.
 #pragma once
 
 #include <cstddef>
@@ -22,18 +23,19 @@ class SavedResidues {
   int first_number() const {
     return static_cast<int>(train_.model.params.size() + train_.model.buffers.size());
   }
-  // The words of the range, of this rank.
+  // This rank's words of the range.
   std::span<std::byte> part(const checkpoint::ElementRange& range) const;
   // ManifestParameter::residues_at of a trainable parameter.
   std::vector<std::int64_t> at(int param) const;
 
-  // Before a load: whether the checkpoint has residues of this run, and where. Throws LoadError where these lie outside.
+  // Before a load: checks whether the checkpoint has residues that fit this run, and their layout.
+  // Throws LoadError if these are out of range.
   void check(const std::string& path, const checkpoint::Manifest& saved,
              const checkpoint::Manifest& own);
-  // What the load has to read if the checkpoint lays the residues out in another way.
+  // Ranges that the load has to read if the checkpoint has another layout of the residues.
   std::vector<checkpoint::ElementRange> laid_otherwise() const;
   void write(const checkpoint::ElementRange& range, std::span<const std::byte> bytes) const;
-  // After a load: residues that the checkpoint lacks start from zero.
+  // After a load: sets residues that the checkpoint lacks to zero.
   void clear_unless_restored() const;
 
  private:

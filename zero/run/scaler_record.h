@@ -1,4 +1,4 @@
-// A loss scaler's state as a checkpoint's manifest keeps it: text by name.
+// Conversion of a loss scaler's state to and from a checkpoint's manifest: text by name.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace zero::detail {
 
 Text record_of(const optim::LossScalerState& state);
 
-// Throws LoadError, beginning with `path`, for what no scaler can have written.
+// Throws LoadError, beginning with `path`, for a record that no scaler can have written.
 optim::LossScalerState scaler_state_from(const std::string& path, const Text& record);
 
 }  // namespace zero::detail

@@ -1,7 +1,7 @@
-// Micro steps and the scopes of units in them: checks the order of the program's calls, hands out
-// pointers to gathered parameters and gradients, and keeps account of what the program has given:
-// losses, and gradients that it has asked for. Owned by the engine; the program's thread, and
-// leave() and poison() on any thread that ends a scope.
+// Micro steps and the scopes of units in them: checks the order of the program's calls, returns
+// pointers to gathered parameters and gradients, and records the program's part: losses, and
+// requested gradients. Belongs to the engine; for the program's thread, except for leave() and
+// poison(), called on any thread that ends a scope.
 #pragma once
 
 #include <cstdint>
@@ -24,25 +24,25 @@ namespace zero::detail {
 
 class Scopes {
  public:
-  // All outlive it.
+  // All arguments must outlive it.
   Scopes(TrainState& train, CallGuard& guard, PlanWalker& walker, OrderLearner& learner,
          HiddenMemory& hidden, StepClock& clock, StepAgreement& agreement);
 
-  // Returns the scope's number, by which it is left. A scope that is open no more (one that was
-  // kept beyond its evaluation or its FullModel) ends without effect on others of its unit.
+  // Returns the scope's number, to be passed to leave(). A scope that is no longer open (one that
+  // was kept beyond its evaluation or its FullModel) ends without effect on others of its unit.
   std::int64_t enter(Op op, int unit);
   void leave(Op op, int unit, std::int64_t scope) noexcept;
-  // Both name parameters by their name in the unit, or in the model.
+  // Parameters are named by their name in the unit, or in the model.
   const void* value(int unit, std::string_view name, DType dtype) const;
-  // Of a parameter that rests whole, by its name in the model; null where it rests as a shard.
+  // Returns a parameter that is stored whole, by its name in the model; null if it is sharded.
   const void* resident(std::string_view name, DType dtype) const;
-  // Zeroed at its first use in a reduction period; or `beta` says whether kernels add.
+  // Zeroed at its first use in a reduction period; or `beta` states whether kernels add.
   void* gradient(int unit, std::string_view name, DType dtype, float* beta);
-  // A compute step has ended: what it leaves for a reduction must be whole. Gradients never asked
-  // for count as zero, and so does the padding between parameters.
+  // Completes gradients for a reduction after a compute step: gradients never requested are set to
+  // zero, and so is the padding between parameters.
   void complete_gradients(int flat_unit);
 
-  // Of a loop over Engine::micro_steps().
+  // For a loop over Engine::micro_steps().
   std::int64_t begin_pass() { return ++passes_; }
   void begin_micro_step(int index, std::int64_t pass) {
     if (guard_.phase() == Phase::micro_step && train_.micro_step == index && pass_ == pass) return;
@@ -55,44 +55,46 @@ class Scopes {
     loss_sum_ += mean;
     micro_loss_ += mean;
   }
-  // In the device's memory.
+  // Overload for device memory.
   void set_loss(const float* mean) {
     loss_given_ = true;
     agreement_.add_loss(mean);
   }
 
-  // Before calls that belong between micro steps.
+  // Call it before calls that belong between micro steps.
   void end_open_micro_step();
-  // Before other collective calls: ends a micro step whose backward has begun, unless a scope is
-  // open. One that is in its forward goes on afterwards, if the order of calls is free.
+  // Call it before other collective calls: ends a micro step if its backward has begun, unless a
+  // scope is open. If the order of calls is free, a micro step that is still in forward continues
+  // afterwards.
   void come_to_rest();
-  // Parameters have changed: what lies in slots is gathered again.
+  // Call it when parameters have changed, so that slots are gathered again.
   void note_new_values();
-  // Forgets the gradients of the micro steps so far; says whether there were any. A forward that
-  // has been run keeps its place, as the first of its step.
+  // Discards the gradients of the micro steps so far; returns whether there were any. A forward
+  // pass that has run is kept, as the first of its step.
   bool drop_gradients();
-  // Micro steps of this step that have ended so far.
+  // Number of this step's micro steps that have ended.
   int ended_micro_steps() const { return micro_steps_done_ - free_micro_steps_; }
-  // Throws UsageError where a step has begun whose micro steps are not done.
+  // Throws UsageError if a step has begun and its micro steps are not done.
   void refuse_among_micro_steps(const char* call) const;
-  // All micro steps are done; throws UsageError where they are not. Gradients are a mean over so
-  // many losses, or over the micro steps. Says once what the program has left out.
+  // Throws UsageError unless all micro steps are done. Gradients are averaged over `mean_over`
+  // losses, or over the micro steps. Prints once if the program has omitted losses or gradients.
   void end_accumulation(std::optional<double> mean_over);
   bool inside_any() const {
     if (free_pass().active()) return free_pass().inside_any();
     return learner_.active() ? learner_.inside_any() : walker_.inside_any();
   }
-  // Reduces what a last micro step would have, where none was known to be it; says whether that was
+  // Issues the reductions of a last micro step if none was declared last; returns whether that was
   // so, or more micro steps have come after it.
   bool reduce_late();
-  // Passes of forward scopes without gradients. Throws UsageError where a step has begun.
+  // Begins passes of forward scopes without gradients. Throws UsageError if a step has begun.
   void begin_evaluation();
-  // Collective. False once no rank has a batch left; a rank without batches walks along for the
-  // gathers of those that have some.
+  // Collective. Returns false once no rank has a batch left; a rank without batches takes part in
+  // the gathers of the others.
   bool next_evaluation(bool have_batch);
-  // Left early, on this rank alone or on all: the next collective call finds out who differs.
+  // Ends the evaluation early, on this rank only or on all: the next collective call detects ranks
+  // that differ.
   void end_evaluation() noexcept;
-  // Of this rank's micro steps, on the host.
+  // Sum over this rank's micro steps, on the host.
   double loss_sum() const { return loss_sum_; }
 
  private:
@@ -104,12 +106,12 @@ class Scopes {
       return train_.last_micro_step ? plans.only : plans.first;
     return train_.last_micro_step ? plans.last : plans.middle;
   }
-  // Whether it is agreed at the end of each micro step who has left the plan.
+  // Whether the ranks agree at the end of each micro step on leaving the plan.
   bool agrees_on_leaving() const {
     return train_.model.any_order && train_.collective() &&
            (train_.policy().parameters_sharded || train_.plan.sync_each());
   }
-  // Evaluation without a plan and without the other ranks.
+  // Whether an evaluation runs without a plan and without the other ranks.
   bool evaluates_alone() const {
     return train_.model.any_order && !train_.policy().parameters_sharded;
   }
@@ -117,7 +119,7 @@ class Scopes {
   const FreePass& free_pass() const {
     return guard_.phase() == Phase::evaluation ? free_evaluation_ : free_;
   }
-  // Whether no scope of the micro step's backward has been opened.
+  // Whether no backward scope of the micro step has been opened.
   bool in_forward() const;
   bool next_evaluation_of_all(bool have_batch);
   void begin_evaluation_pass();
@@ -149,28 +151,27 @@ class Scopes {
   StepClock& clock_;
   StepAgreement& agreement_;
   FreePass free_, free_evaluation_;
-  std::optional<PlanWalker::Paused> paused_;  // the micro step, while an evaluation runs
+  std::optional<PlanWalker::Paused> paused_;  // the micro step during an evaluation
   bool resumes_micro_step_ = false;           // after the evaluation
-  bool slots_changed_ = false;   // since the micro step before: they hold what no plan foresees
-  std::vector<int> forward_;     // units that this rank has opened in the plan's forward
-  std::vector<int> used_order_;  // as passes have shown it, without units that none has used
-  int free_micro_steps_ = 0;     // of this step: what micro steps have left behind
-  bool more_after_last_ =
-      false;  // a micro step has come after the one that was said to be the last
+  bool slots_changed_ = false;    // since the previous micro step: no plan matches their contents
+  std::vector<int> forward_;      // units that this rank has opened in the plan's forward
+  std::vector<int> used_order_;   // as shown by passes, without unused units
+  int free_micro_steps_ = 0;      // in this step: continuations of micro steps that left the plan
+  bool more_after_last_ = false;  // a micro step has come after the one that was declared last
   static constexpr std::int64_t no_loop = -1;
-  // Beside 0 and 1, which say whether a rank has a batch.
+  // A third value next to 0 and 1 for "has no batch" and "has a batch".
   static constexpr std::int64_t leaves_evaluation_plan_ = 2;
-  std::int64_t scopes_ = 0;             // opened so far
-  std::int64_t passes_ = 0, pass_ = 0;  // begun, and the current one
-  StepPlan backward_;                   // of the micro step that shows the order
+  std::int64_t scopes_ = 0;             // number opened so far
+  std::int64_t passes_ = 0, pass_ = 0;  // number begun, and the current one
+  StepPlan backward_;                   // for the micro step that shows the order
   int micro_steps_done_ = 0, evaluation_passes_ = 0;
-  double loss_sum_ = 0, micro_loss_ = 0;  // of the step and of its last micro step so far
+  double loss_sum_ = 0, micro_loss_ = 0;  // sums of the step, and of its newest micro step
   bool loss_given_ = false;               // in this micro step
   int losses_missing_ = 0;                // in this step
   bool missing_loss_named_ = false, unasked_named_ = false;
-  std::vector<char> touched_;       // by parameter: its gradient was asked for in this period
-  std::vector<char> ever_touched_;  // by parameter
-  std::vector<std::optional<DeviceRange>> open_ranges_;  // by unit: forward, backward
+  std::vector<char> touched_;       // per parameter: its gradient was requested in this period
+  std::vector<char> ever_touched_;  // per parameter
+  std::vector<std::optional<DeviceRange>> open_ranges_;  // per unit: forward, backward
 };
 
 }  // namespace zero::detail

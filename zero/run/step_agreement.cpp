@@ -25,7 +25,7 @@ StepAgreement::StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePla
       groups_(std::max(1, static_cast<int>(plan.updates.groups().size()))),
       pinned_requests_(plan.policy.on_gpu ? Tier::pinned : Tier::memory),
       read_errors_(plan.policy.measures_errors ? plan.layout.flat_units.size() : 0) {
-  request_memory();
+  request_memory(plan.policy.on_gpu);
   for (auto& event : decided_) event = runtime.compute().create_event();
 }
 
@@ -34,7 +34,7 @@ std::int64_t StepAgreement::upload_bytes() const {
          Arena::rounded(step_candidates * groups_ * most_factors * size_of(DType::fp32));
 }
 
-void StepAgreement::request_memory() {
+void StepAgreement::request_memory(bool on_gpu) {
   constexpr MemoryCategory on_device = MemoryCategory::update_staging;
   constexpr MemoryCategory pinned = MemoryCategory::host_pinned;
   pinned_requests_.add(pinned, sizeof *pinned_failure_, pinned_failure_);
@@ -48,6 +48,9 @@ void StepAgreement::request_memory() {
   const auto error_bytes =
       static_cast<std::int64_t>(read_errors_.size() * sizeof(comm::wire::ErrorSums));
   if (error_bytes > 0) device_requests_.add(on_device, error_bytes, errors_);
+  if (error_bytes > 0 && on_gpu)
+    device_requests_.add(on_device, comm::wire::most_error_parts * sizeof(comm::wire::ErrorSums),
+                         error_parts_);
   for (auto& errors : pinned_errors_)
     if (error_bytes > 0) pinned_requests_.add(pinned, error_bytes, errors);
   exchanged_requests_.add(on_device, sizeof(StepVote), own_vote_);
@@ -116,8 +119,8 @@ void StepAgreement::begin_final(const StepRequest& request, bool gradients_chang
   if (gradients_changed) queue_zeros(runtime_, own_vote_, sizeof(StepVote));
 }
 
-// Brings together the votes of all ranks. An exchange that is cut off leaves votes of older steps,
-// which makes the decision "skip".
+// Gathers the votes of all ranks. An interrupted exchange leaves votes of older steps, and then the
+// decision is "skip".
 void StepAgreement::queue_exchange() {
   if (rank_count_ == 1) {
     queue([this](Stream stream) {
@@ -140,7 +143,7 @@ void StepAgreement::queue_agreement() {
     runtime_.device().copy(&own_vote_->failed, pinned_failure_, sizeof own_vote_->failed, stream);
   });
   queue_exchange();
-  // Model-parallel groups need CPU ranks, whose votes have been exchanged here.
+  // Model-parallel groups need CPU ranks, so their votes have been exchanged here.
   const bool over_model = ranks_.model_parallel() != nullptr;
   if (over_model)
     decide_over_model(ranks_, {votes_, static_cast<std::size_t>(rank_count_)}, *uploaded(),
@@ -168,15 +171,15 @@ void StepAgreement::note_failure(int exit_code) noexcept {
 void StepAgreement::read(PendingStep& step) {
   const std::int64_t slot = step.number % ring_slots;
   decided_[slot]->synchronize();
-  // A communicator that was ended lets its streams run on to a decision of skip, and a thread that
-  // failed lets them run on to a decision on what it should have read; these report either.
+  // If a communicator was ended, its streams continue to a decision of "skip"; if a thread failed,
+  // they continue to a decision based on incomplete data. These calls throw in both cases.
   runtime_.check_communicator();
   check_();
   step.decision = *pinned_decisions_[slot];
   read_errors(step);
 }
 
-// What encodings have lost is the difference to the step before.
+// The error of a step's encodings is the difference to the previous step.
 void StepAgreement::read_errors(PendingStep& step) {
   const auto relative = [](const comm::wire::ErrorSums& sums) {
     return sums.values > 0 ? std::sqrt(sums.difference / sums.values) : 0.0;

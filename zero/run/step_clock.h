@@ -1,4 +1,4 @@
-// What the program's thread does in the steps: a stopwatch that always runs for one activity. While
+// Time of the program's thread in the steps: a stopwatch that always runs for one activity. While
 // stopped (between steps, in evaluations) it keeps track of the activity and charges nothing. One
 // thread.
 #pragma once
@@ -24,7 +24,7 @@ class StepClock {
     turn_to(Activity::other);
     running_ = false;
   }
-  // Returns the activity that ends.
+  // Returns the previous activity.
   Activity turn_to(Activity next) {
     const Activity ended = activity_;
     activity_ = next;
@@ -47,7 +47,7 @@ class StepClock {
   bool running_ = false;
 };
 
-// An activity until the end of the block, then again what was before.
+// Sets an activity until the end of the block, then restores the previous one.
 class [[nodiscard]] During {
  public:
   During(StepClock& clock, StepClock::Activity activity)

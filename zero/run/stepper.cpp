@@ -21,7 +21,7 @@ using optim::step_candidates;
 using optim::StepDecision;
 using optim::StepRequest;
 
-// Signals stop the process, whatever number of engines it has.
+// Process-wide, because signals stop the process with all of its engines.
 std::atomic<bool> told_to_stop = false, goes_on_said = false;
 
 }  // namespace
@@ -30,7 +30,7 @@ Stepper::~Stepper() {
   for (const auto& step : in_flight_) try {
       resolve(*step);
     } catch (const std::exception&) {
-      // The ticket then says "skipped"; the failure was thrown where it happened.
+      // The ticket then returns "skipped"; the failure was thrown at its origin.
       step->unresolved = nullptr;
     }
 }
@@ -49,7 +49,7 @@ std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
     parts_.walker.forget_contents();
     parts_.hidden.hide_all_parameters();
   });
-  // The step stands, whatever has become of a save. All ranks have read the same decisions.
+  // The step is complete, independent of a failed save. All ranks have read the same decisions.
   const std::int64_t unread = on_host() ? 0 : 2;
   parts_.checkpoints.advance(parts_.train.step - unread);
   return pending;
@@ -62,14 +62,14 @@ std::shared_ptr<PendingStep> Stepper::take_step(const StepOptions& options) {
   ++train.step;
   parts_.walker.begin(train.plan.steps.update);
   parts_.walker.enter(Op::agree, 0);
-  // Before the update, as gathers after it overwrite what has drifted.
+  // Before the update, because gathers after it overwrite a drifted copy.
   if (verifies(options))
     verify_replicas(train, "before the update of step " + std::to_string(train.step));
   const std::shared_ptr<PendingStep> pending = agree(options);
   parts_.walker.leave(Op::agree, 0);
   keep_residues();
   if (ahead(options) == 0) settle();
-  // Beside a GPU what is offloaded is queued already, and does nothing by itself where a step is
+  // On GPU ranks, work on offloaded state is queued already, and has no effect if a step is
   // skipped.
   if (on_host() && pending->decision.apply == 0)
     parts_.walker.abandon();
@@ -78,7 +78,7 @@ std::shared_ptr<PendingStep> Stepper::take_step(const StepOptions& options) {
   return pending;
 }
 
-// Those that the reductions of the step have left, if it is applied.
+// Keeps the residues of the step's reductions, if it is applied.
 void Stepper::keep_residues() {
   const Residues& residues = parts_.train.arrays.residues();
   if (residues.renewed() == nullptr) return;
@@ -95,7 +95,8 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
   StepRequest request = request_of(options);
   {
     const During optimizer(parts_.clock, StepClock::Activity::optimizer);
-    // On its way to a file, nobody knew that a late sum was whole.
+    // A late sum was spilled before it was known to be final, so its squares are read back from the
+    // file.
     request.norm = squares_elsewhere(on_host() && late_);
     parts_.agreement.begin(request, factors_of(request, options));
     queue_squares();
@@ -181,8 +182,8 @@ void Stepper::add_squares(const ArrayId& gradient, const Range& range, optim::No
                      });
 }
 
-// Shows the gradients and what the ranks would decide to the program; what it changes and decides
-// is agreed on once more.
+// Shows the gradients and the ranks' preliminary decision to the program; then the ranks agree
+// again on its changes and its decision.
 void Stepper::inspect_and_agree(const StepOptions& options, StepRequest request) {
   PendingStep& step = *in_flight_.back();
   resolve(step);
@@ -267,7 +268,7 @@ void Stepper::update(const Instruction& instruction) {
   parts_.updates.update(instruction.target, parts_.transfers);
 }
 
-// The step may have gone on when the work runs; it is known by then whether the step is applied.
+// The step may have continued when the work runs; by then the decision is known.
 void Stepper::issue_on_host(const Instruction& instruction) {
   parts_.offload.enqueue(
       instruction, [this, chunk = instruction.target, factors = parts_.agreement.factors_on_host(),
@@ -286,7 +287,7 @@ void Stepper::resolve(PendingStep& step) {
   }
 }
 
-// All ranks read the same decisions before the same step, so they know the same count of applied
+// All ranks read the same decisions before the same step, so they have the same count of applied
 // steps.
 void Stepper::settle(std::size_t keep) {
   for (; in_flight_.size() > keep; in_flight_.pop_front()) {
@@ -316,7 +317,7 @@ void Stepper::note_decision(const PendingStep& step) {
   adjust_loss_scale(decision.non_finite > 0);
 }
 
-// Once in a run; rank 0 speaks of what it has encoded itself.
+// Once per training run; rank 0 reports its own encodings.
 void Stepper::report_error(const PendingStep& step) {
   const TrainState& train = parts_.train;
   const auto& most = train.config.zero_core.wire.max_error;
@@ -331,8 +332,8 @@ void Stepper::report_error(const PendingStep& step) {
                *most);
 }
 
-// The lowest rank that owns a non-finite element names it, once per run of skips. On a GPU the
-// gradients are those of a later step by now. Too many in a row end the run.
+// The lowest rank that owns a non-finite element names it, once per series of skips. On a GPU the
+// gradients are already those of a later step. Too many in a row end the training run.
 void Stepper::report_skip(const PendingStep& step) {
   TrainState& train = parts_.train;
   const bool mine = step.decision.first_non_finite_rank == train.rank();
@@ -353,8 +354,8 @@ void Stepper::report_skip(const PendingStep& step) {
                      "; lower the learning rate or clip gradients");
 }
 
-// The gradients of this step keep the scale that they were made with (DeepSpeed divides them by the
-// new one, which halves the step whenever the scale grows).
+// The gradients of this step keep their loss scale (DeepSpeed divides them by the new one, and so
+// halves the step whenever the scale grows).
 void Stepper::adjust_loss_scale(bool overflow) {
   TrainState& train = parts_.train;
   train.scaler.update(overflow);

@@ -1,6 +1,6 @@
 // The optimizer step of an engine: the ranks agree on it, then the update plan is walked. The host
-// knows the decision when step() returns where it is the device itself, or where the program asks
-// to see the gradients first; else it reads it one step late. Owned by the engine; the program's
+// has the decision when step() returns if it is the device itself, or if the program inspects the
+// gradients first; otherwise it reads it one step late. Belongs to the engine; for the program's
 // thread.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace zero::detail {
 
 class Stepper {
  public:
-  // All outlive it.
+  // All must outlive it.
   struct Parts {
     TrainState& train;
     CallGuard& guard;
@@ -43,31 +43,31 @@ class Stepper {
   Stepper(const Stepper&) = delete;
 
   std::shared_ptr<PendingStep> step(const StepOptions& options);
-  // Reads the decision on a step, and before it those on the steps before.
+  // Reads the decision on a step, after those on the previous steps.
   void resolve(PendingStep& step);
-  // Reads the decisions of all steps in flight but the newest `keep`.
+  // Reads the decisions of all steps in flight except the newest `keep`.
   void settle(std::size_t keep = 0);
 
   float loss_scale();
   GroupValues next_values(std::string_view group);
-  // A checkpoint has given the train state's scaler another state.
+  // Call it when a checkpoint has replaced the state of the train state's scaler.
   void note_restored_scaler() { parts_.agreement.set_scaler(parts_.train.scaler.state()); }
 
-  // The host's part of the update of a chunk beside a GPU.
+  // Issues the host's part of the update of a chunk on a GPU rank.
   void issue_on_host(const Instruction& instruction);
 
-  // What gradients at rest are multiplied by, so that they are averages without a loss scale.
+  // Factor on stored gradients that makes them averages without a loss scale.
   double inverse_gradient_scale() const;
-  // The same among micro steps: of a mean over so many, of gradients that have been reduced or of
-  // this rank's own.
+  // The same factor between micro steps: for a mean over `mean_over` losses, of gradients that have
+  // been reduced or of this rank's own.
   double pending_scale(std::optional<double> mean_over, bool reduced);
 
-  // inspection.cpp; while StepOptions::inspect runs. The norm of one parameter's gradient is taken
-  // over all ranks: collective. Throws UsageError for a name without gradient.
+  // In inspection.cpp; only while StepOptions::inspect runs. The norm of one parameter's gradient
+  // is computed over all ranks: collective. Throws UsageError for a name without gradient.
   double loss() const { return in_flight_.back()->decision.loss; }
   double gradient_norm() const { return in_flight_.back()->decision.norm; }
   double gradient_norm(std::string_view param);
-  // Shows averages to the callback; what it leaves unchanged keeps its bits.
+  // Passes averages to the callback; values that it leaves unchanged stay bitwise identical.
   void edit_gradients(const std::function<void(ParamShard)>& change);
 
  private:
@@ -79,13 +79,12 @@ class Stepper {
   std::shared_ptr<PendingStep> take_step(const StepOptions& options);
   std::shared_ptr<PendingStep> agree(const StepOptions& options);
   void keep_residues();
-  // How many gradients each at rest is the sum of.
+  // Number of gradients in the sum of each stored one.
   double summands() const;
   // Calls each(array, segment) for the gradients of all trainable segments.
   void for_gradients(const std::function<void(const ArrayId&, const Segment&)>& each) const;
   // Squares of the slice that this rank owns in the layout, at every stage, so that each element
-  // counts once: of gradients in the device's memory, and the sum of the vote that they are added
-  // to.
+  // counts once: gradients in device memory, and the sum of the vote that they are added to.
   struct Squares {
     const void* gradient;
     DType dtype;
@@ -94,35 +93,35 @@ class Stepper {
   };
   std::vector<Squares> list_squares() const;
   void queue_squares() const;
-  // Of gradients elsewhere: their squares were added up on the way there, unless they are to be
+  // Squares of gradients in other memory, added up when they were moved there, unless they must be
   // read again.
   optim::NormSum squares_elsewhere(bool read_again) const;
-  // Wherever they rest.
+  // Works for gradients in any home.
   void add_squares(const ArrayId& gradient, const Range& range, optim::NormSum& sum) const;
   std::vector<float> read_gradient(const ArrayId& gradient, const ParamRange& piece) const;
-  // "h.3.weight (element 17)", of this rank's.
+  // "h.3.weight (element 17)", on this rank.
   std::string locate_non_finite() const;
   void inspect_and_agree(const StepOptions& options, optim::StepRequest request);
-  // How many steps the host may be ahead of the device after this one.
+  // Number of steps that the host may be ahead of the device after this one.
   std::size_t ahead(const StepOptions& options) const {
     return on_host() || options.inspect ? 0 : 1;
   }
-  // Throws DisagreementError where the ranks have found one.
+  // Throws DisagreementError if the ranks have found a difference.
   void refuse_differences(const PendingStep& step) const;
   void note_decision(const PendingStep& step);
   void report_error(const PendingStep& step);
   void report_skip(const PendingStep& step);
   void adjust_loss_scale(bool overflow);
-  // Lets the walker go through the compute instructions that are left of the update plan.
+  // Lets the walker execute the remaining compute instructions of the update plan.
   void walk_updates();
   void update(const Instruction& instruction);
 
   const Parts parts_;
   const std::vector<Squares> squares_;
-  float gradient_scale_ = 1;  // the loss scale with which this step's gradients were made
+  float gradient_scale_ = 1;  // the loss scale of this step's gradients
   bool gradients_edited_ = false;
   bool error_reported_ = false;
-  bool late_ = false;  // this step's gradients were whole only after its micro steps
+  bool late_ = false;  // this step's gradients became final only after its micro steps
   std::deque<std::shared_ptr<PendingStep>> in_flight_;
 };
 

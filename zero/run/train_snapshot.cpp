@@ -210,7 +210,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
         {"layout_hash", checkpoint::Digest{0, train_.plan.layout.hash}.hex().substr(16)}};
     if (batch.accumulation > 1 && train_.plan.sync == GradientSync::inner)
       terms["inner_group_size"] = std::to_string(train_.plan.inner_group);
-    if (residues().exist()) terms[checkpoint::residue_term] = residues().describe();
+    if (residues().exist()) terms[checkpoint::residue_term] = train_.plan.routes.describe_residues();
     return terms;
   }
 
@@ -239,7 +239,8 @@ class TrainSnapshot : public checkpoint::Snapshot {
     return described;
   }
 
-  // Of a buffer, its index, which goes on with the residues of the ranks; -1: it is a parameter.
+  // Returns a buffer's index, with the residues of the ranks after the buffers; -1: it is a
+  // parameter.
   int buffer_of(int parameter) const {
     return std::max(parameter - static_cast<int>(train_.model.params.size()), -1);
   }
@@ -251,7 +252,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     return {place, trainable ? ArrayKind::master : ArrayKind::parameter};
   }
 
-  // Where the range begins, in elements from the start of the segment.
+  // Start of the range, in elements from the start of the segment.
   std::int64_t offset_of(const ElementRange& range) const {
     return train_.place(range.parameter).offset + range.begin;
   }
@@ -263,7 +264,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
                       " has no values: call Engine::load_weights() for them before resume()");
   }
 
-  // What the checkpoint does without must be what it was trained over.
+  // Frozen parameters that the checkpoint omits must have the values it was trained with.
   void check_frozen(const std::string& path, const Manifest& saved) const {
     std::vector<const ManifestParameter*> left_out(train_.model.params.size(), nullptr);
     for (const ManifestParameter& parameter : saved.parameters) {
@@ -289,7 +290,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     }
   }
 
-  // Another precision is converted, as that of parameters is.
+  // Another precision is converted, as for parameters.
   void write_buffer(int buffer, const ElementRange& range, DType stored,
                     std::span<const std::byte> bytes) {
     const DType dtype = train_.model.buffers[buffer].dtype;
@@ -301,8 +302,8 @@ class TrainSnapshot : public checkpoint::Snapshot {
     train_.buffers.write(buffer, range.begin, converted);
   }
 
-  // To all ranks that hold the state besides its owner: replicas, or where the optimizer is not
-  // sharded, everyone.
+  // Sends the state to all ranks that hold it in addition to its owner: replicas, or all ranks if
+  // the optimizer is not sharded.
   void spread_states(const SegmentId& id) {
     const Segment& segment = train_.layout().segment(id);
     const SegmentBuffers& buffers = train_.arrays.segment(id);
@@ -319,7 +320,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     }
   }
 
-  // A state that some parameters of the segment lack has gaps: through a copy.
+  // A state that some parameters of the segment lack has gaps, so it is sent through a copy.
   void spread_partial_state(const ArrayId& array) {
     const SegmentBuffers& buffers = train_.arrays.segment(array);
     const int state = array.state;
@@ -333,9 +334,9 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   TrainState& train_;
-  // Samples that were seen before this step: by the run that was resumed.
+  // Samples seen before this step, by the resumed training run.
   std::int64_t samples_before_ = 0, samples_before_step_ = 0;
-  std::optional<optim::LossScalerState> scaler_;  // of the checkpoint that was checked
+  std::optional<optim::LossScalerState> scaler_;  // from the checked checkpoint
   SavedResidues residues_;
 };
 

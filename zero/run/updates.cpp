@@ -34,7 +34,7 @@ void Updates::list_launches(const Chunk& chunk, std::vector<Launch>& launches) {
   }
 }
 
-// A range of a rule that sees tensor norms reaches from one parameter to the next; padding lies
+// A range of a rule that sees tensor norms extends from one parameter to the next; padding is
 // between them.
 void Updates::add_ranges(const Launch& launch, const Segment& segment, const GroupRange& run) {
   const std::int64_t origin = launch.range.begin;
@@ -74,7 +74,7 @@ DeviceUpdate Updates::update_of(const StateStore& store, int chunk, const Range&
   return update;
 }
 
-// In the order in which directions are sent: by owner.
+// Sorted by owner, as directions are sent.
 std::vector<Updates::Direction> Updates::directions_of(const StateStore& store, int number,
                                                        const MatrixBatch& batch) const {
   const EnginePlan& plan = parts_.plan;
@@ -139,7 +139,8 @@ void Updates::add_up_tensor_sums() {
   if (Ranks* model_parallel = parts_.ranks.model_parallel()) add_up_split_tensors(*model_parallel);
 }
 
-// Of parameters that are split over the ranks of the model-parallel group, which needs CPU ranks.
+// Adds up parameters that are split over the ranks of the model-parallel group; this needs CPU
+// ranks.
 void Updates::add_up_split_tensors(Ranks& model_parallel) {
   const Model& model = *parts_.plan.inputs.model;
   std::vector<optim::TensorSums> sums;
@@ -181,9 +182,9 @@ void Updates::orthogonalize(const PlannedMatrix& matrix, float* values) {
   });
 }
 
-// Directions of a segment's matrices travel to the ranks that own them, are made orthogonal there,
-// and travel back. All is queued whether the step is applied or not: a step that is skipped moves
-// directions that nobody takes.
+// Sends directions of a segment's matrices to the ranks that own them, makes them orthogonal there,
+// and sends them back. All is queued even if the step is skipped, and then nothing uses the
+// directions.
 void Updates::update_matrices(int number, Transfers& transfers) {
   const EnginePlan& plan = parts_.plan;
   const ModelState& state = parts_.state;

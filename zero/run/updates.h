@@ -1,9 +1,9 @@
-// The updates of a step on this rank's elements, by the rules of their groups: where state is on
-// the device, as kernels in the order of its compute stream, which do nothing unless the decision
-// says apply; beside a GPU, of chunks whose state is in host memory. Most rules see single
-// elements. For rules that need tensor norms, all ranks add up order-independent sums once a step;
-// whole matrices (Muon) travel to an owner and back, segment by segment. Results do not depend on
-// how the state is sharded. One thread, but for update_on_host().
+// The updates of a step on this rank's elements, by the rules of their groups: for state on the
+// device, as kernels in the order of its compute stream, without effect unless the decision is
+// "apply"; on GPU ranks also for chunks with state in host memory. Most rules see single elements.
+// For rules that need tensor norms, all ranks add up order-independent sums once a step; whole
+// matrices (Muon) are sent to an owner and back, segment by segment. Results do not depend on the
+// sharding of the state. One thread, except for update_on_host().
 #pragma once
 
 #include <memory>
@@ -20,18 +20,18 @@ namespace zero::detail {
 
 class Updates {
  public:
-  // All outlive it.
+  // All must outlive it.
   struct Parts {
     RuntimeCore& runtime;
     Ranks& ranks;
-    Ranks& update_group;  // those that share the update: all, or this rank's shard group
+    Ranks& update_group;  // the ranks that share the update: all, or this rank's shard group
     const EnginePlan& plan;
     const ModelState& state;
     const StepAgreement& agreement;
   };
   explicit Updates(const Parts& parts);
 
-  // Enters its bytes into the ledger's plan; then allocate() takes them.
+  // Adds its bytes to the ledger's plan; then allocate() takes them.
   void plan(Ledger& ledger) const { requests_.plan(ledger); }
   void allocate(Ledger& ledger) {
     arena_ = parts_.runtime.device().reserve(requests_.bytes(), Arena::Sharing::private_memory,
@@ -42,29 +42,30 @@ class Updates {
                     std::ssize(ranges_) * sizeof(optim::GroupRange));
   }
 
-  // Before the first step, once the state has its memory: fills it, and finds the arrays of all
-  // updates, which stay where they are.
+  // Call it before the first step, once the state has its memory: fills it, and finds the arrays of
+  // all updates. Their addresses never change.
   void prepare(StateStore& store);
 
-  // Of the latest agreement. The first half of rules that need tensor norms, for all chunks.
+  // The first half of rules that need tensor norms, for all chunks; with the latest agreement.
   void measure();
-  // Matrices travel by the transfers.
+  // The transfers send the matrices.
   void update(int chunk, Transfers& transfers);
-  // Of a chunk in host memory beside a GPU, whose decision the host knows; on any thread.
+  // Updates a chunk in host memory on a GPU rank, with a decision that the host has read; any
+  // thread.
   void update_on_host(int chunk, const StepFactors& factors,
                       const optim::StepDecision& decision) const;
 
  private:
-  // Elements of a chunk whose groups have one rule: what one launch updates.
+  // Elements of a chunk with one update rule: updated by one launch.
   struct Launch {
     optim::RuleKind rule{};
     int group = 0;  // one of them; all have the same states
     Range range;
     int first_range = 0;  // in ranges_
     int range_count = 0;
-    optim::DeviceUpdate update = {};  // with its ranges in the device's memory, without factors
+    optim::DeviceUpdate update = {};  // with its ranges in device memory, without factors
   };
-  // This rank's elements of a matrix, and the place of its direction among those that are sent.
+  // This rank's elements of a matrix, and the place of its direction among those sent.
   struct Direction {
     const PlannedMatrix* matrix = nullptr;
     optim::DeviceUpdate update;  // without factors
@@ -77,7 +78,7 @@ class Updates {
                                        const MatrixBatch& batch) const;
   optim::DeviceUpdate update_of(const StateStore& store, int chunk, const Range& range,
                                 int group) const;
-  // With the factors of the latest agreement.
+  // Adds the factors of the latest agreement.
   optim::DeviceUpdate with_factors(optim::DeviceUpdate update) const {
     update.factors = parts_.agreement.factors();
     return update;
@@ -100,16 +101,16 @@ class Updates {
   }
 
   const Parts parts_;
-  std::vector<std::vector<Launch>> launches_;                    // by chunk
-  std::vector<std::vector<std::vector<Direction>>> directions_;  // by chunk and batch
-  // That belong to one group or one tensor: of all launches, one after another; each counts from
+  std::vector<std::vector<Launch>> launches_;                    // per chunk
+  std::vector<std::vector<std::vector<Direction>>> directions_;  // per chunk and batch
+  // Ranges of one group or one tensor: those of all launches, one after another; each counts from
   // the first element of its launch.
   std::vector<optim::GroupRange> ranges_;
   MemoryRequests requests_;
   Arena arena_;
-  optim::NormSum* matrix_norm_ = nullptr;  // of one matrix at a time
+  optim::NormSum* matrix_norm_ = nullptr;  // one matrix at a time
   optim::GroupRange* device_ranges_ = nullptr;
-  float* steps_ = nullptr;  // by range
+  float* steps_ = nullptr;  // per range
 };
 
 }  // namespace zero::detail

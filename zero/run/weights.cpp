@@ -10,9 +10,9 @@ namespace zero::detail {
 
 namespace {
 
-// What a fill callback finds; no initializer writes this NaN by accident.
+// Initial contents for a fill callback; no initializer writes this NaN by accident.
 constexpr std::uint32_t unfilled_bits = 0x7fa5c3d1u;
-constexpr std::int64_t most_filled_elements = 1 << 20;  // at a time
+constexpr std::int64_t most_filled_elements = 1 << 20;  // per call
 
 }  // namespace
 
@@ -34,7 +34,7 @@ void Weights::fill_piece(const SegmentId& id, const ParamRange& piece, const Fil
     store.write(master, piece.segment_begin, DType::fp32, bytes);
 }
 
-// Part by part, since what the callback fills is in no plan.
+// Fills part by part, because no memory is planned for the callback's values.
 void Weights::fill_where(const Fill& fill, const std::function<bool(int param)>& wanted) {
   for (const SegmentId& id : train_.layout().segments()) {
     const Segment& segment = train_.layout().segment(id);
@@ -109,7 +109,7 @@ void Weights::adopt_piece(const SegmentId& id, const ParamRange& piece) {
   store.write(master, begin, DType::fp32, std::as_bytes(std::span(own)));
 }
 
-// Of a parameter that rests whole.
+// Compares a parameter that is stored whole.
 void Weights::compare_values(int param) {
   if (!train_.collective()) return;
   const Place& place = train_.place(param);
@@ -154,11 +154,11 @@ void Weights::read_unreduced_gradient(std::string_view name, std::span<float> wh
   if (!declaration.options.trainable)
     throw UsageError("parameter " + declaration.name + " is frozen and has no grad");
   const Place& place = train_.place(index);
-  const SegmentBuffers& own = train_.arrays.segment(place);
-  std::vector<std::byte> values(declaration.elements * size_of(own.summand));
-  copy_and_wait(train_.runtime, values.data(), own.summands() + place.offset * size_of(own.summand),
-                std::ssize(values));
-  optim::cast(values.data(), own.summand, whole.data(), DType::fp32, declaration.elements);
+  ArrayRef own = train_.plan.routes.summands(place);
+  own.offset = place.offset;
+  std::vector<std::byte> values(declaration.elements * size_of(own.dtype));
+  copy_and_wait(train_.runtime, values.data(), train_.arrays.array(place, own), std::ssize(values));
+  optim::cast(values.data(), own.dtype, whole.data(), DType::fp32, declaration.elements);
   if (train_.collective())
     train_.ranks.exchange("the gradient of " + declaration.name,
                           [&](comm::Communicator& communicator) {
@@ -215,7 +215,8 @@ void Weights::copy_full_model(bool holds) {
     }
   }
   if (!holds) return;
-  // Only now: units that share a slot were gathered through it one after another.
+  // Only after all gathers, because units that share a slot were gathered through it one after
+  // another.
   std::byte* next = full_model_.data();
   for (const SegmentId& id : train_.layout().segments()) {
     slots_.push_back(std::exchange(train_.arrays.segment(id).whole, next));

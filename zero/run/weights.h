@@ -1,5 +1,5 @@
 // The values of an engine's parameters and buffers: filled by the program or from a file, read,
-// exported, and held whole for a while (Engine::materialize). Collective, between steps; the
+// exported, and temporarily held whole (Engine::materialize). Collective, between steps; for the
 // program's thread.
 #pragma once
 
@@ -26,45 +26,46 @@ class Weights {
   void initialize(const Fill& fill) {
     fill_where(fill, [](int) { return true; });
   }
-  // Those that have no values yet.
+  // Fills parameters that have no values yet.
   void initialize_rest(const Fill& fill) {
     const std::vector<char> before = train_.has_values;
     fill_where(fill, [&](int param) { return !before[param]; });
   }
-  // model_files.cpp. Returns what the file lacks and may lack.
+  // In model_files.cpp. Returns the names that the file lacks and may lack.
   std::vector<std::string> load(const std::string& file, const LoadOptions& options);
   void export_model(const std::string& directory, const ExportOptions& options);
 
-  // All of one array of a parameter ("value", "grad", "master", "exp_avg", ...), times `scale`.
+  // Reads all of one array of a parameter ("value", "grad", "master", "exp_avg", ...), times
+  // `scale`.
   void read(std::string_view name, std::string_view what, std::span<float> whole, float scale);
-  // The sum over all ranks of what each of them has summed up over micro steps, times `scale`.
+  // Reads the sum over all ranks of their own sums over micro steps, times `scale`.
   void read_unreduced_gradient(std::string_view name, std::span<float> whole, float scale);
-  // Engine::adopt().
+  // Implements Engine::adopt().
   void adopt(std::string_view name);
-  // Values of a parameter, and its master weights.
+  // Sets the values of a parameter, and its master weights.
   void write(std::string_view name, std::span<const float> whole);
   std::uint64_t digest();
 
-  // Until dematerialize(), scopes of ranks that hold the whole model find it in memory of its own.
+  // Until dematerialize(), scopes of ranks that hold the whole model use separate memory for it.
   void materialize(int only_rank);
   void dematerialize() noexcept;
 
  private:
-  // Of the parameters that are wanted, this rank's slices; then to wherever copies are.
+  // Fills this rank's slices of the wanted parameters, then updates all copies.
   void fill_where(const Fill& fill, const std::function<bool(int param)>& wanted);
   void fill_piece(const SegmentId& id, const ParamRange& piece, const Fill& fill);
   void adopt_piece(const SegmentId& id, const ParamRange& piece);
   void compare_values(int param);
   void copy_full_model(bool holds);
-  // Throws UsageError for an unknown name, or another number of elements than it has.
+  // Throws UsageError for an unknown name, or a number of elements other than the parameter's.
   int find_param(std::string_view name, std::ptrdiff_t elements, const char* call) const;
 
   TrainState& train_;
   CallGuard& guard_;
   Transfers& transfers_;
   OffloadStreams& offload_;
-  // While a full model lives where parameters rest as shards: its memory, and where the segments'
-  // gathered parameters were before.
+  // While a full model exists and parameters are sharded: its memory, and the previous addresses of
+  // the segments' gathered parameters.
   Arena full_model_;
   std::vector<std::byte*> slots_;
 };

@@ -1,4 +1,4 @@
-// What a rank computes on where that is not the host: the device, its optimizer kernels, and the
+// The device of a rank that does not compute on the host, with its optimizer kernels and the
 // communicator for buffers in its memory.
 #pragma once
 
@@ -14,17 +14,17 @@ namespace zero::detail {
 
 struct Accelerator {
   std::unique_ptr<Device> device;                                  // null: the host
-  std::unique_ptr<optim::DeviceKernels> kernels;                   // of that device
+  std::unique_ptr<optim::DeviceKernels> kernels;                   // for that device
   const comm::wire::DeviceCodec* codec = &comm::wire::host_codec;  // for its memory
-  std::unique_ptr<comm::Communicator> communicator;                // null where the rank is alone
+  std::unique_ptr<comm::Communicator> communicator;                // null for a single rank
 };
 
-// Local, before the ranks meet: throws ConfigError for an unknown RuntimeOptions::device, and
-// TopologyError where this process lacks what it asks for.
+// Local, before the ranks connect: throws ConfigError for an unknown RuntimeOptions::device, and
+// TopologyError if this process lacks the requested device.
 void require_device(const RuntimeOptions& options);
 
-// Collective over the world, unless it is the host. A rank that finds no device of its own tells
-// the others.
+// Collective over the world, unless it is the host. A rank that finds no device notifies the
+// others.
 Accelerator create_accelerator(comm::World& world, const RuntimeOptions& options);
 
 }  // namespace zero::detail

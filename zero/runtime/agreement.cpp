@@ -16,7 +16,7 @@ using optim::Differs;
 
 constexpr std::size_t longest_line = 511;
 
-// "its line, where the root has that line", or "" when the texts are equal.
+// "its line, where the root has that line", or "" if the texts are equal.
 std::string first_difference(const std::string& own, const std::string& root) {
   std::istringstream own_lines(own), root_lines(root);
   std::string own_line, root_line;
@@ -67,7 +67,8 @@ void throw_if_ranks_differ(const optim::StepDecision& found, const char* noun) {
 
 namespace {
 
-// The ranks whose text differs from the root's, with the first line that does; "" where none does.
+// Lists the ranks whose text differs from the root's, with the first differing line; "" if none
+// does.
 std::string find_differences(Ranks& ranks, const std::string& subject, const std::string& text) {
   if (ranks.all_have(subject, text)) return "";
   const std::string own = first_difference(text, ranks.broadcast_text(subject, text));
@@ -116,7 +117,7 @@ void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes,
   optim::StepVote own = joint_vote(votes.data(), static_cast<int>(votes.size()), request, decision);
   const std::int64_t first_non_finite = decision.first_non_finite_rank;
   throw_if_ranks_differ(decision, ranks.noun());
-  own.issued_hash = 0;  // what ranks hold of the model, and hence exchange, may differ
+  own.issued_hash = 0;  // ranks hold different parts of the model, so their exchanges may differ
   std::vector<optim::StepVote> all(static_cast<std::size_t>(model_parallel.topology().size), own);
   model_parallel.exchange("agreement before step " + std::to_string(request.step),
                           [&](comm::Communicator& communicator) {
@@ -125,7 +126,7 @@ void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes,
                           });
   optim::StepVote joint = joint_vote(all.data(), static_cast<int>(all.size()), request, decision);
   throw_if_ranks_differ(decision, model_parallel.noun());
-  // One rank of all names what is not finite.
+  // Only one of all ranks names the non-finite value.
   const bool names = decision.first_non_finite_rank == model_parallel.topology().rank;
   decision.first_non_finite_rank = names ? first_non_finite : -1;
   joint.loss = own.loss;

@@ -1,5 +1,5 @@
-// How a rank's part of a collective action on files went, and what all ranks make of it: the same
-// error with the same words on each of them.
+// The result of a rank's part of a collective action on files, and the joint result of all ranks:
+// the same error with the same message on each of them.
 #pragma once
 
 #include <exception>
@@ -11,16 +11,16 @@
 
 namespace zero::detail {
 
-// Code 0: well.
+// Code 0: success.
 struct Outcome {
   int code = 0;
   std::string text;
 };
 
-// The exception that is being handled, as an outcome.
+// Returns the exception being handled as an outcome.
 Outcome current_failure();
 
-// What the work throws, as an outcome. It must not communicate.
+// Runs the work and returns its exception as an outcome. It must not communicate.
 template <class Work>
 Outcome attempt(Work&& work) {
   try {
@@ -33,11 +33,11 @@ Outcome attempt(Work&& work) {
   }
 }
 
-// As the exception that belongs to the code.
+// Throws the exception type of the code.
 [[noreturn]] void raise(const Outcome& outcome);
-// The outcome of all ranks together: the same on each of them.
+// Returns the joint outcome of all ranks: the same on each of them.
 Outcome agree_on_outcome(Ranks& ranks, const std::string& subject, const Outcome& own);
-// The same, thrown where it is no good one.
+// Throws the joint outcome if it is a failure.
 void agree_or_raise(Ranks& ranks, const std::string& subject, const Outcome& own);
 
 }  // namespace zero::detail

@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <csignal>
@@ -22,17 +25,24 @@ namespace zero {
 namespace {
 
 volatile std::sig_atomic_t stop_signals = 0;
+pid_t catching_process = 0;
 
 // The first signal asks for an orderly stop at the next step border; the second ends the process.
+// A process that this one has forked (a worker that loads data) ends by its first.
 void on_stop_signal(int number) {
+  if (getpid() != catching_process) {
+    std::signal(number, SIG_DFL);
+    raise(number);
+    return;
+  }
   stop_signals = stop_signals + 1;
-  // A launcher may pass SIGUSR2 on more than once.
+  // A launcher may forward SIGUSR2 more than once.
   std::signal(number, number == SIGUSR2 ? on_stop_signal : SIG_DFL);
 }
 
-// Signals of the system that would end the process without a word: a file that grows beyond its
-// limit (SIGXFSZ), and output that nobody reads any more (SIGPIPE). Ignored, they become an error
-// of the call that met them. A handler of the program stays.
+// Ignores signals that would end the process without a message: a file that grows beyond its limit
+// (SIGXFSZ), and output without a reader (SIGPIPE). The failing call then returns an error instead.
+// A handler of the program is kept.
 void ignore_system_signals() {
   for (const int number : {SIGXFSZ, SIGPIPE}) {
     struct sigaction current {};
@@ -43,7 +53,7 @@ void ignore_system_signals() {
 }
 
 std::unique_ptr<comm::World> open_world(int& argc, char**& argv, const RuntimeOptions& options) {
-  // Shared memory, which the start takes, may meet the limit too.
+  // The shared memory taken at start may exceed the limit too.
   if (options.catch_signals) ignore_system_signals();
   return comm::create_world(argc, argv, detail::world_options(options));
 }
@@ -99,6 +109,9 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
 
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes) {
   if (runtime.device().is_host()) return runtime.device().copy(to, from, bytes, {});
+  // A copy of memory that is not page-locked blocks inside CUDA until the stream has come to it,
+  // and nothing limits that: the wait for what is queued before, which has a limit, comes first.
+  runtime.compute().synchronize();
   runtime.compute().enqueue([&](Stream stream) { runtime.device().copy(to, from, bytes, stream); });
   runtime.compute().synchronize();
 }
@@ -110,7 +123,7 @@ void queue_zeros(RuntimeCore& runtime, void* data, std::int64_t bytes) {
     });
 }
 
-// Beside a device it serves what rests in host memory there.
+// On GPU ranks the pool serves state offloaded to host memory.
 void RuntimeCore::start_pool() {
   const int fair_share = default_compute_threads(topology().local_size);
   pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : fair_share);
@@ -144,13 +157,20 @@ void RuntimeCore::start_streams() {
 
   if (options_.catch_signals) {
     ignore_system_signals();
-    for (const int number : {SIGTERM, SIGINT, SIGUSR2}) std::signal(number, on_stop_signal);
-    if (options_.abort_job) mark("stoppable", topology().rank);
+    catch_signals(std::array{SIGTERM, SIGINT, SIGUSR2});
   }
 }
 
+void RuntimeCore::catch_signals(std::span<const int> numbers) {
+  catching_process = getpid();
+  for (const int number : numbers) std::signal(number, on_stop_signal);
+  catches_signals_ = true;
+  if (options_.abort_job && std::ranges::find(numbers, SIGUSR2) != numbers.end())
+    mark("stoppable", topology().rank);
+}
+
 RuntimeCore::~RuntimeCore() {
-  // zero::run() tells the peers what went wrong; in a program of another shape only this is left.
+  // zero::run() reports the cause to the peers; in other programs only this message is left.
   if (std::uncaught_exceptions() > exceptions_at_start_)
     publish_failure("an exception ended its Runtime; its own program has the reason", Error::code);
   communication_.reset();
@@ -174,7 +194,7 @@ bool RuntimeCore::publish_failure(const std::string& reason, int exit_code) noex
 }
 
 bool RuntimeCore::stop_requested() const {
-  return options_.catch_signals && stop_signals > 0;
+  return catches_signals_ && stop_signals > 0;
 }
 
 }  // namespace detail
@@ -226,7 +246,7 @@ double Runtime::sum(double value) {
   return value;
 }
 
-// Block by block: every rank's values are there at once.
+// In blocks, because every rank's values are in memory at once.
 void Runtime::sum(std::span<double> values) {
   constexpr std::size_t most = 1 << 16;
   for (; !values.empty(); values = values.subspan(std::min(most, values.size()))) {
@@ -279,6 +299,10 @@ void Runtime::track(std::string_view what, std::int64_t bytes) {
   core_->ledger().track(std::string(what), bytes);
 }
 
+void Runtime::catch_signals(std::span<const int> numbers) {
+  core_->catch_signals(numbers);
+}
+
 void Runtime::fail(const std::string& reason) {
   throw Error(reason);
 }
@@ -293,9 +317,9 @@ void Runtime::abort(int exit_code) noexcept {
 
 namespace {
 
-// What fails before there is a Runtime often fails on all ranks alike, and rank 0 says it. The
-// others wait for that, since a launcher ends the whole job with the first rank that leaves. One
-// that finds itself still alive a while later is alone with its failure, and says it.
+// Errors before a Runtime exists often occur on all ranks, and rank 0 prints them. The others wait
+// first, because a launcher ends the whole job when the first rank exits. A rank that is still
+// alive after the wait is the only one with its failure, and prints it.
 void report_early_failure(const std::string& reason, int exit_code, bool of_peer) {
   const int rank = comm::launched_rank();
   if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -328,7 +352,7 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
     report_early_failure(reason, code, of_peer);
     return code;
   }
-  // Only the first cause is printed; who learned of it from another rank stays quiet.
+  // Only the first cause is printed; ranks that received it from another rank print nothing.
   if (runtime->core().publish_failure(reason, code))
     print_last_words(runtime->rank(), runtime->core().world().failed_rank(), code, reason);
   std::fflush(nullptr);

@@ -1,4 +1,4 @@
-// What a Runtime owns: the world, the communication stream, the ledger and the compute threads.
+// State of a Runtime: the world, the communication stream, the ledger and the compute threads.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ namespace zero::detail {
 
 class RuntimeCore {
  public:
-  // model_parallel: null, or the group over which parameters are split or replicated besides.
-  // accelerator: one without a device is made as the options say.
+  // model_parallel: null, or the second group that parameters are split or replicated over.
+  // accelerator: if it has no device, one is made according to the options.
   RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
               std::unique_ptr<comm::World> model_parallel = nullptr, Accelerator accelerator = {});
   ~RuntimeCore();
@@ -28,17 +28,17 @@ class RuntimeCore {
   const comm::Topology& topology() const { return world_->topology(); }
   const RuntimeOptions& options() const { return options_; }
   Device& device() { return accelerator_.device ? *accelerator_.device : host_device(); }
-  // Of the device; and of the host beside it.
+  // Kernels of the device, and of the host.
   optim::DeviceKernels& kernels() {
     return accelerator_.kernels ? *accelerator_.kernels : *host_kernels_;
   }
   optim::DeviceKernels& host_kernels() { return *host_kernels_; }
-  // Of the device's memory.
+  // The codec for the device's memory.
   const comm::wire::DeviceCodec& codec() const { return *accelerator_.codec; }
   ExecutionStream& compute() { return *compute_; }
   ExecutionStream& communication() { return *communication_; }
-  // What `communicate` queues on the communication stream comes after what is queued for computing
-  // before, and before what is queued there later.
+  // Runs `communicate`. Its work on the communication stream runs after the compute work queued
+  // before it, and before the compute work queued later.
   template <class Communicate>
   void cross(const Communicate& communicate) {
     compute_->record(*written_);
@@ -48,36 +48,37 @@ class RuntimeCore {
     compute_->wait(*exchanged_);
   }
   ThreadPool& pool() { return *pool_; }
-  // For work that mostly waits: a worker unless all is asked to run inline.
+  // Creates a stream for work that mostly waits: a worker unless everything was requested inline.
   std::unique_ptr<ExecutionStream> create_stream(const std::string& thread_name) {
     if (all_inline_ && device().is_host()) return create_inline_stream();
     return device().create_worker(thread_name);
   }
   Ledger& ledger() { return ledger_; }
-  // As the Runtime itself calls them; engines have their own.
+  // The ranks with the Runtime's own terms; engines have their own.
   Ranks& ranks() { return ranks_; }
-  // Null: there is none, or this rank is alone in it.
+  // Null if there is none, or this rank is alone in it.
   comm::World* model_parallel() { return model_parallel_.get(); }
-  // For buffers in the device's memory, of one of the two worlds.
+  // The communicator of one of the two worlds for buffers in the device's memory.
   comm::Communicator& communicator_on_device(comm::World& world) {
     const bool has_own = &world == world_.get() && accelerator_.communicator;
     return has_own ? *accelerator_.communicator : world.communicator();
   }
   std::string describe();
 
-  // Tells the peers why this rank gives up. True where this rank's reason is the one to print: it
-  // was the first of its node.
+  // Sends the peers the reason why this rank fails. Returns true if this rank should print its
+  // reason, because it was the first of its node.
   bool publish_failure(const std::string& reason, int exit_code) noexcept;
 
-  // A signal asked this rank to stop.
+  // A signal asked this rank to stop, one of those that are caught.
   bool stop_requested() const;
+  void catch_signals(std::span<const int> numbers);
 
-  // Throws what has ended the device's communicator meanwhile, or one that was split from it.
+  // Throws the error that has ended the device's communicator, or one that was split from it.
   void check_communicator() {
     if (accelerator_.communicator) accelerator_.communicator->check();
     for (comm::Communicator* part : parts_) part->check();
   }
-  // For as long as a communicator that was split from the device's lives.
+  // Registers a communicator that was split from the device's, during its lifetime.
   void watch(comm::Communicator& part) { parts_.push_back(&part); }
   void unwatch(comm::Communicator& part) { std::erase(parts_, &part); }
 
@@ -92,24 +93,25 @@ class RuntimeCore {
   Ranks ranks_;
   int exceptions_at_start_;
   bool failed_first_ = false;
+  bool catches_signals_ = false;
   bool all_inline_ = false;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<optim::DeviceKernels> host_kernels_;
   std::unique_ptr<ExecutionStream> compute_, communication_;
-  std::unique_ptr<Event> written_, exchanged_;  // of cross()
-  std::vector<comm::Communicator*> parts_;      // of the device's communicator
+  std::unique_ptr<Event> written_, exchanged_;  // for cross()
+  std::vector<comm::Communicator*> parts_;      // split from the device's communicator
 };
 
-// Copies to, from or on the device, behind what its compute stream has to do, and waits. On a CPU
-// rank, where that stream's work is done at once, any thread may call it.
+// Copies to, from or on the device, after the work queued on its compute stream, and waits. On a
+// CPU rank any thread may call it, because its stream has no pending work.
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes);
-// Fills memory of the device with zeros in the order of its compute stream.
+// Fills device memory with zeros in the order of its compute stream.
 void queue_zeros(RuntimeCore& runtime, void* data, std::int64_t bytes);
 
-// Throws as require_device().
+// Throws like require_device().
 comm::WorldOptions world_options(const RuntimeOptions& options);
 
-// Sleeps a random time when zero::testing::inject_delays() asked for it.
+// Sleeps a random time if zero::testing::inject_delays() requested it.
 void maybe_delay();
 
 }  // namespace zero::detail

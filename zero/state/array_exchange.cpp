@@ -13,7 +13,7 @@ namespace zero::detail {
 
 namespace {
 
-// This rank's elements of an array to their place in `range` of its segment.
+// Copies this rank's elements of an array to their place in `range` of its segment.
 void read_slice(TrainState& train, const ArrayId& array, const Range& range, std::byte* to) {
   StateStore& store = *train.store;
   const std::int64_t width = size_of(store.dtype_of(array));
@@ -27,27 +27,24 @@ void read_slice(TrainState& train, const ArrayId& array, const Range& range, std
       store.read(array, piece.segment_begin, piece.range().end, place_of(piece.segment_begin));
 }
 
-// Every replica's slice of what they all hold: `held` has it, and this rank's slice in it.
+// Gathers every replica's slice of an array that they all hold: `held` is that array, including
+// this rank's slice.
 void gather_over_replicas(TrainState& train, const ArrayId& array, std::byte* held) {
-  if (train.replicas() == nullptr) return;
+  if (!train.has_replicas()) return;
   const DType dtype = train.store->dtype_of(array);
   const Segment& segment = train.layout().segment(array);
   const std::int64_t skipped = train.policy().slice_in_shard(segment);
   const EvenPart own{held + skipped * size_of(dtype), segment.slice, dtype};
-  train.replicas()->exchange(train.subject(array.flat_unit), [&](comm::Communicator& communicator) {
-    all_gather(train, {communicator}, {}, own, held);
-  });
+  train.group(GroupId::replicas)
+      .exchange(train.subject(array.flat_unit), [&](comm::Communicator& communicator) {
+        all_gather(train, {communicator}, {}, own, held);
+      });
 }
 
-// In which formats an array is gathered, and where their errors are added, or null.
-struct GatherFormats {
-  comm::wire::Codec inside, between;
-  comm::wire::ErrorSums* errors = nullptr;
-};
+}  // namespace
 
-// Encoded parts of an array to the whole, in pieces of the bucket's size.
-void gather_encoded(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
-                    std::byte* whole, const GatherFormats& formats) {
+void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
+                std::byte* whole, const GatherFormats& formats) {
   const auto& [inside, between, errors] = formats;
   const comm::wire::Workspace workspace{train.runtime.codec(), train.arrays.wire_staging(), stream,
                                         errors};
@@ -64,24 +61,15 @@ void gather_encoded(const TrainState& train, const Hops& hops, Stream stream, co
   }
 }
 
-}  // namespace
-
-void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
-                std::byte* whole) {
+void gather(const TrainState& train, const Route& route, const Hops& hops, Stream stream,
+            const comm::wire::ErrorTarget& errors) {
+  const auto& [inside, between] = std::pair(route.legs.front().codec, route.legs.back().codec);
   const comm::wire::Codec plain(comm::wire::Format::none);
-  gather_encoded(train, hops, stream, own, whole, {plain, plain});
-}
-
-void gather_parameters(const TrainState& train, const Hops& hops, Stream stream,
-                       const SegmentId& id, comm::wire::ErrorSums* errors) {
-  const SegmentBuffers& buffers = train.arrays.segment(id);
-  const WireFormats& wire = train.policy().wire;
-  const EvenPart own{buffers.shard, buffers.held.count(), buffers.dtype};
-  if (train.layout().segment(id).encoded)
-    gather_encoded(train, hops, stream, own, buffers.whole,
-                   {wire.gather_inside, wire.gather, errors});
-  else
-    all_gather(train, hops, stream, own, buffers.whole);
+  const bool encodes = inside != plain || between != plain;
+  const std::byte* own = train.arrays.array(route.id, route.from);
+  all_gather(train, hops, stream, {own, route.count, route.from.dtype},
+             train.arrays.array(route.id, route.to),
+             {inside, between, encodes ? errors : comm::wire::ErrorTarget()});
 }
 
 void spread_slices(TrainState& train, const SegmentId& id, std::byte* whole, DType dtype) {
@@ -94,7 +82,7 @@ void spread_slices(TrainState& train, const SegmentId& id, std::byte* whole, DTy
 }
 
 void spread_to_replicas(TrainState& train, const ArrayId& array) {
-  if (train.replicas() == nullptr) return;
+  if (!train.has_replicas()) return;
   const Segment& segment = train.layout().segment(array);
   const DType dtype = train.store->dtype_of(array);
   const std::int64_t width = size_of(dtype);
@@ -114,24 +102,26 @@ void spread_parameters(TrainState& train, const SegmentId& id) {
   const Segment& segment = train.layout().segment(id);
   const SegmentBuffers& buffers = train.arrays.segment(id);
   const bool spreads_master = segment.trainable && buffers.has_master();
-  if (train.replicas() != nullptr) {
+  if (train.has_replicas()) {
     spread_to_replicas(train, {id, ArrayKind::parameter});
     if (spreads_master && train.policy().updates == Portion::shard)
       spread_to_replicas(train, {id, ArrayKind::master});
     return;
   }
-  const std::string_view subject = train.subject(id.flat_unit);
   if (!train.policy().parameters_sharded) {
-    if (const auto* hops = train.gather_hops())
-      hops->first->exchange_with(
-          *hops->second, subject,
-          [&](comm::Communicator& first, comm::Communicator& second, Stream stream) {
-            gather_parameters(train, {first, &second}, stream, id);
-          });
-    else
-      train.ranks.exchange_on_device(subject, [&](comm::Communicator& communicator, Stream stream) {
-        gather_parameters(train, {communicator}, stream, id);
+    const Route route = train.plan.routes.gather(id);
+    const std::string_view subject = train.subject(id.flat_unit);
+    Ranks& first = train.group(route.legs.front().group);
+    if (route.legs.size() == 1)
+      first.exchange_on_device(subject, [&](comm::Communicator& communicator, Stream stream) {
+        gather(train, route, {communicator}, stream);
       });
+    else
+      first.exchange_with(
+          train.group(route.legs.back().group), subject,
+          [&](comm::Communicator& inside, comm::Communicator& between, Stream stream) {
+            gather(train, route, {inside, &between}, stream);
+          });
   }
   if (!spreads_master || train.policy().optimizer_sharded()) return;
   spread_slices(train, id, buffers.master, buffers.master_dtype);
@@ -146,8 +136,8 @@ std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array) {
   const Range held = train.policy().shard(segment);
   std::byte* own = whole.data() + held.begin * size_of(dtype);
   gather_over_replicas(train, array, own);
-  train.shard_group().exchange(
-      train.subject(array.flat_unit), [&](comm::Communicator& communicator) {
+  train.group(GroupId::shard)
+      .exchange(train.subject(array.flat_unit), [&](comm::Communicator& communicator) {
         all_gather(train, {communicator}, {}, {own, held.count(), dtype}, whole.data());
       });
   return whole;

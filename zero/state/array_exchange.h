@@ -1,6 +1,6 @@
-// Collective operations on the arrays of a TrainState, each of which moves arrays out of the slices
-// that the ranks own. All but all_gather() and gather_parameters() wait; the program's thread,
-// between steps.
+// Collective operations on the arrays of a TrainState. Each assembles arrays from the slices that
+// the ranks own. All except all_gather() and gather() wait. Called on the program's thread, between
+// steps.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ struct EvenPart {
   const std::byte* data;
   std::int64_t count;  // elements
   DType dtype;
-  std::int64_t stride = count;  // from a rank's part to the next one's
+  std::int64_t stride = count;  // elements from a rank's part to the next rank's
 };
-// Whose parts are exchanged: those of the ranks of one communicator, or of two hops, where rank r
-// of the first and rank q of the second is rank r + q * first.size() of all.
+// The ranks of one communicator, or of two hops: rank r of the first and rank q of the second is
+// rank r + q * first.size() of all.
 struct Hops {
   comm::Communicator& first;
   comm::Communicator* second = nullptr;
@@ -29,36 +29,40 @@ struct Hops {
   int ranks() const { return first.size() * (second ? second->size() : 1); }
   int rank() const { return first.rank() + (second ? second->rank() * first.size() : 0); }
 };
-// Every rank's part to the whole on every rank of the group, in pieces of the bucket's size.
+// The formats in which an array is gathered, and where their errors are added. A rank's
+// own part passes through its format too.
+struct GatherFormats {
+  comm::wire::Codec inside{comm::wire::Format::none}, between{comm::wire::Format::none};
+  comm::wire::ErrorTarget errors = {};
+};
+// All-gathers every rank's part to the whole on every rank of the group, in pieces of the bucket's
+// size.
 void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
-                std::byte* whole);
+                std::byte* whole, const GatherFormats& formats = {});
+// All-gathers according to a route.
+void gather(const TrainState& train, const Route& route, const Hops& hops, Stream stream,
+            const comm::wire::ErrorTarget& errors = {});
 
-// Shards of a segment's parameters to the whole on every rank of the shard group, in the segment's
-// wire format. A rank's own shard passes through the format too. In two hops where the plan says so
-// (WireFormats::gather_hop). `errors`: as in a Workspace.
-void gather_parameters(const TrainState& train, const Hops& hops, Stream stream,
-                       const SegmentId& id, comm::wire::ErrorSums* errors = nullptr);
-
-// After the slices of parameters and master weights have been filled: to wherever the placement has
-// copies of them.
+// Updates all copies of parameters and master weights that the placement keeps, after the slices
+// were filled.
 void spread_parameters(TrainState& train, const SegmentId& id);
-// The slices that the ranks own of an array that each of them has as a whole, to all of them.
+// All-gathers an array that every rank stores whole and owns one slice of.
 void spread_slices(TrainState& train, const SegmentId& id, std::byte* whole, DType dtype);
-// The slices that replicas own of one array, to all of them; through host memory.
+// Exchanges the slices that replicas own of one array among them, through host memory.
 void spread_to_replicas(TrainState& train, const ArrayId& array);
 
-// All of an array, in host memory.
+// Returns all of an array, in host memory.
 std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array);
 
-// Over this rank's elements of an array, or of one parameter in it: a sum, so that the order of
+// Hashes this rank's elements of an array, or of one parameter in it: a sum, so that the order of
 // parts does not matter.
 std::uint64_t digest_of(TrainState& train, const ArrayId& array, std::string_view kind,
                         int only_param = -1);
-// Over all ranks' elements of the values of parameters; 0 for those that are not wanted.
+// Hashes parameter values over all ranks' elements; 0 for parameters that are not wanted.
 std::vector<std::uint64_t> value_digests(TrainState& train,
                                          const std::function<bool(int param)>& wanted);
-// Once after values were set: throws DisagreementError where parameters that are not split are not
-// alike on all ranks of the model-parallel group.
+// Once after values were set: throws DisagreementError if parameters that are not split differ
+// among the ranks of the model-parallel group.
 void check_replicas(TrainState& train);
 
 }  // namespace zero::detail

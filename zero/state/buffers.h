@@ -1,5 +1,5 @@
-// What units keep and do not train (UnitSpec::buffer): memory of this rank in an arena of its own,
-// which no collective and no plan uses.
+// Untrained state of units (UnitSpec::buffer): memory of this rank in an arena of its own, unused
+// by collectives and plans.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class Buffers {
                     model.buffers[b].elements * size_of(model.buffers[b].dtype), addresses_[b]);
   }
 
-  // Enters the bytes into the ledger's plan. Then allocate() takes them, on the rank's device, and
+  // Adds the bytes to the ledger's plan. allocate() then takes them, on the rank's device, and
   // fills them with zeros.
   void plan(Ledger& ledger) const { requests_.plan(ledger); }
   void allocate(Ledger& ledger) {
@@ -37,8 +37,8 @@ class Buffers {
     runtime_.compute().synchronize();
   }
 
-  // A buffer's place in the device's memory. Throws UsageError for another dtype than the declared
-  // one, and for a name that no buffer has.
+  // Returns a buffer's address in device memory. Throws UsageError for a dtype other than the
+  // declared one, and for an unknown name.
   void* address(std::string_view name, DType dtype) const {
     const auto found = std::ranges::find(model_.buffers, name, &BufferDeclaration::name);
     if (found == model_.buffers.end())
@@ -50,13 +50,13 @@ class Buffers {
     return addresses_[found - model_.buffers.begin()];
   }
 
-  // By index into Model::buffers. Copies all of one buffer to host memory, between steps.
+  // Copies a whole buffer, by index into Model::buffers, to host memory, between steps.
   std::vector<std::byte> read(int index) const {
     std::vector<std::byte> values(declared(index).elements * size_of(declared(index).dtype));
     copy_and_wait(runtime_, values.data(), addresses_[index], std::ssize(values));
     return values;
   }
-  // Replaces elements from `first` on.
+  // Overwrites elements from `first` on.
   void write(int index, std::int64_t first, std::span<const std::byte> bytes) {
     copy_and_wait(runtime_, addresses_[index] + first * size_of(declared(index).dtype),
                   bytes.data(), std::ssize(bytes));
@@ -67,7 +67,7 @@ class Buffers {
 
   RuntimeCore& runtime_;
   const Model& model_;
-  std::vector<std::byte*> addresses_;  // by index
+  std::vector<std::byte*> addresses_;  // one per buffer
   MemoryRequests requests_;
   Arena arena_;
 };

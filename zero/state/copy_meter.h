@@ -1,6 +1,6 @@
 // Makes copies between a GPU and host memory, and adds up their bytes and times by the GPU's clock.
-// A timer is started and stopped on the stream around each copy, and is read after it has ended,
-// when another copy is queued, so that nothing waits. One thread. Owned by whoever copies.
+// A timer is started and stopped on the stream around each copy, and is read after the copy has
+// ended, when another copy is queued, so that nothing waits. One thread.
 #pragma once
 
 #include <deque>
@@ -19,7 +19,7 @@ inline constexpr std::size_t copy_directions = 2;
 
 struct CopyTotal {
   std::int64_t bytes = 0;
-  std::int64_t nanoseconds = 0;  // 0 where the device has no clock
+  std::int64_t nanoseconds = 0;  // 0 if the device has no clock
 };
 
 class CopyMeter {
@@ -39,7 +39,7 @@ class CopyMeter {
     timer->stop(stream);
     own.running.push_back(std::move(timer));
   }
-  // Times count copies that have ended.
+  // Times include only copies that have ended.
   EnumArray<CopyDirection, CopyTotal, copy_directions> totals() {
     for (Totals& own : directions_) read_ended(own);
     return {directions_[0].total, directions_[1].total};

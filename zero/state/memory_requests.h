@@ -1,5 +1,5 @@
-// What an object needs of one arena: its bytes are planned first, then all is taken at once and the
-// pointers to it are set. Owned by whoever owns the pointers.
+// Requests of an object for memory of one arena: the bytes are planned first, then all is taken at
+// once and the pointers are set. Has the lifetime of the owner of the pointers.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace zero::detail {
 class MemoryRequests {
  public:
   explicit MemoryRequests(Tier tier = Tier::memory) : tier_(tier) {}
-  // Gives back what was taken. The ledger outlives it.
+  // Returns the memory to the ledger. The ledger must outlive it.
   ~MemoryRequests() {
     if (ledger_ == nullptr) return;
     for (const Piece& piece : pieces_)
@@ -25,12 +25,12 @@ class MemoryRequests {
   }
   MemoryRequests(const MemoryRequests&) = delete;
 
-  // A piece of its own; the pointer is set when the piece is taken.
+  // Requests a separate piece; the pointer is set when the piece is taken.
   template <class T>
   void add(MemoryCategory category, std::int64_t bytes, T*& pointer) {
     place(add(category), 0, bytes, pointer);
   }
-  // A piece, which grows by what is placed in it. Returns its index.
+  // Requests a piece that grows with the arrays placed in it. Returns its index.
   int add(MemoryCategory category, std::int64_t bytes = 0) {
     pieces_.push_back({category, bytes, {}});
     return static_cast<int>(pieces_.size()) - 1;
@@ -43,7 +43,7 @@ class MemoryRequests {
                               [&pointer](std::byte* at) { pointer = reinterpret_cast<T*>(at); });
   }
 
-  // Of all pieces, each rounded up as the arena does it.
+  // Total of all pieces, each rounded up as in the arena.
   std::int64_t bytes() const {
     std::int64_t total = 0;
     for (const Piece& piece : pieces_) total += Arena::rounded(piece.bytes);
@@ -54,7 +54,7 @@ class MemoryRequests {
     for (const Piece& piece : pieces_)
       ledger.plan(piece.category, Arena::rounded(piece.bytes), tier_);
   }
-  // In the order in which they were added.
+  // Takes the pieces in the order of add().
   void take(Arena& arena, Ledger& ledger) {
     for (const Piece& piece : pieces_) {
       auto* memory = static_cast<std::byte*>(arena.take(piece.bytes));
@@ -62,7 +62,7 @@ class MemoryRequests {
     }
     take(ledger);
   }
-  // Of what lies in no arena.
+  // For memory outside any arena (a file): only accounts for it.
   void take(Ledger& ledger) {
     for (const Piece& piece : pieces_)
       ledger.take(piece.category, Arena::rounded(piece.bytes), tier_);

@@ -38,11 +38,11 @@ std::vector<OffloadPart> parts_of_chunk(const PlanInputs& inputs, const ModelSta
   else if (offload.shard_slot(chunk.flat_unit) >= 0 && home != Home::device)
     add(ArrayKind::parameter, Home::host, chunk.streamed);
   else if (offload.uploads(chunk))
-    // One that is its own master is state: the file has a copy of it.
+    // A parameter without master weights counts as optimizer state, so the file holds a copy.
     add(ArrayKind::parameter, chunk.state_in_file && !own.has_master() ? Home::file : Home::device,
         true);
   if (home == Home::device) return parts;
-  // What the file keeps, or a GPU updates, has a place in the slot.
+  // State kept in the file, or updated by a GPU, has a place in the slot.
   const bool in_slot = !chunk.on_host || home == Home::file;
   if (own.has_master())
     add(ArrayKind::master, home, in_slot);
@@ -52,8 +52,8 @@ std::vector<OffloadPart> parts_of_chunk(const PlanInputs& inputs, const ModelSta
   return parts;
 }
 
-Route route_of(Op op) {
-  static constexpr std::pair<Op, Route> routes[] = {
+OffloadMove move_of(Op op) {
+  static constexpr std::pair<Op, OffloadMove> moves_of_ops[] = {
       {Op::fetch, {Location::home, Location::buffer}},
       {Op::supply, {Location::buffer, Location::device}},
       {Op::load, {Location::home, Location::slot}},
@@ -63,12 +63,12 @@ Route route_of(Op op) {
       {Op::download, {Location::device, Location::buffer}},
       {Op::spill, {Location::buffer, Location::home}},
   };
-  for (const auto& [moving, route] : routes)
-    if (moving == op) return route;
+  for (const auto& [moving, move] : moves_of_ops)
+    if (moving == op) return move;
   throw std::logic_error(std::string(name_of(op)) + " moves nothing");
 }
 
-// A parameter with master weights is rounded from them, and only written.
+// A parameter with master weights is rounded from them, so it is only written.
 bool moves(Op op, const Chunk& chunk, const SegmentBuffers& own, const OffloadPart& part) {
   const ArrayKind kind = part.array.kind;
   switch (op) {

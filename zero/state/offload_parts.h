@@ -1,6 +1,6 @@
-// Lists what a rank keeps outside of the engine's arena, one part for each array of a chunk, and
-// says which parts each instruction of a plan moves, from where to where. OffloadTier takes memory
-// for what is listed, moves and shows it.
+// Lists the state that a rank keeps outside of the engine's arena, one part for each array of a
+// chunk, and the parts that each instruction of a plan moves, with source and destination.
+// OffloadTier takes the memory for them, moves and accesses them.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace zero::detail {
 
-// One array of one chunk, or what a rank holds of a parameter's segment.
+// One array of one chunk, or a rank's part of a segment's parameters.
 struct OffloadPart {
   static constexpr std::int64_t nowhere = -1;
 
@@ -21,40 +21,40 @@ struct OffloadPart {
   Range range;  // elements of the segment
   DType dtype = DType::fp32;
   Home home = Home::device;            // device: it is kept in the arena
-  int slot = -1;                       // of its chunk
-  std::int64_t slot_offset = nowhere;  // bytes; nowhere: it has no place in the slot
-  std::int64_t staging_offset = 0;     // bytes, of a gradient on its way from a GPU to the file
+  int slot = -1;                       // its chunk's
+  std::int64_t slot_offset = nowhere;  // bytes; nowhere: not in the slot
+  std::int64_t staging_offset = 0;     // bytes, for a gradient copied from a GPU to the file
   int extent = -1;                     // in the file
-  std::byte* memory = nullptr;         // where it is kept in host memory
+  std::byte* memory = nullptr;         // its address if it is kept in host memory
 
   std::int64_t bytes() const { return range.count() * size_of(dtype); }
   bool passes_slot() const { return slot_offset != nowhere; }
-  // Has a home out of the arena to which its slot is written back.
+  // Whether its slot is written back to a home outside the arena.
   bool returns() const { return passes_slot() && home != Home::device; }
 };
 
-// What the part takes of a slot, or of staging beside a GPU.
+// Bytes of the part in a slot, or in the staging of a GPU rank.
 std::int64_t slot_bytes_of(const OffloadPlan& offload, const OffloadPart& part);
-// Of a chunk, in the order in which they lie in its slot. Where a parameter is its own master, and
+// Lists the parts of a chunk in the order of its slot. If a parameter is its own master weight, and
 // a GPU keeps it, the part of kind master is a copy in host memory.
 std::vector<OffloadPart> parts_of_chunk(const PlanInputs& inputs, const ModelState& state,
                                         const Chunk& chunk);
 
-// Where a part may lie.
+// Possible places of a part.
 enum class Location : std::uint8_t {
-  home,    // the file, or host memory beside a GPU
-  slot,    // its chunk's, in which it is updated: in host memory, or on the GPU that updates it
-  buffer,  // on a CPU rank, from which its parameter is gathered; beside a GPU, in host memory
+  home,    // the file, or host memory of a GPU rank
+  slot,    // its chunk's, for the update: in host memory, or on the GPU that updates it
+  buffer,  // CPU ranks: the source of its parameter's gather; GPU ranks: in host memory, on the way
            // between the file and the GPU
   device,  // the GPU's arena
 };
 
-// From where to where an instruction moves parts. Those that are kept in host memory skip the
-// buffer: where a route says so, they are taken from, or put, where they are kept.
-struct Route {
+// Source and destination of an instruction's moves. Parts that are kept in host memory skip the
+// buffer: a move from or to the buffer uses their home instead.
+struct OffloadMove {
   Location from, to;
 };
-Route route_of(Op op);
+OffloadMove move_of(Op op);
 bool moves(Op op, const Chunk& chunk, const SegmentBuffers& own, const OffloadPart& part);
 
 }  // namespace zero::detail

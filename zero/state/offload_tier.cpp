@@ -35,7 +35,8 @@ constexpr EnumArray<ArrayKind, MemoryCategory, array_kinds> category_of{
     MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::master_weights,
     MemoryCategory::optimizer_state};
 
-// What was reduced to a sum over micro steps, which the first replaces; in the dtype of the sum.
+// Adds a reduction's result to a sum over micro steps, or replaces it if it is the first; in the
+// dtype of the sum.
 void assign_or_add(const SegmentBuffers& own, std::byte* sum, const std::byte* reduced,
                    std::int64_t count, bool first) {
   if (first)
@@ -85,8 +86,8 @@ int OffloadTier::add_extent(const OffloadPart& part) {
                      part.bytes());
 }
 
-// `staged`: where the next gradient of its flat unit goes in the staging beside a GPU, which all
-// gradients of a unit reach at once.
+// `staged`: the flat unit's next free offset in the staging of a GPU rank. All gradients of a unit
+// are staged at once.
 void OffloadTier::make_parts(int number, std::int64_t& staged) {
   chunk_parts_[number] = parts_of_chunk(inputs_, state_, chunk(number));
   for (OffloadPart& part : chunk_parts_[number]) {
@@ -103,7 +104,8 @@ void OffloadTier::make_parts(int number, std::int64_t& staged) {
   }
 }
 
-// The file has a shard by chunks, or as one where it is frozen; host memory has it as one.
+// The file keeps a shard in chunks, or in one part if it is frozen; host memory keeps it in one
+// part.
 void OffloadTier::make_shard(const SegmentId& id) {
   const SegmentBuffers& own = state_.segment(id);
   if (own.held.empty() || !shard_parts_[id].empty()) return;
@@ -116,7 +118,7 @@ void OffloadTier::make_shard(const SegmentId& id) {
   shard_parts_[id].push_back(part);
 }
 
-// Beside a GPU.
+// On GPU ranks only.
 void OffloadTier::place_shards() {
   for (int f = 0; f < std::ssize(layout().flat_units); ++f) {
     std::int64_t end = 0;
@@ -128,7 +130,7 @@ void OffloadTier::place_shards() {
   }
 }
 
-// Buffers of the file come first, and are whole pages.
+// Buffers of file transfers come first, and are whole pages.
 void OffloadTier::request_memory() {
   const OffloadPlan& offload = inputs_.offload;
   const auto add_buffer = [&](std::int64_t bytes, std::byte*& pointer) {
@@ -141,7 +143,7 @@ void OffloadTier::request_memory() {
     add_buffer(offload.state_slots * slot_bytes_, slots_);
   if (store_) {
     add_buffer(offload.shard_slots * shard_bytes_, shards_);
-    // Beside a GPU, one for each gradient slot.
+    // On a GPU rank, one for each gradient slot.
     add_buffer((beside_gpu() ? inputs_.gradient_slots.slots : 1) * staging_bytes_, staging_);
     add_buffer(window_bytes_, window_);
   }
@@ -183,7 +185,7 @@ void OffloadTier::open(Ledger& ledger) {
   if (!store_) return;
   store_->open();
   file_requests_.take(ledger);
-  // They lie in this order: slots, shards, staging, window. Reads use the first two, writes the
+  // The order in memory is: slots, shards, staging, window. Reads use the first two, writes the
   // first three.
   std::vector<std::span<std::byte>> read_buffers, write_buffers;
   if (!beside_gpu()) read_buffers = state_.shard_buffers();
@@ -243,7 +245,7 @@ std::byte* OffloadTier::address(const OffloadPart& part, Location location) cons
   return shard.memory + (part.range.begin - shard.range.begin) * size_of(part.dtype);
 }
 
-// All chunks but the last of a segment are whole pages, so that their parts join without gaps.
+// All chunks except the last of a segment are whole pages, so that their parts join without gaps.
 std::byte* OffloadTier::buffer_of(const OffloadPart& part) const {
   const SegmentId& id = part.array;
   if (part.array.kind == ArrayKind::gradient)
@@ -273,25 +275,25 @@ void OffloadTier::for_moved(Op op, int target, const Each& each) const {
 }
 
 void OffloadTier::move(Op op, int target, Stream stream) {
-  const Route route = route_of(op);
-  const bool to_gpu = route.to == Location::device || route.to == Location::slot;
+  const OffloadMove way = move_of(op);
+  const bool to_gpu = way.to == Location::device || way.to == Location::slot;
   std::vector<Transfer> transfers;
   for_moved(op, target, [&](const OffloadPart& part) {
-    if (part.home == Home::file && route.from == Location::home)
-      transfers.push_back({Direction::read, part.extent, address(part, route.to)});
-    else if (part.home == Home::file && route.to == Location::home)
-      transfers.push_back({Direction::write, part.extent, address(part, route.from)});
+    if (part.home == Home::file && way.from == Location::home)
+      transfers.push_back({Direction::read, part.extent, address(part, way.to)});
+    else if (part.home == Home::file && way.to == Location::home)
+      transfers.push_back({Direction::write, part.extent, address(part, way.from)});
     else
       copies_.copy(to_gpu ? CopyDirection::to_device : CopyDirection::to_host,
-                   address(part, route.to), address(part, route.from), part.bytes(), stream);
+                   address(part, way.to), address(part, way.from), part.bytes(), stream);
   });
   if (!transfers.empty())
     (transfers.front().direction == Direction::read ? read_ : write_)->transfer(transfers);
   if (op == Op::load && chunk(target).streamed) round_in_slot(target, stream);
 }
 
-// store() writes back what the slot has, and a step that is skipped does not write parameters that
-// have master weights. So these are rounded when the chunk is loaded.
+// Rounds parameters with master weights when the chunk is loaded, because store() writes back the
+// slot's contents, and a skipped step does not write these parameters.
 void OffloadTier::round_in_slot(int number, Stream stream) {
   const OffloadPart* parameter = find(number, ArrayKind::parameter);
   const OffloadPart* master = find(number, ArrayKind::master);
@@ -343,8 +345,8 @@ void OffloadTier::add_to_file(const OffloadPart& part, bool first, bool last) {
   write_->transfer({&write, 1});
 }
 
-// An update writes the parameters itself where they have master weights. A step that is skipped
-// uploads what the GPU has already, as parameters are always their masters' rounding.
+// An update writes the parameters itself if they have master weights. A skipped step uploads the
+// values that the GPU already has, because parameters are always the rounded masters.
 void OffloadTier::round_parameters(int number, bool updated) {
   const bool has_master = state_.segment(chunk(number)).has_master();
   const OffloadPart* master = find(number, ArrayKind::master);
@@ -361,7 +363,7 @@ void OffloadTier::round_parameters(int number, bool updated) {
 
 std::byte* OffloadTier::in_slot(int number, ArrayKind kind, int state) const {
   const OffloadPart* part = find(number, kind, state);
-  // One that is its own master is updated in its copy, if there is one.
+  // A parameter without master weights is updated in its copy, if there is one.
   if (kind == ArrayKind::parameter && !state_.segment(chunk(number)).has_master())
     if (const OffloadPart* copy = find(number, ArrayKind::master)) part = copy;
   return part != nullptr ? place_of_update(*part) : nullptr;

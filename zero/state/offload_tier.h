@@ -1,15 +1,15 @@
-// Keeps what a rank offloads in a file, or beside a GPU in host memory, and moves it between there
-// and the memory in which the rank computes. What a GPU rank keeps in the file passes through host
-// memory too. Owns the buffers on these ways: slots in which chunks are updated, buffers from which
-// parameter shards are gathered, and staging. What the GPU copies is page-locked; master weights
-// and states that the host updates are page-locked if the config says so. Owned by the engine.
+// Keeps offloaded state of a rank in a file, or on GPU ranks in host memory, and moves it between
+// there and the memory of computation. State that a GPU rank keeps in the file passes through host
+// memory too. Has the buffers in between: slots for updates of chunks, source buffers for gathers
+// of parameter shards, and staging. Memory that the GPU copies is page-locked; master weights and
+// states that the host updates are page-locked if the config says so. Belongs to the engine.
 //
 // move(), spill() and download() run on the streams of the plan's instructions, or queue copies on
-// them. Transfers from the file are those of the stream of reads, and transfers to the file, with
-// reads of the gradients that are added to, those of the stream of writes. round_parameters() and,
-// for chunks that the host updates beside a GPU, in_slot() run on the thread of the host's stream.
-// All else runs on the program's thread, visit() and note_written() while the streams are idle or,
-// between agreement and update, work on other arrays.
+// them. Transfers from the file run on the read stream; transfers to the file, with reads of the
+// gradients that are added to, run on the write stream. round_parameters() and, for chunks that the
+// host updates on GPU ranks, in_slot() run on the thread of the host's stream. All other calls are
+// for the program's thread; visit() and note_written() only while the streams are idle or, between
+// agreement and update, work on other arrays.
 #pragma once
 
 #include <array>
@@ -32,13 +32,12 @@ namespace zero::detail {
 
 class OffloadTier {
  public:
-  // All but the config outlive it.
+  // All arguments except the config must outlive it.
   OffloadTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelState& state,
               const Config& config);
   OffloadTier(const OffloadTier&) = delete;
 
-  // Enters memory and file into the ledger's plan; open() takes them, once the state has its
-  // memory.
+  // Adds memory and file to the ledger's plan; open() takes them, once the state has its memory.
   void plan(Ledger& ledger) const;
   void open(Ledger& ledger);
   std::string describe() const;
@@ -47,35 +46,34 @@ class OffloadTier {
   }
   bool beside_gpu() const { return inputs_.offload.beside_gpu(); }
 
-  // What an instruction of the plan moves (offload_parts.h). The stream is that of copies.
+  // Moves the parts of an instruction (offload_parts.h). The stream is that of copies.
   void move(Op op, int target, Stream stream = {});
-  // On a CPU rank: adds what was reduced to the gradients that rest in the file, and writes them.
-  // `first` and `last`: of the reductions of a step.
+  // On a CPU rank: adds reduced gradients to those in the file, and writes the sums. `first` and
+  // `last` refer to the reductions of a step.
   void spill(int flat_unit, bool first, bool last);
-  // Beside a GPU: moves the reduced gradients of chunks that the host updates there. Gradients that
-  // have only a slot on the GPU are added to the norm, and those of chunks that stay are moved out
-  // of the slot.
+  // On a GPU rank: moves the reduced gradients of chunks that the host updates to host memory.
+  // Gradients that have only a slot on the GPU are added to the norm, and those of chunks that stay
+  // are moved out of the slot.
   void download(int flat_unit, optim::NormSum* sum, Stream stream);
-  // The squares of the gradients that last spills have written since the last call.
+  // Returns the squares of the gradients that last spills have written since the previous call.
   optim::NormSum take_squares() { return std::exchange(squares_, {}); }
-  // Puts a chunk's parameters where upload or store takes them: after its update on the host the
-  // new ones, or where the step was skipped the present ones.
+  // Puts a chunk's parameters into the source of upload or store: the new ones after its update on
+  // the host, or the present ones if the step was skipped.
   void round_parameters(int chunk, bool updated);
 
-  // Of the array's elements, those below this position are kept in the arena, the others here.
+  // Elements of the array below this position are kept in the arena, the others here.
   std::int64_t first_outside(const ArrayId& array) const;
-  // As StateStore::visit, of elements that are kept here.
+  // Like StateStore::visit, for elements that are kept here.
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
              const PartVisitor& visitor);
-  // Where the array's first element lies while the chunk is updated; null where it lies in the
-  // arena.
+  // Address of the array's first element while the chunk is updated; null if it is in the arena.
   std::byte* in_slot(int chunk, ArrayKind kind, int state = 0) const;
-  // Is called after elements that are kept in the arena have been written, from `begin` on.
+  // Call it after elements that are kept in the arena have been written, from `begin` on.
   void note_written(const ArrayId& array, std::int64_t begin, std::span<const std::byte> bytes);
 
-  // Of the streams of reads and of writes. Any thread may ask.
+  // Use of the file by the read and the write stream. Any thread.
   std::array<offload::ChannelUse, 2> file_uses() const;
-  // By CopyDirection. Called while nothing else calls the tier.
+  // Totals by CopyDirection. Not thread-safe: no other tier call may be in progress.
   std::array<CopyTotal, copy_directions> copied() { return copies_.totals(); }
 
  private:
@@ -98,7 +96,7 @@ class OffloadTier {
   std::byte* place_of_update(const OffloadPart& part) const {
     return address(part, part.passes_slot() ? Location::slot : Location::home);
   }
-  // Calls each(part) for what the instruction moves.
+  // Calls each(part) for the parts that the instruction moves.
   template <class Each>
   void for_moved(Op op, int target, const Each& each) const;
   void round_in_slot(int chunk, Stream stream);
@@ -110,16 +108,16 @@ class OffloadTier {
   const PlanInputs& inputs_;
   const ModelState& state_;
   bool fast_init_, pins_all_;
-  std::vector<std::vector<OffloadPart>> chunk_parts_;  // by chunk
-  BySegment<std::vector<OffloadPart>> shard_parts_;    // of parameters that leave the arena
+  std::vector<std::vector<OffloadPart>> chunk_parts_;  // per chunk
+  BySegment<std::vector<OffloadPart>> shard_parts_;    // parameters that leave the arena
   BySegment<std::int64_t> shard_offsets_;              // bytes in the buffer of the unit's shard
   std::int64_t slot_bytes_ = 0, shard_bytes_ = 0, staging_bytes_ = 0, window_bytes_ = 0;
-  // Of what the GPU copies, of the rest, of the GPU's, and of the file.
+  // Memory that the GPU copies, other host memory, GPU memory, and the file.
   MemoryRequests copied_requests_, kept_requests_, device_requests_, file_requests_{Tier::file};
   Arena copied_arena_, kept_arena_, device_arena_;
-  // The window is that of visits.
+  // The window is for visits.
   std::byte *slots_ = nullptr, *shards_ = nullptr, *staging_ = nullptr, *window_ = nullptr;
-  std::unique_ptr<offload::BlockStore> store_;  // null where nothing is kept in a file
+  std::unique_ptr<offload::BlockStore> store_;  // null if nothing is kept in a file
   std::unique_ptr<offload::BlockStore::Channel> read_, write_, visit_;
   CopyMeter copies_;
   optim::NormSum squares_;

@@ -1,4 +1,4 @@
-// How StateStore, and the program through it, sees what is offloaded.
+// Access to offloaded state for StateStore, and through it for the program.
 #include <algorithm>
 #include <cstring>
 
@@ -37,7 +37,7 @@ void OffloadTier::visit(const ArrayId& array, std::int64_t begin, std::int64_t e
       std::ranges::for_each(chunk_parts_[c], visit_part);
 }
 
-// Window by window, each of whole blocks.
+// Visits window by window, each of whole blocks.
 void OffloadTier::visit_in_file(const OffloadPart& part, const Range& range, Access access,
                                 const PartVisitor& visitor) {
   const std::int64_t size = size_of(part.dtype);
@@ -59,7 +59,7 @@ void OffloadTier::visit_in_file(const OffloadPart& part, const Range& range, Acc
   }
 }
 
-// Copies of what the GPU has follow it: of a parameter that is its own master, and of gradients.
+// Updates the host's copies of arrays on the GPU: parameters without master weights, and gradients.
 void OffloadTier::note_written(const ArrayId& array, std::int64_t begin,
                                std::span<const std::byte> bytes) {
   const SegmentBuffers& own = state_.segment(array);
@@ -72,7 +72,7 @@ void OffloadTier::note_written(const ArrayId& array, std::int64_t begin,
   });
 }
 
-// Writes every block of the states once, so that a write that must fail does so at start.
+// Writes every block of the states once, so that a write error occurs at start.
 void OffloadTier::write_zeros() {
   const auto zero = [](std::int64_t, std::span<std::byte> bytes) {
     std::memset(bytes.data(), 0, bytes.size());

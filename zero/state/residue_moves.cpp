@@ -6,25 +6,26 @@
 #include <utility>
 
 #include "comm/wire/layout.h"
+#include "zero/plan/engine_plan.h"
 
 namespace zero::detail {
 
 namespace {
 
-// Neighboring elements of a parameter whose residues one rank keeps side by side.
+// Adjacent elements of a parameter with adjacent residues on one rank.
 struct Piece {
   std::int64_t begin = 0, count = 0;  // elements of the parameter, filled up to blocks
   int rank = 0;
   Residues::Place place;
 };
 
-// By exchange and parameter.
+// Key: exchange and parameter.
 using Pieces = std::map<std::pair<int, int>, std::vector<Piece>>;
 
 void add_pieces(const Model& model, const Layout& layout, const Residues& residues, int rank,
                 Pieces& pieces) {
   for (const SegmentId& id : layout.segments())
-    for (int exchange = 0; exchange < Residues::exchange_count; ++exchange)
+    for (int exchange = 0; exchange < exchange_count; ++exchange)
       for (const Residues::Slice& slice : residues.slices(id, exchange, rank)) {
         const std::int64_t block = residues.codec(exchange).block;
         for (const ParamRange& part : params_in(model, layout.segment(id), slice.elements))
@@ -35,8 +36,8 @@ void add_pieces(const Model& model, const Layout& layout, const Residues& residu
       }
 }
 
-// The ranks that may hold residues of the same sums as this rank: of its own gradients, those of
-// the groups that have summed them.
+// Returns the ranks that may hold residues of the same sums as this rank: those of the groups that
+// have summed its gradients.
 std::vector<int> holders(const StatePolicy& policy) {
   const int group = std::max(
       {1, policy.first_sum_ranks(), policy.grid.replicas() > 1 ? policy.grid.shard_ranks : 1});
@@ -46,9 +47,9 @@ std::vector<int> holders(const StatePolicy& policy) {
 }
 
 bool of_same_sums(const StatePolicy& policy, int exchange, int rank) {
-  if (exchange == Residues::inside) return rank == policy.rank;
+  if (exchange == exchange_inside) return rank == policy.rank;
   const int group =
-      exchange == Residues::over_groups ? policy.grid.shard_ranks : policy.first_sum_ranks();
+      exchange == exchange_over_groups ? policy.grid.shard_ranks : policy.first_sum_ranks();
   return rank / group == policy.rank / group;
 }
 
@@ -85,10 +86,12 @@ std::optional<Layout> layout_of(const Model& model, const RankGrid& grid,
   return layout;
 }
 
-std::vector<ResidueMove> residue_moves(const Model& model, const StatePolicy& policy,
-                                       const Layout& saved, const Layout& own) {
+std::vector<ResidueMove> residue_moves(const Model& model, const EnginePlan& plan,
+                                       const Layout& saved) {
+  const StatePolicy& policy = plan.policy;
+  const Layout& own = plan.layout;
   Pieces before, now;
-  const Residues as_saved(saved, policy), as_own(own, policy);
+  const Residues as_saved(Routes(plan, saved), policy), as_own(plan.routes, policy);
   for (const int rank : holders(policy)) add_pieces(model, saved, as_saved, rank, before);
   add_pieces(model, own, as_own, policy.rank, now);
   std::vector<ResidueMove> moves;

@@ -1,7 +1,6 @@
-// What the encodings of a rank's gradients have lost, which error feedback adds to the gradients of
-// later steps: a residue for each slice that the rank sends, of every exchange of a reduction. One
-// array, empty without error feedback. Owned by the ModelState; the order of use is that of the
-// communication stream.
+// Encoding errors of a rank's gradients, added by error feedback to the gradients of later steps: a
+// residue for each slice that the rank sends, in every exchange of a reduction. One array, empty
+// without error feedback. Belongs to the ModelState; used in the order of the communication stream.
 #pragma once
 
 #include <array>
@@ -9,11 +8,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "comm/wire/exchange.h"
-#include "zero/plan/layout.h"
+#include "zero/plan/route.h"
 #include "zero/plan/state_policy.h"
 #include "zero/state/memory_requests.h"
 
@@ -21,57 +19,50 @@ namespace zero::detail {
 
 class Residues {
  public:
-  Residues(const Layout& layout, const StatePolicy& policy);
+  Residues(const Routes& routes, const StatePolicy& policy);
 
   void request(MemoryRequests& requests);
   bool exist() const { return bytes_ > 0; }
   std::int64_t bytes() const { return bytes_; }
-  // What the next step starts from.
+  // The residues at the start of the next step.
   std::span<std::byte> kept() const { return {kept_, static_cast<std::size_t>(bytes_)}; }
-  // What the step leaves if it is applied; null where its reductions renew the array itself.
+  // The residues after the step if it is applied; null if its reductions update the array itself.
   std::byte* renewed() const { return renewed_; }
 
   // The use of a residue in one reduction.
   struct Use {
-    bool first = true;    // of the step
+    bool first = true;    // in the step
     bool resets = false;  // the residue counts as zero
   };
-  // The exchanges of a reduction: inside the shard group or, in two hops, inside a node; the second
-  // of these hops; over the groups.
-  static constexpr int inside = 0, second_hop = 1, over_groups = 2, exchange_count = 3;
-  // Nothing where the format of the exchange has no blocks.
+  // `exchange` as in Route. Returns nothing if the format of the exchange has no blocks.
   std::optional<comm::wire::SliceFeedback> feedback(const SegmentId& id, int exchange,
                                                     const Use& use) const;
 
-  // What residues are of, besides the layout.
-  std::string describe() const;
-
-  // Elements of a segment that a rank sends to one other in an exchange, and where they begin in
-  // the residues of the exchange.
+  // Elements of a segment that a rank sends to one other in an exchange, and their start in the
+  // residues of the exchange.
   struct Slice {
     Range elements;
     std::int64_t begin = 0;
   };
   std::vector<Slice> slices(const SegmentId& id, int exchange, int rank) const;
-  // Where the block of an element of these residues is, in bytes of the array.
+  // The place of an element's block of residues, in bytes of the array.
   struct Place {
     std::int64_t codes = 0, scales = 0;
   };
   Place place(const SegmentId& id, int exchange, std::int64_t element) const;
   const comm::wire::Codec& codec(int exchange) const {
-    return exchange == inside ? policy_.wire.reduce_inside : policy_.wire.reduce;
+    return exchange == exchange_inside ? policy_.wire.reduce_inside : policy_.wire.reduce;
   }
 
  private:
   struct Exchange {
     std::int64_t offset = 0, elements = 0, stride = 0;
+    int groups = 1;  // groups of exchanging ranks, or the groups joined by the second hop
   };
-  void add(Exchange& exchange, const comm::wire::Codec& codec, std::int64_t slices,
-           std::int64_t stride);
 
   const Layout& layout_;
   const StatePolicy& policy_;
-  BySegment<std::array<Exchange, 3>> exchanges_;
+  BySegment<std::array<Exchange, exchange_count>> exchanges_;
   std::int64_t bytes_ = 0;
   std::byte *kept_ = nullptr, *renewed_ = nullptr;
 };

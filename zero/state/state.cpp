@@ -9,11 +9,23 @@ namespace zero::detail {
 
 namespace {
 
-// Of a gather of encoded slices, over so many ranks.
-std::int64_t gather_staging(const WireFormats& wire, const comm::wire::Cut& cut, int ranks) {
-  if (wire.gather_hop == 0) return gather_staging_bytes(wire.gather_inside, cut, ranks);
-  return std::max(gather_staging_bytes(wire.gather, cut, ranks / wire.gather_hop),
-                  gather_staging_bytes(wire.gather_inside, cut, wire.gather_hop));
+// Bytes of the encoded slices of one piece of a gather, or of a sum.
+std::int64_t encoded_bytes(const Route& route, std::int64_t piece) {
+  const Leg& first = route.legs.front();
+  const bool gathers = route.kind == Route::Kind::gather;
+  const comm::wire::Cut cut{piece, route.count, gathers ? route.from.dtype : route.wire};
+  if (gathers) {
+    std::int64_t most = 0;
+    for (const Leg& leg : route.legs)
+      most = std::max(most, comm::wire::gather_staging_bytes(leg.codec, cut, leg.ranks));
+    return most;
+  }
+  if (route.legs.size() == 1)
+    return comm::wire::reduce_staging_bytes(first.codec, cut, first.ranks);
+  const Leg& second = route.legs.back();
+  return comm::wire::two_hop_staging_bytes(first.codec, second.codec,
+                                           {piece, cut.stride, first.ranks * cut.stride, cut.dtype},
+                                           first.ranks, second.ranks);
 }
 
 }  // namespace
@@ -24,30 +36,23 @@ ModelState::ModelState(const EnginePlan& plan)
       offload_(plan.inputs.offload),
       updates_(plan.updates),
       buffers_(layout_),
-      residues_(layout_, policy_) {
+      residues_(plan.routes, policy_) {
   for (const SegmentId& id : layout_.segments()) {
     set_dtypes(id);
     make_runs(id);
   }
   request_parameters(plan.parameter_memory);
-  request_gradients(plan.gradient_memory);
+  request_gradients(plan.gradient_memory, plan.routes);
   request_optimizer();
   request_update_staging(plan.matrices.staging(plan.matrices.member(policy_.rank)));
-  request_exchange_staging();
+  request_exchange_staging(plan.routes);
   residues_.request(requests_);
 }
 
 void ModelState::set_dtypes(const SegmentId& id) {
   const Segment& segment = layout_.segment(id);
-  const Precision& precision = policy_.precision;
   SegmentBuffers& own = buffers_[id];
-  own.dtype = segment.dtype.value_or(precision.compute);
-  own.sum = segment.dtype.value_or(precision.accumulation);
-  own.master_dtype = precision.master_of(own.dtype);
-  own.state_dtype = precision.state_of(own.dtype);
-  own.adds_up = policy_.accumulate_locally;
-  own.summand = own.adds_up ? own.sum : own.dtype;
-  own.wire = layout_.grid.ranks > 1 ? segment.dtype.value_or(precision.wire) : own.summand;
+  static_cast<SegmentTypes&>(own) = policy_.types(segment);
   own.held = policy_.shard(segment);
   own.updated = policy_.updated(segment);
   own.resident = offload_.resident.empty() ? own.updated.count() : offload_.resident[id];
@@ -72,15 +77,15 @@ void ModelState::request_slots(MemoryCategory category, const SlotAssignment& sl
 }
 
 // Buffers of offloaded shards come first in the arena, so that they start and end on pages, as
-// O_DIRECT demands.
+// O_DIRECT requires.
 void ModelState::request_parameters(const SlotAssignment& slots) {
   request_slots(MemoryCategory::offload_buffers, {offload_.shard_slot_of, offload_.shard_slots},
                 [&](const SegmentId& id, const auto& place) {
                   SegmentBuffers& own = buffers_[id];
                   place(own.shard, offload::aligned(own.held.count() * size_of(own.dtype)));
                 });
-  // What is gathered in a wire format differs from the shard that it was encoded from, which the
-  // next update may have to read and checkpoints hold.
+  // Parameters gathered in a wire format differ from their shards, so these have memory of their
+  // own: the next update may have to read them, and checkpoints contain them.
   for (const SegmentId& id : layout_.segments())
     if ((policy_.parameters_sharded || layout_.segment(id).encoded) &&
         offload_.shard_slot(id.flat_unit) < 0)
@@ -108,7 +113,7 @@ std::vector<std::span<std::byte>> ModelState::shard_buffers() const {
   return buffers;
 }
 
-void ModelState::request_gradients(const SlotAssignment& slots) {
+void ModelState::request_gradients(const SlotAssignment& slots, const Routes& routes) {
   for (const SegmentId& id : layout_.segments()) {
     const Segment& segment = layout_.segment(id);
     SegmentBuffers& own = buffers_[id];
@@ -117,9 +122,8 @@ void ModelState::request_gradients(const SlotAssignment& slots) {
       requests_.add(MemoryCategory::gradients,
                     (offload_.gradients ? own.resident : own.held.count()) * size_of(own.sum),
                     own.gradient_shard);
-    if (policy_.inner_ranks > 0)
-      requests_.add(MemoryCategory::gradients,
-                    segment.length / policy_.inner_ranks * size_of(own.sum), own.group_sums);
+    if (const std::int64_t elements = routes.group_sums_elements(id); elements > 0)
+      requests_.add(MemoryCategory::gradients, elements * size_of(own.sum), own.group_sums);
     if (policy_.accumulator == Accumulator::whole)
       requests_.add(MemoryCategory::gradients, segment.length * size_of(own.sum), own.accumulated);
   }
@@ -157,67 +161,76 @@ void ModelState::request_update_staging(const MatrixStaging& matrices) {
   requests_.add(category, matrices.scratch * size_of(DType::fp32), matrix_scratch_);
 }
 
-void ModelState::request_exchange_staging() {
-  const RankGrid& grid = layout_.grid;
-  const WireFormats& wire = policy_.wire;
-  std::int64_t cast_bytes = 0, encoded_bytes = 0;
+void ModelState::request_exchange_staging(const Routes& routes) {
+  std::int64_t cast_bytes = 0, encoded = 0;
   for (const SegmentId& id : layout_.segments()) {
-    const Segment& segment = layout_.segment(id);
-    const SegmentBuffers& own = buffers_[id];
-    const std::int64_t held = own.held.count();
-    const auto encode = [&](std::int64_t bytes) { encoded_bytes = std::max(encoded_bytes, bytes); };
-    if (segment.encoded) {
-      const std::int64_t piece = std::min(policy_.gather_piece(grid.shard_ranks), held);
-      encode(gather_staging(wire, {piece, held, own.dtype}, grid.shard_ranks));
+    if (const Route gather = routes.gather(id); layout_.segment(id).encoded && gather.parts() > 1)
+      encoded = std::max(
+          encoded,
+          encoded_bytes(gather, std::min(policy_.gather_piece(gather.parts()), gather.count)));
+    if (!layout_.segment(id).trainable) continue;
+    for (const Route& sum : routes.sums(id)) {
+      const std::int64_t piece = std::min(policy_.reduce_piece(sum.parts()), sum.count);
+      if (sum.from.dtype != sum.wire)
+        cast_bytes = std::max(cast_bytes, piece * sum.parts() * size_of(sum.wire));
+      encoded = std::max(encoded, encoded_bytes(sum, piece));
     }
-    if (!segment.trainable) continue;
-    // The length of a piece of what lies in this dtype, which is cast where the wire has another.
-    const auto cast_piece = [&](int parts, std::int64_t elements, DType from) {
-      const std::int64_t piece = std::min(policy_.reduce_piece(parts), elements);
-      if (from != own.wire) cast_bytes = std::max(cast_bytes, piece * parts * size_of(own.wire));
-      return piece;
-    };
-    const auto reduce = [&](const comm::wire::Codec& codec, int parts, std::int64_t elements,
-                            DType from) {
-      const comm::wire::Cut cut{cast_piece(parts, elements, from), elements, own.wire};
-      encode(comm::wire::reduce_staging_bytes(codec, cut, parts));
-    };
-    if (const int inner = policy_.inner_ranks; inner > 0) {
-      reduce(wire.reduce_inside, inner, segment.slice, own.summand);
-      reduce(wire.reduce, grid.ranks / inner, segment.slice, own.sum);
-    } else if (const int first = wire.reduce_hop; first > 0) {
-      const std::int64_t piece = cast_piece(grid.shard_ranks, held, own.summand);
-      encode(comm::wire::two_hop_staging_bytes(wire.reduce_inside, wire.reduce,
-                                               {piece, held, first * held, own.wire}, first,
-                                               grid.shard_ranks / first));
-    } else {
-      reduce(wire.reduce_inside, grid.shard_ranks, held, own.summand);
-    }
-    if (grid.replicas() > 1) reduce(wire.reduce, grid.replicas(), segment.slice, own.sum);
   }
   const auto add = [&](std::int64_t bytes, std::byte*& staging) {
     if (bytes > 0) requests_.add(MemoryCategory::communication, bytes, staging);
   };
   add(cast_bytes, staging_);
-  add(place_group_sums(), group_sums_);
-  add(encoded_bytes, wire_staging_);
+  add(place_group_sums(routes), group_sums_);
+  add(encoded, wire_staging_);
 }
 
-// All segments of a unit are reduced inside the group before any of them is over the groups.
-std::int64_t ModelState::place_group_sums() {
-  if (layout_.grid.replicas() == 1 || policy_.sums_groups_last) return 0;
+// All segments of a unit are reduced inside the group before any of them is summed over the groups.
+std::int64_t ModelState::place_group_sums(const Routes& routes) {
   std::int64_t most = 0;
   for (int flat_unit = 0; flat_unit < std::ssize(layout_.flat_units); ++flat_unit) {
     std::int64_t bytes = 0;
     for (const SegmentId& id : layout_.trainable_of(flat_unit)) {
-      SegmentBuffers& own = buffers_[id];
-      if (!policy_.adds_group_sums && own.sum_holds_wire()) continue;
-      own.group_sum_at = bytes;
-      bytes += own.held.count() * size_of(own.wire);
+      buffers_[id].group_sum_at = bytes;
+      bytes += routes.waiting_elements(id) * size_of(buffers_[id].wire);
     }
     most = std::max(most, bytes);
   }
   return most;
+}
+
+std::byte* ModelState::array(const SegmentId& id, const ArrayRef& ref) const {
+  const SegmentBuffers& own = buffers_[id];
+  std::byte* first = nullptr;
+  switch (ref.role) {
+    case Role::parameter:
+      first = own.whole;
+      break;
+    case Role::parameter_shard:
+      first = own.shard;
+      break;
+    case Role::second_copy:
+      first = own.second_copy;
+      break;
+    case Role::gradient:
+      first = own.gradient_whole;
+      break;
+    case Role::accumulated:
+      first = own.accumulated;
+      break;
+    case Role::gradient_shard:
+      first = own.gradient_shard;
+      break;
+    case Role::landing:
+      first = own.landing;
+      break;
+    case Role::group_sum:
+      first = group_sums_ + own.group_sum_at;
+      break;
+    case Role::group_sums:
+      first = own.group_sums;
+      break;
+  }
+  return first + ref.offset * size_of(ref.dtype);
 }
 
 void ModelState::allocate(Arena& arena, Ledger& ledger) {
@@ -225,7 +238,8 @@ void ModelState::allocate(Arena& arena, Ledger& ledger) {
   derive_pointers();
 }
 
-// Shards that are a part of a whole array, and masters that are the parameter itself.
+// Sets pointers of shards that are a part of a whole array, and of masters that are the parameter
+// itself.
 void ModelState::derive_pointers() {
   for (const SegmentId& id : layout_.segments()) {
     const Segment& segment = layout_.segment(id);
@@ -254,7 +268,7 @@ void ModelState::add_run(SegmentBuffers& buffers, GroupRange run) const {
   buffers.runs.push_back(std::move(run));
 }
 
-// Padding goes with the parameter before it: zeros stay zeros under every rule.
+// Padding belongs to the parameter before it: zeros stay zeros under every rule.
 void ModelState::make_runs(const SegmentId& id) {
   const Segment& segment = layout_.segment(id);
   SegmentBuffers& own = buffers_[id];

@@ -1,5 +1,5 @@
 // The arrays of one rank's segments (parameters, gradients, master weights and optimizer state) and
-// the slots they pass through, all taken from arenas whose size is known before anything is taken.
+// the slots they pass through, all taken from arenas of a size that is known in advance.
 #pragma once
 
 #include <cstddef>
@@ -19,46 +19,39 @@ namespace zero::detail {
 // Elements of a segment that belong to one optimizer group.
 struct GroupRange : Range {
   int group = 0;
-  // Where `begin` lies in each array of SegmentBuffers::states; -1: the group has no such state.
+  // Position of `begin` in each array of SegmentBuffers::states; -1: the group has no such state.
   std::vector<std::int64_t> state_begin = {};
 };
 
-// Where the arrays of a segment lie. Each pointer is to the array's first element that this rank
-// keeps.
-struct SegmentBuffers {
-  DType dtype = DType::fp32;    // of the parameter, and of the gradient as backward writes it
-  DType wire = DType::fp32;     // of the gradient between ranks; on one rank alone, of the summand
-  DType sum = DType::fp32;      // of the gradient between steps and micro steps
-  DType summand = DType::fp32;  // of what a reduction reads
-  DType master_dtype = DType::fp32, state_dtype = DType::fp32;
-  bool adds_up = false;        // a reduction reads the rank's own sum over micro steps
-  std::byte* whole = nullptr;  // the whole parameter: a slot, or where it is kept whole
-  // This rank's shard: a part of `whole` where that is kept, unless it is gathered in a wire
-  // format; where the shard is offloaded, the buffer from which it is gathered.
+// Addresses of a segment's arrays. Each points to the array's first element that this rank keeps.
+struct SegmentBuffers : SegmentTypes {
+  std::byte* whole = nullptr;  // the whole parameter: a slot, or its own memory if it is kept whole
+  // This rank's shard: a part of `whole` if that is kept, unless it is gathered in a wire format;
+  // if the shard is offloaded, the source buffer of its gather.
   std::byte* shard = nullptr;
-  std::byte* second_copy = nullptr;     // of the gathered parameter: StatePolicy::second_copy()
-  std::byte* gradient_whole = nullptr;  // what backward writes
-  std::byte* accumulated = nullptr;     // the whole sum over micro steps, where there is one
-  std::byte* gradient_shard = nullptr;  // this rank's reduced shard; may be a part of either
-  std::byte* group_sums = nullptr;      // StatePolicy::inner_ranks: of one slice for each group
-  std::int64_t group_sum_at = 0;        // bytes: ModelState::group_sum()
-  // Where a shard that is offloaded is reduced to, in the dtype of the wire; else null.
+  std::byte* second_copy = nullptr;     // StatePolicy::second_copy() of the parameter
+  std::byte* gradient_whole = nullptr;  // written by backward
+  std::byte* accumulated = nullptr;     // the whole sum over micro steps, if there is one
+  std::byte* gradient_shard = nullptr;  // this rank's reduced shard; may be a part of these two
+  std::byte* group_sums = nullptr;      // Role::group_sums
+  std::int64_t group_sum_at = 0;        // bytes from the first of its unit: Role::group_sum
+  // Destination of the reduction of an offloaded shard, in the wire dtype; otherwise null.
   std::byte* landing = nullptr;
-  Range held;  // what `shard` and `gradient_shard` hold of the segment
-  // What this rank updates. Its first `resident` elements keep their gradient shard, master weights
-  // and states in memory.
+  Range held;  // the range of the segment in `shard` and `gradient_shard`
+  // The range that this rank updates. Its first `resident` elements keep their gradient shard,
+  // master weights and states in memory.
   Range updated;
   std::int64_t resident = 0;
-  std::byte* master = nullptr;  // the parameter itself where that has the master's dtype
-  // By name; each array holds, without gaps, the elements whose group has that state.
+  std::byte* master = nullptr;  // the parameter itself if that has the master's dtype
+  // One per state name; each array contains, without gaps, the elements of groups with that state.
   std::vector<std::byte*> states;
   std::vector<std::int64_t> state_counts;
   std::vector<GroupRange> runs;
 
-  // Where an element of the segment lies in the array of a state; of an element without that state,
-  // where the next one that has it lies.
+  // Returns the position of a segment's element in the array of a state; for an element without
+  // that state, the position of the next one that has it.
   std::int64_t state_position(int state, std::int64_t element) const;
-  // Every element that this rank updates has the state.
+  // Whether every element that this rank updates has the state.
   bool has_whole_state(int state) const { return state_counts[state] == updated.count(); }
 
   DType dtype_of(ArrayKind kind) const;
@@ -67,68 +60,61 @@ struct SegmentBuffers {
   }
   // Whether master weights are an array of their own.
   bool has_master() const { return master_dtype != dtype; }
-  // Whether it names the parameter: a parameter without such an array is its own master.
+  // Whether it refers to the parameter: a parameter without master weights is its own master.
   bool is_parameter(ArrayKind kind) const {
     return kind == ArrayKind::parameter || (kind == ArrayKind::master && !has_master());
   }
-  // Sums keep the values of the wire, if they are not added to others.
-  bool sum_holds_wire() const { return sum == wire || sum == DType::fp32; }
-  // What a reduction sums up.
-  std::byte* summands() const { return adds_up ? accumulated : gradient_whole; }
-  // The whole gradient in the dtype of sums; meaningful where it is kept whole.
+  // The whole gradient in the dtype of sums; valid only if it is kept whole.
   std::byte* sum_whole() const { return accumulated != nullptr ? accumulated : gradient_whole; }
 };
 
 class ModelState {
  public:
-  // The plan outlives it.
+  // The plan must outlive it.
   explicit ModelState(const EnginePlan& plan);
 
-  // Enters the bytes into the ledger's plan. Then allocate() takes them.
+  // Adds the bytes to the ledger's plan; allocate() then takes them.
   void plan(Ledger& ledger) const { requests_.plan(ledger); }
   std::int64_t bytes() const { return requests_.bytes(); }
   void allocate(Arena& arena, Ledger& ledger);
 
   const StatePolicy& policy() const { return policy_; }
-  // Where gradients are cast for one piece of a reduction; null where none are.
+  // Staging for casts of gradients, for one piece of a reduction; null if none are cast.
   std::byte* staging() const { return staging_; }
-  // The encoded slices of one piece of a gather or of a reduction; null where none is encoded.
+  // Encoded slices of one piece of a gather or of a reduction; null if none is encoded.
   std::byte* wire_staging() const { return wire_staging_; }
   const Residues& residues() const { return residues_; }
-  // Where a group's sums wait for those of the other groups, if not at rest.
-  std::byte* group_sum(const SegmentId& id) const {
-    return group_sums_ + buffers_[id].group_sum_at;
-  }
+  // Returns the memory that a route refers to.
+  std::byte* array(const SegmentId& id, const ArrayRef& ref) const;
   SegmentBuffers& segment(const SegmentId& id) { return buffers_[id]; }
   const SegmentBuffers& segment(const SegmentId& id) const { return buffers_[id]; }
-  // Staging of the update: the sums behind the norms of each parameter and of its direction, and
-  // what MatrixStaging lists.
+  // Staging of the update: the sums for the norms of each parameter and of its direction, and the
+  // arrays of MatrixStaging.
   std::int64_t* tensor_norms() const { return tensor_norms_; }
   float* directions() const { return directions_; }
   float* matrices() const { return matrices_; }
   float* matrix_scratch() const { return matrix_scratch_; }
 
-  // By index into StatePolicy::optimizer_states.
+  // `state` is an index into StatePolicy::optimizer_states.
   bool has_state(int param, int state) const;
-  // The buffers from which offloaded shards are gathered.
+  // The source buffers for gathers of offloaded shards.
   std::vector<std::span<std::byte>> shard_buffers() const;
 
  private:
   void set_dtypes(const SegmentId& id);
   void make_runs(const SegmentId& id);
   // Calls each(id, place) for the segments of flat units that have a slot; place(pointer, bytes)
-  // puts an array behind those before it in the unit's slot.
+  // puts an array after the previous ones in the unit's slot.
   template <class Each>
   void request_slots(MemoryCategory category, const SlotAssignment& slots, const Each& each);
   void request_parameters(const SlotAssignment& slots);
-  void request_gradients(const SlotAssignment& slots);
+  void request_gradients(const SlotAssignment& slots, const Routes& routes);
   void request_optimizer();
   void request_update_staging(const MatrixStaging& matrices);
-  // For what ranks exchange of gradients and parameters: casts, group sums and encoded slices.
-  void request_exchange_staging();
-  // Gives each segment its place among the group sums of its unit. Returns the bytes of the
-  // largest.
-  std::int64_t place_group_sums();
+  // Staging of gradient and parameter exchanges: casts, group sums and encoded slices.
+  void request_exchange_staging(const Routes& routes);
+  // Places each segment among the group sums of its unit. Returns the bytes of the largest unit.
+  std::int64_t place_group_sums(const Routes& routes);
   void derive_pointers();
   void add_run(SegmentBuffers& buffers, GroupRange run) const;
 

@@ -1,4 +1,4 @@
-// Names a rank's arrays, and how parts of them are shown.
+// Names of a rank's arrays, and types for access to parts of them.
 #pragma once
 
 #include <cstddef>

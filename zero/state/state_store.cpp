@@ -100,7 +100,7 @@ optim::DeviceUpdate StateStore::update_of(int number, const Range& part,
                                           const std::vector<int>& states_of_rule) const {
   const Chunk& chunk = chunks_[number];
   const SegmentBuffers& own = state_.segment(chunk);
-  // In the chunk's slot, or else where it is kept in memory.
+  // Uses the chunk's slot, or its memory if it has none.
   const auto placed = [&](ArrayKind kind, int state = 0) {
     const auto position = [&](std::int64_t element) {
       return kind == ArrayKind::state ? own.state_position(state, element) : element;
@@ -116,7 +116,7 @@ optim::DeviceUpdate StateStore::update_of(int number, const Range& part,
   update.count = part.count();
   update.gradient = placed(ArrayKind::gradient);
   update.gradient_dtype = own.sum;
-  // The parameter is its own master where it has no 16-bit copy.
+  // The parameter is its own master if it has no 16-bit copy.
   if (own.has_master()) update.parameter = placed(ArrayKind::parameter);
   update.master = placed(own.has_master() ? ArrayKind::master : ArrayKind::parameter);
   update.master_dtype = own.master_dtype;

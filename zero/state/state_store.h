@@ -1,7 +1,7 @@
-// The one way to the arrays of this rank's elements (parameter, gradient, master weights, optimizer
-// states), wherever they are kept. Whoever saves, loads, reads, fills or updates them asks here for
-// parts in host memory, and does not need to know of tiers or devices. One thread. Positions are
-// elements counted from the start of the segment.
+// The only access to the arrays of this rank's elements (parameter, gradient, master weights,
+// optimizer states), independent of their home. Code that saves, loads, reads, fills or updates
+// them gets parts in host memory from here, and does not depend on tiers or devices. One thread.
+// Positions are elements counted from the start of the segment.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ class StateStore {
              const std::vector<Chunk>& chunks, OffloadTier* tier)
       : runtime_(runtime), layout_(layout), state_(state), chunks_(chunks), tier_(tier) {}
 
-  // `what` is "value", "grad", "master" or the name of an optimizer state. Returns nothing where
-  // the segment has no such array. Throws UsageError for an unknown name.
+  // `what` is "value", "grad", "master" or the name of an optimizer state. Returns nothing if the
+  // segment has no such array. Throws UsageError for an unknown name.
   std::optional<ArrayId> find(const SegmentId& id, std::string_view what) const;
   DType dtype_of(const ArrayId& array) const { return state_.segment(array).dtype_of(array.kind); }
   // Whether the array has elements of this parameter of its segment: only some parameters may have
@@ -35,33 +35,33 @@ class StateStore {
     return array.kind != ArrayKind::state || state_.has_state(param, array.state);
   }
 
-  // Whether another thread may read while a step runs, except for what is being updated.
+  // Whether another thread may read while a step runs, except for arrays being updated.
   bool readable_beside_steps() const { return runtime_.device().is_host() && tier_ == nullptr; }
 
-  // Shows elements [begin, end), which must be this rank's, part by part in order. Called between
+  // Calls the visitor for elements [begin, end) of this rank, part by part in order. Only between
   // steps, or between the reductions and the update of a step. A part is valid until the visitor
-  // returns, and is not to be changed.
+  // returns, and must not be changed.
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end,
              const PartVisitor& visitor);
   void read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to);
-  // `from` has elements of that dtype, which are converted to the array's.
+  // Converts elements of that dtype to the array's.
   void write(const ArrayId& array, std::int64_t begin, DType dtype,
              std::span<const std::byte> from);
 
   // This rank's elements below this position are kept in the arena.
   std::int64_t end_in_memory(const ArrayId& array) const;
 
-  // Of element `at`, which is kept in the arena.
+  // Returns the address of element `at`. It must be kept in the arena.
   std::byte* address(const ArrayId& array, std::int64_t at) const;
 
-  // The arrays of some elements of the chunk with this number, whose rule has these states. Valid
-  // during the update of the chunk.
+  // Returns the arrays for updating some elements of the chunk with this number, by a rule that has
+  // these states. Valid during the update of the chunk.
   optim::DeviceUpdate update_of(int chunk, const Range& part,
                                 const std::vector<int>& states_of_rule) const;
 
  private:
-  // Calls in_arena(memory, bytes) for those of the elements that are kept there, then lets the tier
-  // show the others.
+  // Calls in_arena(memory, bytes) for the elements that are kept there, then lets the tier visit
+  // the others.
   template <class InArena>
   void split(const ArrayId& array, const Range& range, Access access, const InArena& in_arena,
              const PartVisitor& visitor);
@@ -70,7 +70,7 @@ class StateStore {
   const Layout& layout_;
   ModelState& state_;
   const std::vector<Chunk>& chunks_;
-  OffloadTier* tier_;               // null where everything is kept in the arena
+  OffloadTier* tier_;               // null if everything is kept in the arena
   std::vector<std::byte> staging_;  // for a part that the host cannot address
 };
 

@@ -20,7 +20,7 @@ PlanRank plan_rank(RuntimeCore& runtime, Ranks& ranks) {
   return on;
 }
 
-// Of unequal nodes, the smallest group is one that every rank can follow.
+// If nodes are unequal, the smallest size is used, because every rank can form such a group.
 int ranks_of_node(Ranks& ranks) {
   return static_cast<int>(std::ranges::min(
       ranks.gather_words("start-up agreement on the reduce group", {ranks.topology().local_size})));
@@ -72,42 +72,35 @@ void TrainState::agree_at_start() {
   terms.reduce_groups = plan.reduce_groups;
   if (terms.reduce_groups == comm::ReduceGroups()) terms.reduce_groups = ranks_of_node(ranks);
   ranks.set_terms(terms);
-  if (plan.grid.replicas() > 1) split_ranks();
-  if (const int sharing = policy().second_copy_ranks; sharing > 0)
-    second_copies_ = ranks.split("the start of second copies", rank() / sharing, rank() % sharing);
-  const int sums = policy().first_sum_ranks(), gathers = policy().wire.gather_hop;
-  if (sums > 0) reduce_hops_ = split_in_hops(sums);
-  if (gathers > 0 && gathers != sums) gather_hops_ = split_in_hops(gathers);
-}
-
-HopRanks TrainState::split_in_hops(int first_ranks) {
-  const int group = rank() / first_ranks, number = rank() % first_ranks;
-  const comm::ReduceGroups& groups = ranks.terms().reduce_groups;
-  HopRanks hops{ranks.split("the start of exchanges in groups", group, number),
-                ranks.split("the start of exchanges over groups",
-                            plan.grid.group(rank()) * first_ranks + number, group)};
-  hops.first->set_reduce_groups(groups.within(first_ranks));
-  hops.second->set_reduce_groups(groups.over(first_ranks));
-  return hops;
+  split_ranks();
 }
 
 void TrainState::split_ranks() {
-  const RankGrid& grid = plan.grid;
-  const int group = grid.group(rank()), number = grid.in_group(rank());
-  const comm::ReduceGroups& groups = ranks.terms().reduce_groups;
-  shard_group_ = ranks.split("the start of shard groups", group, number);
-  shard_group_->set_reduce_groups(groups.within(grid.shard_ranks));
-  replicas_ = ranks.split("the start of replicas", number, group);
-  replicas_->set_reduce_groups(groups.over(grid.shard_ranks));
-  if (policy().updates == Portion::slice && !plan.matrices.empty())
-    by_slice_ = ranks.split("the start of the update of matrices", 0, grid.slice_of(rank()));
+  static constexpr EnumArray<GroupId, const char*, group_id_count> subjects_of_splits = {
+      "",
+      "the start of shard groups",
+      "the start of replicas",
+      "the start of the update of matrices",
+      "the start of second copies",
+      "the start of exchanges in groups",
+      "the start of exchanges over groups",
+      "the start of exchanges in groups",
+      "the start of exchanges over groups"};
+  const comm::ReduceGroups& sums = ranks.terms().reduce_groups;
+  for (int i = 0; i < group_id_count; ++i) {
+    const auto id = static_cast<GroupId>(i);
+    const std::optional<GroupSplit> split = split_of(plan, id, rank());
+    if (!split) continue;
+    groups_[id] = ranks.split(subjects_of_splits[id], split->color, split->key);
+    if (split->sums_within > 0) groups_[id]->set_reduce_groups(sums.within(split->sums_within));
+    if (split->sums_over > 0) groups_[id]->set_reduce_groups(sums.over(split->sums_over));
+  }
 }
 
 void TrainState::for_groups(const std::function<void(Ranks&)>& each) {
-  for (Ranks* group : {&ranks, shard_group_.get(), replicas_.get(), by_slice_.get(),
-                       second_copies_.get(), reduce_hops_.first.get(), reduce_hops_.second.get(),
-                       gather_hops_.first.get(), gather_hops_.second.get()})
-    if (group != nullptr) each(*group);
+  each(ranks);
+  for (const std::unique_ptr<Ranks>& group : groups_)
+    if (group) each(*group);
 }
 
 std::int64_t TrainState::control_bytes() {

@@ -1,6 +1,6 @@
-// What an engine trains: the model and its plan, this rank's arrays wherever they rest, and the
-// numbers that move with them from step to step. Owned by the engine; its parts and its checkpoints
-// share it. The program's thread, unless a member says otherwise.
+// The state of training: the model and its plan, this rank's arrays in any home, and the numbers
+// that change with them from step to step. Belongs to the engine; its parts and its checkpoints
+// share it. For the program's thread, unless a member says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,8 @@
 
 namespace zero::detail {
 
-// Whom exchanges in two hops go over: the ranks of a group, and those that have the same number in
-// their groups.
-struct HopRanks {
-  std::unique_ptr<Ranks> first, second;
-};
-
 struct TrainState {
-  // Collective: throws DisagreementError where ranks were given another config or model.
+  // Collective: throws DisagreementError if ranks were given different configs or models.
   TrainState(RuntimeCore& runtime, const ModelSpec& spec, Config config);
   TrainState(const TrainState&) = delete;
 
@@ -37,42 +31,30 @@ struct TrainState {
   const StatePolicy& policy() const { return plan.policy; }
   const Layout& layout() const { return plan.layout; }
   const ParamDeclaration& param(int index) const { return model.params[index]; }
-  // What this rank owns of a segment: its slice, by parameter.
+  // The slice of a segment that this rank owns, by parameter.
   std::vector<ParamRange> own_params(const Segment& segment) const {
     return params_in(model, segment, policy().slice(segment));
   }
   const Place& place(int param) const { return plan.layout.place_of_param[param]; }
-  // "unit h.3": what messages call the transfers of a flat unit.
+  // "unit h.3": names the transfers of a flat unit in messages.
   const std::string& subject(int flat_unit) const { return subjects[flat_unit]; }
 
-  // A step changes the state of one group after the other, which saves keep to: flat units by their
-  // index, and behind them the residues.
+  // The group of the residues. It comes after the groups of flat units, numbered by index. A step
+  // changes the state of one group after the other, and saves copy it in these groups.
   int residue_group() const { return static_cast<int>(layout().flat_units.size()); }
-  // The gradient that the current micro step leaves replaces what is at rest, or is added to it.
+  // Whether the gradient of the current micro step replaces the stored one; otherwise it is added.
   bool replaces_gradients() const { return micro_step == 0 || !plan.sync_each(); }
 
-  // Throws UsageError that says what the values are missing for, where parameters have none.
+  // Throws UsageError if parameters have no values; the message states the purpose.
   void require_values(const std::string& purpose) const;
-  // Throws LoadError for a value of a file that is not finite, unless the config allows it.
+  // Throws LoadError for a non-finite value in a file, unless the config allows it.
   void refuse_non_finite(const std::string& file, const ParamShard& shard) const;
 
-  // The ranks over which parameters are sharded: all, or this rank's group; those that hold the
-  // same shard in other groups, null where there are none; and those that share the update, in the
-  // order of what they update.
-  Ranks& shard_group() { return shard_group_ ? *shard_group_ : ranks; }
-  Ranks* replicas() { return replicas_.get(); }
-  Ranks& second_copy_group() { return *second_copies_; }  // where there are second copies
-  // Null if gradients, or parameters, travel in one hop.
-  const HopRanks* reduce_hops() const { return reduce_hops_.first ? &reduce_hops_ : nullptr; }
-  const HopRanks* gather_hops() const {
-    if (policy().wire.gather_hop == 0) return nullptr;
-    return gather_hops_.first ? &gather_hops_ : &reduce_hops_;
-  }
-  Ranks& update_group() {
-    if (policy().updates != Portion::slice) return shard_group();
-    return by_slice_ ? *by_slice_ : ranks;
-  }
-  // Calls each(ranks) for all ranks together, and then for the groups of a hybrid strategy.
+  // Returns the ranks of a route's group.
+  Ranks& group(GroupId id) { return groups_[id] ? *groups_[id] : ranks; }
+  bool has_replicas() const { return groups_[GroupId::replicas] != nullptr; }
+  Ranks& update_group() { return group(detail::update_group(plan)); }
+  // Calls each(ranks) for all ranks together, and then for every other group of this rank.
   void for_groups(const std::function<void(Ranks&)>& each);
   std::int64_t control_bytes();
   bool offloads_to_file() const { return plan.inputs.offload.in_file; }
@@ -85,25 +67,22 @@ struct TrainState {
   EnginePlan plan;  // its order may be learned in the first pass
   ModelState arrays;
   Buffers buffers;
-  std::unique_ptr<OffloadTier> offload;  // null where everything rests in the arena
-  std::unique_ptr<StateStore> store;     // the arrays, wherever they rest
-  optim::LossScaler scaler;              // on a device: as far as the host knows
+  std::unique_ptr<OffloadTier> offload;  // null if everything is kept in the arena
+  std::unique_ptr<StateStore> store;     // the arrays, in any home
+  optim::LossScaler scaler;              // on a device: the newest state that the host has read
   std::int64_t step = 0, applied_steps = 0, skipped_in_a_row = 0;
-  int micro_step = -1;           // the current one, or the last that was
-  bool last_micro_step = false;  // it is the last of its step
-  double losses = 1;  // over so many a step's loss and gradients are a mean, on each rank
-  std::vector<char> has_values;       // by parameter
-  bool replicas_checked = true;       // over the model-parallel group, since values were set
-  std::vector<std::string> subjects;  // by flat unit
+  int micro_step = -1;                // the current one, or the previous one between micro steps
+  bool last_micro_step = false;       // whether it is the last of its step
+  double losses = 1;                  // loss and gradients are means over this many losses per rank
+  std::vector<char> has_values;       // per parameter
+  bool replicas_checked = true;       // model-parallel check done since values were set
+  std::vector<std::string> subjects;  // per flat unit
 
  private:
   void agree_at_start();
   void split_ranks();
-  HopRanks split_in_hops(int first_ranks);
 
-  // Where there are replicas; the third where matrices travel between owners of slices.
-  std::unique_ptr<Ranks> shard_group_, replicas_, by_slice_, second_copies_;
-  HopRanks reduce_hops_, gather_hops_;  // gathers over the groups of reductions use their ranks
+  EnumArray<GroupId, std::unique_ptr<Ranks>, group_id_count> groups_;  // null: all ranks
 };
 
 }  // namespace zero::detail

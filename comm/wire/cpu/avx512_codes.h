@@ -37,7 +37,8 @@ struct Avx512Codes {
     for (int p = 0; p < 2; ++p) {
       const __m512i eight =
           _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + 8 * p)));
-      // The first code of a byte, and the second one in the upper half. Four bits are looked at.
+      // The low half has the first code of a byte, the upper half the second. The permutation reads
+      // four bits of each.
       const __m512i codes = _mm512_or_si512(eight, _mm512_slli_epi64(eight, 28));
       units[p].value = _mm512_permutexvar_ps(codes, table);
     }
@@ -60,13 +61,13 @@ struct Avx512Codes {
                          12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     return _mm512_permutex2var_epi16(a, _mm512_slli_epi16(counting, 1), b);
   }
-  // Bits of a where the mask has ones, else of b.
+  // Bits of a if the mask bit is one, otherwise of b.
   static __m512i bitwise_choice(int mask, __m512i a, __m512i b) {
     return _mm512_ternarylogic_epi32(_mm512_set1_epi32(mask), a, b, 0xca);
   }
 
   // E4M3 in the seven low bits, and the sign in bit 11. The element is rounded by adding 2^20 times
-  // its own power of two, or that of 2^-6 if it is smaller: what is added to the mantissa of the
+  // its own power of two, or that of 2^-6 if it is smaller: the amount added to the mantissa of the
   // sum is the code, less eight for each power of two from 2^-6 on.
   static __m512i e4m3(__m512 value) {
     constexpr int larger_magnitude_of_both_with_sign_of_first = 3;
@@ -74,14 +75,14 @@ struct Avx512Codes {
                                           larger_magnitude_of_both_with_sign_of_first);
     const __m512i power = _mm512_and_si512(_mm512_castps_si512(normal),
                                            _mm512_set1_epi32(static_cast<int>(0xff800000u)));
-    // The exponent of 2^-6 leaves 72 in the seven bits, which 56 more remove.
+    // The exponent of 2^-6 leaves 72 in the seven bits; adding 56 removes it.
     const __m512i addend = _mm512_add_epi32(power, _mm512_set1_epi32((20 << 23) + 56));
     const __m512i sum = _mm512_castps_si512(_mm512_add_ps(value, _mm512_castsi512_ps(addend)));
     return _mm512_add_epi32(_mm512_sub_epi32(sum, power), _mm512_srli_epi32(power, 20));
   }
 
-  // E4M3 times a factor. Shifted, a code is an fp16 that is 2^-8 of its value: the exponent has one
-  // bit more there, and denormals stay denormals.
+  // E4M3 times a factor. A shifted code is an fp16 equal to 2^-8 of its value: fp16 has one
+  // exponent bit more, and denormals stay denormals.
   [[gnu::always_inline]] static void e4m3_units(const std::uint8_t* from, float factor, V* units) {
     const __m512i wide = _mm512_slli_epi16(_mm512_cvtepi8_epi16(simd::read<__m256i>(from)), 7);
     const __m512i halves = _mm512_and_si512(wide, _mm512_set1_epi16(-0x4001));

@@ -1,8 +1,8 @@
-// 32 floats in vectors of one SIMD level, as blocks have multiples of 32 elements. `Codes` is what
-// the level knows of the block formats:
+// 32 floats in vectors of one SIMD level, since blocks have multiples of 32 elements. `Codes`
+// implements the block formats of the level:
 //
 //   write<F>(scaled, to)     the codes of 32 scaled elements, as F::bits * 32 / 8 bytes
-//   units(F, from, units)    what 32 codes stand for in a block whose scale is 1
+//   units(F, from, units)    the values of 32 codes in a block with a scale of 1
 //   Maximum<T>               the largest magnitude of groups of 32 elements, as bits of a float
 #pragma once
 
@@ -30,7 +30,7 @@ struct Floats32 {
     for (int p = 0; p < count; ++p) parts[p].store(to + p * V::lanes);
   }
 
-  // What op makes of the parts of vectors, which are floats or registers of some.
+  // Applies op to the parts of vectors, floats or registers of floats.
   template <class Op, class... Vectors>
   [[gnu::always_inline]] static Floats32 combine(const Op& op, const Vectors&... vectors) {
     Floats32 result;
@@ -46,7 +46,7 @@ struct Floats32 {
     const auto scaled = [&](auto value) { return value * scaling.first * scaling.second; };
     Codes::template write<F>(combine(scaled, *this).parts, to);
   }
-  // scale * (what a code stands for).
+  // Returns scale * (value of a code in units).
   template <class F>
   [[gnu::always_inline]] static Floats32 decode(const std::uint8_t* from, float scale) {
     Floats32 units;

@@ -1,5 +1,5 @@
-// The kernels of one SIMD level, with formats and dtypes resolved. They walk whole groups of 32
-// elements; the rest of a short block goes through a padded copy on the stack.
+// Kernels of one SIMD level, with formats and dtypes resolved. They process whole groups of 32
+// elements; the remainder of a short block goes through a padded copy on the stack.
 #pragma once
 
 #include <cstring>
@@ -14,7 +14,7 @@ namespace zero::comm::wire {
 template <class V>
 struct KernelSet {
   static constexpr std::int64_t group = V::lanes;
-  // Bytes that are fetched before their turn: while a block is encoded, nothing else is read.
+  // Distance of prefetches in bytes; otherwise nothing would be read while a block is encoded.
   static constexpr std::int64_t ahead = 4096;
 
   using AllLanes = simd::AllLanes<V>;
@@ -26,7 +26,7 @@ struct KernelSet {
     simd::for_vectors<V>(0, n, body);
   }
 
-  // What becomes of decoded elements.
+  // Destination of decoded elements.
   template <class T>
   struct Store {
     T* to;
@@ -74,7 +74,7 @@ struct KernelSet {
     return maximum.bits();
   }
 
-  // How a block is encoded: its scale, and zeros as codes where it has an infinity or NaN.
+  // Scale and scaling of a block; its codes are zeros if it has an infinity or NaN.
   template <class F>
   struct Measure {
     typename F::Scale scale;
@@ -133,7 +133,7 @@ struct KernelSet {
   [[gnu::always_inline]] static void encode_blocks(Block block, const T* from, std::int64_t count,
                                                    const Encoded& to) {
     const std::int64_t blocks = count / block;
-    // A block is measured before the codes of the one before are written, so that neither waits.
+    // A block is measured before the previous one's codes are written, so that neither waits.
     Measure<F> next = blocks > 0 ? measure<F>(from, block) : Measure<F>{};
     for (std::int64_t number = 0; number < blocks; ++number, from += block) {
       const Measure<F> own = next;
@@ -178,7 +178,7 @@ struct KernelSet {
     }
   }
 
-  // The next residue of a block whose encoding has these errors.
+  // Writes the next residue of a block, given the errors of its encoding.
   static void write_residue(const float* next, std::int64_t n, const Residue& before,
                             const Residue& after, const Feedback& feedback, float unit) {
     if (largest_magnitude(next, n) < infinity_bits) {

@@ -1,6 +1,6 @@
-// Sums and codecs of one SIMD level of the CPU behind function pointers, all of which give the same
-// bits. The arguments are plain values, because a file compiled for more instructions than the rest
-// must not emit inline functions that others share.
+// Sums and codecs of one SIMD level of the CPU behind function pointers; all levels give bitwise
+// identical results. The arguments are plain values, because a file compiled for more instructions
+// than the others must not emit inline functions that the linker shares with them.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,26 @@ namespace zero::comm::wire {
 
 // Formats other than `none`.
 struct Kernels {
-  // to[i] = the sum, in fp32 and in order, of element first + i of the sources, of which there is
-  // at least one: of a single one, its conversion. `to` may be one of them, if first is 0.
+  // to[i] = the sum, in fp32 and in order, of element first + i of the sources, or its conversion
+  // if there is one source. There is at least one. `to` may be one of them, if first is 0.
   void (*sum)(const void* const* sources, int count, DType dtype, std::int64_t first,
               std::int64_t n, void* to, DType to_dtype);
   void (*encode)(const Codec& codec, const void* from, DType dtype, std::int64_t count, Encoded to);
   void (*decode)(const Codec& codec, Encoded from, std::int64_t count, void* to, DType dtype);
   // sum += the decoded elements.
   void (*decode_add)(const Codec& codec, Encoded from, std::int64_t count, float* sum);
-  // encode() with a feedback: block formats alone.
+  // encode() with a feedback; only for block formats.
   void (*encode_with_feedback)(const Codec& codec, const void* gradient, DType dtype,
                                const Feedback& feedback, std::int64_t count, Encoded to);
-  // Of at most largest_block elements: the sums of the squares of values - decoded, and of values.
+  // Computes the sums of the squares of values - decoded, and of values, of at most largest_block
+  // elements.
   void (*compare)(const void* values, DType dtype, const float* decoded, std::int64_t count,
                   float sums[2]);
 };
 
-extern const Kernels portable_kernels, avx2_kernels, avx512_kernels;  // the last two: x86-64 alone
+extern const Kernels portable_kernels, avx2_kernels, avx512_kernels;  // the last two: x86-64 only
 
-// Of the level in use, or of another that this CPU has.
+// Returns the kernels of the SIMD level in use, or of another level that this CPU supports.
 const Kernels& kernels(SimdLevel level = simd_level());
 
 }  // namespace zero::comm::wire

@@ -1,4 +1,4 @@
-// What the vector levels share of their codes.
+// Common code of the vector levels.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@ namespace zero::comm::wire {
 template <class F>
 inline constexpr bool is_integer = std::is_same_v<F, Int8> || std::is_same_v<F, Int4>;
 
-// The largest magnitude of groups of 32 elements, as bits of a float, in registers like those of
+// Largest magnitude of groups of 32 elements, as bits of a float, in registers like those of
 // Floats. Magnitudes of all types have the order of their bits.
 template <class Level, class T>
 struct VectorMaximum {
@@ -40,7 +40,7 @@ struct VectorMaximum {
   [[gnu::always_inline]] static void raise(R& most, R value) {
     most = value > most ? value : most;
   }
-  // The larger ones of both halves, down to a register of 16 bytes.
+  // Returns the maximum of both halves, repeatedly, down to a register of 16 bytes.
   template <class R>
   [[gnu::always_inline]] static __m128i halved(R all) {
     if constexpr (sizeof all == sizeof(__m128i)) {

@@ -1,6 +1,6 @@
-// The codecs on the GPU. A warp encodes a block: passes over its elements, which stay in the cache,
-// find the maximum and then write codes; a lane takes two elements at a time, which are one byte in
-// int4. Compiled without contraction.
+// Codecs on the GPU. A warp encodes a block: passes over its elements find the maximum and then
+// write codes, while the elements stay in the cache; a lane takes two elements at a time, since
+// these are one byte in int4. Compiled without contraction.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -9,39 +9,23 @@
 #include "comm/cuda/lane.cuh"
 #include "comm/wire/block_codes.h"
 #include "comm/wire/cuda/decoder.cuh"
+#include "comm/wire/cuda/error_kernels.cuh"
+#include "comm/wire/cuda/launches.cuh"
 #include "comm/wire/device_codec.h"
 #include "comm/wire/layout.h"
+#include "zero/base/cuda/call.h"
 #include "zero/base/cuda/cuda_stream.h"
-#include "zero/base/cuda/launch.h"
 
 namespace zero::comm::wire {
 namespace {
 
 using comm::cuda::Lane;
-using zero::cuda::Launch;
-using zero::cuda::launch;
-using zero::cuda::native;
-
-constexpr int threads = 256, lanes = 32;
-constexpr std::int64_t most_blocks = 4096;
-
-// One warp for each `work` item, or for every so many.
-Launch over_warps(const char* name, std::int64_t work, Stream stream) {
-  const std::int64_t blocks = (work * lanes + threads - 1) / threads;
-  return {name, dim3(static_cast<unsigned>(std::min(blocks, most_blocks))), threads,
-          native(stream)};
-}
-
-// One thread for each lane of so many elements, or for every so many.
-Launch over_lanes(const char* name, std::int64_t count, Stream stream) {
-  return over_warps(name, (count + Lane::size * lanes - 1) / (Lane::size * lanes), stream);
-}
 
 struct Size {
   std::int64_t count, block;
 };
 
-// What the kernels write behind codes and scales.
+// Padding that the kernels write after codes and scales.
 struct Padding {
   std::uint8_t *codes_end, *scales_end;
   int after_codes, after_scales;
@@ -72,14 +56,14 @@ __device__ std::uint32_t largest_of_warp(std::uint32_t own) {
   return own;
 }
 
-// Calls body(first element, elements) for the pairs of [begin, end) that are this lane's.
+// Calls body(first element, elements) for this lane's pairs of [begin, end).
 template <class Body>
 __device__ void for_pairs(std::int64_t begin, std::int64_t end, const Body& body) {
   for (std::int64_t i = begin + 2 * (threadIdx.x % lanes); i < end; i += 2 * lanes)
     body(i, i + 1 < end ? 2 : 1);
 }
 
-// One or two codes from element i on, which is even.
+// Writes one or two codes from element i on; i is even.
 template <class F>
 __device__ void write_codes(std::uint8_t* codes, std::int64_t i, const std::uint8_t* own, int n) {
   if constexpr (F::bits == 4) {
@@ -89,7 +73,7 @@ __device__ void write_codes(std::uint8_t* codes, std::int64_t i, const std::uint
   }
 }
 
-// The codes of a block and its scale, or zeros and a scale that says NaN.
+// Codes of a block and its scale, or zeros and a NaN scale.
 template <class F>
 struct BlockEncoder {
   typename F::Scale scale;
@@ -107,7 +91,7 @@ struct BlockEncoder {
   }
 };
 
-// Encodes what value(i) says of the elements [begin, end).
+// Returns the encoder for value(i) of the elements [begin, end).
 template <class F, class Value>
 __device__ BlockEncoder<F> encoder_of(std::int64_t begin, std::int64_t end, const Value& value) {
   std::uint32_t largest = 0;
@@ -127,7 +111,7 @@ __device__ void write_block(const BlockEncoder<F>& encoder, std::int64_t begin, 
   encoder.write_scale(to, block);
 }
 
-// Calls body(block, begin, end) for the blocks that are this warp's.
+// Calls body(block, begin, end) for this warp's blocks.
 template <class Body>
 __device__ void for_blocks(const Size& size, const Body& body) {
   const std::int64_t warps = std::int64_t{gridDim.x} * threads / lanes;
@@ -146,8 +130,8 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
-// A block whose next residue would not be finite keeps the one of before, or what a reset made of
-// it.
+// Keeps the previous residue of a block, or its zeros after a reset, if the next one would not be
+// finite.
 __device__ void keep_block(const Feedback& feedback, float stored, std::int64_t begin,
                            std::int64_t end, std::int64_t block) {
   for_pairs(begin, end, [&](std::int64_t i, int n) {
@@ -179,22 +163,14 @@ __global__ void __launch_bounds__(threads)
     // The codes do not depend on it.
     residue_encoder.scale = residue_encoder.scale / unit;
     const Encoded residue{after.codes, after.scales};
-    // Codes are written first: they need the residue of before, as the next residue does, which
-    // each lane then replaces for its own elements alone.
+    // Codes are written first, because they and the next residue need the previous residue. Each
+    // lane then replaces it for its own elements only.
     write_block(encoder, begin, end, to, block, wanted);
     if (residue_encoder.finite)
       write_block(residue_encoder, begin, end, residue, block, next);
     else
       keep_block(feedback, stored, begin, end, block);
   });
-}
-
-// Calls body(i) for the elements that are this thread's.
-template <class Body>
-__device__ void for_elements(std::int64_t count, const Body& body) {
-  const std::int64_t step = std::int64_t{gridDim.x} * threads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < count; i += step)
-    body(i);
 }
 
 template <class T>
@@ -204,7 +180,8 @@ __global__ void __launch_bounds__(threads)
   for_elements(count, [&](std::int64_t i) { to[i] = from_float<bf16>(to_float(from[i])); });
 }
 
-// Writes lane(i) to whole lanes of `to`, and element(i) to the rest; to all elements if `to` is not aligned.
+// Writes lane(i) to whole lanes of `to`, and element(i) to the remaining elements, or to all if
+// `to` is not aligned.
 template <class T, class LaneAt, class ElementAt>
 __device__ void write_lanes(T* to, std::int64_t count, const LaneAt& lane, const ElementAt& element) {
   const std::int64_t in_lanes = zero::cuda::is_aligned(to) ? count / Lane::size * Lane::size : 0;
@@ -220,32 +197,6 @@ template <class F, class T>
 __global__ void __launch_bounds__(threads)
     decode_kernel(Decoder<F> from, std::int64_t count, T* to) {
   write_lanes(to, count, [&](std::int64_t i) { return from.lane(i); }, from);
-}
-
-// One block, so that the order of the sums does not depend on how blocks are scheduled.
-template <class F, class T>
-__global__ void __launch_bounds__(threads)
-    error_kernel(const T* from, Decoder<F> encoded, std::int64_t count, ErrorSums* errors) {
-  double sums[2] = {};
-  for_elements(count, [&](std::int64_t i) {
-    const double value = static_cast<double>(to_float(from[i]));
-    const double lost = value - static_cast<double>(encoded(i));
-    if (!(lost * lost < static_cast<double>(std::numeric_limits<float>::infinity()))) return;
-    sums[0] += lost * lost;
-    sums[1] += value * value;
-  });
-  for (double& sum : sums)
-    for (int apart = lanes / 2; apart > 0; apart /= 2)
-      sum += std::bit_cast<double>(
-          __shfl_xor_sync(~0u, std::bit_cast<unsigned long long>(sum), apart));
-  __shared__ double warps[threads / lanes][2];
-  for (int i = 0; i < 2 && threadIdx.x % lanes == 0; ++i) warps[threadIdx.x / lanes][i] = sums[i];
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (const auto& warp : warps) {
-    errors->difference += warp[0];
-    errors->values += warp[1];
-  }
 }
 
 // Sources are `stride` bytes apart.
@@ -294,11 +245,11 @@ void copy(const Elements& from, void* encoded, Stream stream) {
   const auto bytes = static_cast<std::size_t>(from.count * size_of(from.dtype));
   const auto all = static_cast<std::size_t>(filled(from.count * size_of(from.dtype)));
   if (bytes == 0) return;
-  zero::cuda::check(cudaMemcpyAsync(encoded, from.data, bytes, cudaMemcpyDefault, native(stream)),
-                    "cudaMemcpyAsync");
-  zero::cuda::check(
-      cudaMemsetAsync(static_cast<std::uint8_t*>(encoded) + bytes, 0, all - bytes, native(stream)),
-      "cudaMemsetAsync");
+  zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, encoded, from.data, bytes,
+                        cudaMemcpyDefault, native(stream));
+  zero::cuda::call_cuda("cudaMemsetAsync", cudaMemsetAsync,
+                        static_cast<std::uint8_t*>(encoded) + bytes, 0, all - bytes,
+                        native(stream));
 }
 
 template <class F, class T>
@@ -317,9 +268,8 @@ void encode_as(const Codec& codec, const Elements& from, const T* elements, void
   else
     launch(over_warps("feedback_kernel", blocks, stream), feedback_kernel<F, T>, elements,
            *from.feedback, size, to, padding);
-  if (from.errors != nullptr)
-    launch(over_warps("error_kernel", threads / lanes, stream), error_kernel<F, T>, elements,
-           Decoder<F>(to, codec.block), from.count, from.errors);
+  if (from.errors.sums != nullptr)
+    launch_errors(elements, Decoder<F>(to, codec.block), from, stream);
 }
 
 void encode_on_gpu(const Codec& codec, const Elements& from, void* encoded, Stream stream) {
@@ -338,10 +288,9 @@ void decode_on_gpu(const Codec& codec, const void* encoded, std::int64_t count, 
                    DType dtype, Stream stream) {
   if (count == 0) return;
   if (codec.format == Format::none)
-    return zero::cuda::check(
-        cudaMemcpyAsync(to, encoded, static_cast<std::size_t>(count * size_of(dtype)),
-                        cudaMemcpyDefault, native(stream)),
-        "cudaMemcpyAsync");
+    return zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, encoded,
+                                 static_cast<std::size_t>(count * size_of(dtype)),
+                                 cudaMemcpyDefault, native(stream));
   check_elements(dtype);
   with_float_type(dtype, [&]<class T>() {
     with_format(codec.format, [&]<class F>() {

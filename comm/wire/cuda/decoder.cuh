@@ -1,4 +1,5 @@
-// The values of an encoded vector on the GPU, one by one or by lanes of eight in one access. Compiled without contraction.
+// Values of an encoded vector on the GPU, one by one or by lanes of eight in one access. Compiled
+// without contraction.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,8 +21,8 @@ __device__ std::uint8_t code_at(const std::uint8_t* codes, std::int64_t i) {
   if constexpr (F::bits == 8) return codes[i];
   return codes[i / 2] >> (i % 2 * 4) & 0xf;
 }
-// Quotients of lane numbers by the lanes of a block, by one product: exact for numbers below 2^64 / divisor (Granlund and
-// Montgomery, "Division by invariant integers using multiplication").
+// Quotients of lane numbers by the lanes of a block, by one product: exact for numbers below 2^64 /
+// divisor (Granlund and Montgomery, "Division by invariant integers using multiplication").
 struct BlockOfLane {
   unsigned long long reciprocal;  // 2^64 / lanes of a block, rounded up
   explicit BlockOfLane(std::int64_t block)
@@ -37,7 +38,8 @@ struct alignas(bytes) LaneCodes {
   std::uint8_t codes[bytes];
 };
 
-// Values of the elements of an encoded vector. Blocks are multiples of 32 elements, so that a lane lies in one.
+// Values of the elements of an encoded vector. Since blocks are multiples of 32 elements, a lane
+// never crosses two.
 template <class F>
 struct Decoder {
   Encoded from;
@@ -50,7 +52,7 @@ struct Decoder {
   __device__ float operator()(std::int64_t i) const {
     return scale_of(i / Lane::size) * F::unit(code_at<F>(from.codes, i));
   }
-  // The elements from i on, a multiple of Lane::size.
+  // Returns the elements from i on, a multiple of Lane::size.
   __device__ Lane lane(std::int64_t i) const {
     constexpr int bytes = Lane::size * F::bits / 8;
     const auto own = *reinterpret_cast<const LaneCodes<bytes>*>(from.codes + i * F::bits / 8);
@@ -60,7 +62,7 @@ struct Decoder {
     return lane;
   }
 };
-// Formats that have no blocks.
+// Formats without blocks.
 template <class T>
 requires requires(T element) {
   to_float(element);

@@ -8,19 +8,19 @@ namespace gpt::cuda {
 namespace {
 
 constexpr int threads = 128;
-constexpr int lane_channels = 16;  // of a row, per lane
-constexpr int chunk = 4;           // positions whose scores are computed side by side
+constexpr int lane_channels = 16;  // channels of a row per lane
+constexpr int chunk = 4;           // positions whose scores are computed together
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
-// For heads of up to `channels`; narrower ones are filled up with zeros.
+// Tiles for heads of up to `channels`; narrower heads are padded with zeros.
 template <int channels>
 struct Tiling {
-  static constexpr int lanes = channels / lane_channels;  // of a row
-  static constexpr int rows = threads / lanes;            // of a block
-  static constexpr int positions = 4096 / channels;       // of a tile
+  static constexpr int lanes = channels / lane_channels;  // per row
+  static constexpr int rows = threads / lanes;            // per block
+  static constexpr int positions = 4096 / channels;       // per tile
 };
 
-// A head's rows: where they begin, and how far apart they are.
+// The rows of a head: their start, and their distance.
 template <class P>
 struct HeadRows {
   P* data;
@@ -28,12 +28,12 @@ struct HeadRows {
   __device__ P* row(std::int64_t position) const { return data + position * distance; }
 };
 
-// Which head of which sample a block works on, and which rows.
+// The sample, head and rows that a block works on.
 struct Place {
   std::int64_t sample, head, first;
 };
 
-// Late queries have the most keys: they go first, so that no block is left for the end.
+// Late queries have the most keys. They go first, so that no long block remains at the end.
 __device__ Place place_of_block(std::int64_t heads, std::int64_t blocks_of_head, int rows,
                                 bool late_first) {
   const std::int64_t head = blockIdx.x / blocks_of_head, block = blockIdx.x % blocks_of_head;
@@ -46,7 +46,7 @@ __device__ HeadRows<P> head_rows(P* data, std::int64_t distance, const Dims& d, 
   return {data + place.sample * d.sequence * distance + head * d.head_channels, distance};
 }
 
-// The part of a row that one lane holds: channels in fours, the row's lanes side by side.
+// The part of a row that one lane holds: channels in fours, interleaved with the row's other lanes.
 template <int channels>
 struct Fragment {
   float values[lane_channels] = {};
@@ -64,7 +64,7 @@ struct Fragment {
     for (int i = 0; i < lane_channels; ++i)
       if (channel(lane, i) < width) row[channel(lane, i)] = zero::from_float<T>(values[i] * factor);
   }
-  // This lane's part of the product with a row of a tile.
+  // Returns this lane's part of the product with a row of a tile.
   __device__ float dot(const float* row, int lane) const {
     float sum = 0;
     for (int i = 0; i < lane_channels; i += 4) {
@@ -90,7 +90,7 @@ struct Fragment {
   }
 };
 
-// The sum over a row's lanes, on all of them.
+// Returns the sum over a row's lanes, on all of them.
 template <int channels>
 __device__ float row_sum(float value) {
   for (int apart = Tiling<channels>::lanes / 2; apart > 0; apart /= 2)
@@ -98,8 +98,8 @@ __device__ float row_sum(float value) {
   return value;
 }
 
-// Positions [first, first + positions) of a head as floats, zeros beyond the sequence's end and
-// beyond the head's width. By all threads of a block.
+// Loads positions [first, first + positions) of a head as floats, with zeros after the end of the
+// sequence and of the head's width. Called by all threads of a block.
 template <int channels, class T>
 __device__ void load_tile(const HeadRows<const T>& rows, std::int64_t first, const Dims& d,
                           float* tile) {
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(threads)
         if (first + j + k > query) scores[k] = -INFINITY;
         largest = fmaxf(largest, scores[k]);
       }
-      // The first key is seen by every query, so `largest` is finite.
+      // `largest` is finite since every query sees the first key.
       const float shrink = exp2f(top - largest);
       top = largest;
       total *= shrink;
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(threads)
         (top + log2f(total)) * ln_2;
 }
 
-// With weights P, dP = dO V^T and delta = dO . O:  dS = P (dP - delta),  dQ = scale dS K.
+// Computes, with weights P, dP = dO V^T and delta = dO . O:  dS = P (dP - delta),  dQ = scale dS K.
 template <class T, int channels>
 __global__ void __launch_bounds__(threads)
     query_gradient_kernel(AttentionBackward<T> a, std::int64_t blocks_of_head, float scale) {
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(threads)
   dquery.store(to.row(query), lane, d.head_channels, scale);
 }
 
-// dV = P^T dO and dK = scale dS^T Q, summed over the heads of queries that share these keys.
+// Computes dV = P^T dO and dK = scale dS^T Q, summed over the query heads that share these keys.
 template <class T, int channels>
 __global__ void __launch_bounds__(threads)
     key_gradient_kernel(AttentionBackward<T> a, std::int64_t blocks_of_head, float scale) {
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(threads)
     const auto query_rows = head_rows(a.qkv.query, a.qkv.query_distance, d, place, head);
     const auto dout_rows = head_rows(a.dout, d.heads * d.head_channels, d, place, head);
     const std::int64_t statistics = (place.sample * d.heads + head) * d.sequence;
-    // Earlier queries see none of the block's keys.
+    // Starts at the block's first position, because earlier queries see none of its keys.
     for (std::int64_t first = place.first; first < d.sequence; first += Tile::positions) {
       __syncthreads();
       load_tile<channels>(query_rows, first, d, queries);

@@ -1,7 +1,7 @@
-// Causal grouped-query attention on a GPU: no score matrix exists, a few lanes hold a row of
-// queries (or of keys) in registers, and walk the other side in tiles. Weights stay fp32. Sums run
-// in the order of positions and heads, without atomics: backward computes the scores twice, once
-// for the queries' gradients and once for those of keys and values.
+// Causal grouped-query attention on a GPU without a score matrix: a few lanes hold a row of queries
+// (or of keys) in registers, and walk the other side in tiles. Weights stay fp32. Sums run in the
+// order of positions and heads, without atomics, so backward computes the scores twice: once for
+// the queries' gradients and once for those of keys and values.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,10 +13,10 @@
 
 namespace gpt::cuda {
 
-// Heads are of at most this many channels.
+// The largest number of channels of a head.
 inline constexpr std::int64_t most_head_channels = 128;
 
-// out [rows, query channels]; log_sums [batch, heads, sequence] is what backward needs.
+// out [rows, query channels]; backward needs log_sums [batch, heads, sequence].
 template <class T>
 struct AttentionForward {
   Dims dims;
@@ -25,7 +25,7 @@ struct AttentionForward {
   float* log_sums;
 };
 
-// `deltas`, as long as log_sums, is scratch.
+// `deltas` is scratch of the size of log_sums.
 template <class T>
 struct AttentionBackward {
   Dims dims;

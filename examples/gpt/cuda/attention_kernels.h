@@ -1,7 +1,7 @@
-// Attention by a library's fused kernels, where there is one that takes the shape: cuDNN's, on
-// tensor cores. cudnn_attention.cpp finds them, no_cudnn.cpp stands in its place where the build
-// has no cuDNN. Gradients are in a fixed order of sums always. Pointers are of the shape's type, on
-// the device; all work is queued on one stream.
+// Attention by a library's fused kernels, if it has any for the shape: cuDNN's, on tensor cores.
+// cudnn_attention.cpp finds them; no_cudnn.cpp replaces it in builds without cuDNN. Gradients have
+// a fixed order of sums unless AttentionTerms allows any. Pointers are of the shape's type, on the
+// device; all work is queued on one stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,7 @@ struct AttentionShape {
   RowDistances distances;
 };
 
-// As AttentionForward and AttentionBackward, of pointers alone.
+// Like AttentionForward and AttentionBackward, with pointers only.
 struct ForwardPointers {
   const void *query, *key, *value;
   void* out;
@@ -38,29 +38,29 @@ class AttentionKernels {
  public:
   virtual ~AttentionKernels() = default;
 
-  // Of one call; a divisor of the batch.
+  // Samples per call; a divisor of the batch.
   virtual std::int64_t samples() const = 0;
   virtual void forward(const ForwardPointers& pointers) = 0;
   virtual void backward(const BackwardPointers& pointers) = 0;
-  // Of the device.
+  // Bytes on the device.
   virtual std::int64_t bytes() const = 0;
 };
 
 struct AttentionChoice {
-  std::unique_ptr<AttentionKernels> kernels;  // null: our own are to be used
-  std::string said;                           // whose kernels, and why not a library's
+  std::unique_ptr<AttentionKernels> kernels;  // null: our own kernels are used
+  std::string said;                           // origin, and the reason if it is no library
 };
 
-// On the current GPU; takes the kernels' memory.
+// Chooses for the current GPU; allocates the kernels' memory.
 AttentionChoice choose_attention(const AttentionShape& shape, cudaStream_t stream);
 
-// Bytes that the kernels of some samples, or of one, may take for their workspace.
+// Bytes that the kernels of some samples, or of one, may use for their workspace.
 struct WorkspaceLimits {
   std::int64_t of_samples, of_one;
 };
 
-// The most samples at once, a divisor of `batch`, whose workspace is within the limits, by trying:
-// workspace_of(samples). 0 where not even one fits.
+// Returns the largest number of samples at once, a divisor of `batch`, whose workspace_of(samples)
+// is within the limits; 0 if not even one fits.
 template <class WorkspaceOf>
 std::int64_t samples_within(const WorkspaceLimits& limits, std::int64_t batch,
                             const WorkspaceOf& workspace_of) {

@@ -5,11 +5,12 @@
 namespace gpt::cuda {
 
 void BatchUpload::Release::operator()(std::int32_t* values) const {
-  static_cast<void>(cudaFreeHost(values));
+  if (waits().stalled()) return;
+  if (cudaFreeHost(values) != cudaSuccess) static_cast<void>(cudaGetLastError());
 }
 
 void BatchUpload::Destroy::operator()(CUevent_st* event) const {
-  static_cast<void>(cudaEventDestroy(event));
+  if (cudaEventDestroy(event) != cudaSuccess) static_cast<void>(cudaGetLastError());
 }
 
 BatchUpload::BatchUpload(std::int64_t rows, cudaStream_t stream)
@@ -24,16 +25,16 @@ BatchUpload::BatchUpload(std::int64_t rows, cudaStream_t stream)
   }
 }
 
-// Copies may be under way.
+// Waits, since copies may still be running.
 BatchUpload::~BatchUpload() {
-  static_cast<void>(cudaStreamSynchronize(stream_));
+  waits().finish(stream_, "copies of batches");
 }
 
 void BatchUpload::upload(const MicroBatch& batch) {
   const std::size_t stage = next_++ % stages;
   const cudaEvent_t copied = copied_[stage].get();
   std::int32_t* values = host_.get() + static_cast<std::int64_t>(stage) * 2 * rows_;
-  check(cudaEventSynchronize(copied), "cudaEventSynchronize");  // at once if never recorded
+  waits().await(copied, "the copy of a batch before");  // returns at once if never recorded
   std::copy(batch.tokens.begin(), batch.tokens.end(), values);
   std::copy(batch.targets.begin(), batch.targets.end(), values + rows_);
   check(cudaMemcpyAsync(device_.data(), values, device_.bytes(), cudaMemcpyDefault, stream_),

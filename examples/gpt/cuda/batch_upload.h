@@ -1,5 +1,5 @@
-// Tokens and targets on their way to the GPU: from page-locked memory that is used in turn, so that
-// the host waits only where it is several micro batches ahead.
+// Uploads tokens and targets to the GPU from page-locked buffers that are used in turn, so that the
+// host waits only if it is several micro-batches ahead.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,13 +15,13 @@ namespace gpt::cuda {
 
 class BatchUpload {
  public:
-  // Of micro batches of so many tokens.
+  // `rows`: tokens of a micro-batch.
   BatchUpload(std::int64_t rows, cudaStream_t stream);
   ~BatchUpload();
   BatchUpload(const BatchUpload&) = delete;
 
   void upload(const MicroBatch& batch);
-  // Of the last one, in the order of the stream.
+  // Tokens and targets of the last upload, valid in the order of the stream.
   const std::int32_t* tokens() const { return device_.data(); }
   const std::int32_t* targets() const { return device_.data() + rows_; }
   std::int64_t bytes() const { return static_cast<std::int64_t>(device_.bytes()); }
@@ -38,7 +38,8 @@ class BatchUpload {
 
   std::int64_t rows_;
   cudaStream_t stream_;
-  // [stages, 2, rows]. CUDA allocates it: some drivers and containers refuse to lock memory of the program's.
+  // [stages, 2, rows]. Allocated by CUDA, since some drivers and containers refuse to lock the
+  // program's own memory.
   std::unique_ptr<std::int32_t, Release> host_;
   std::array<std::unique_ptr<CUevent_st, Destroy>, stages> copied_;
   std::size_t next_ = 0;

@@ -1,4 +1,4 @@
-// Calls of CUDA's runtime, with their errors as exceptions.
+// Calls of CUDA's runtime that turn errors into exceptions.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 
 namespace gpt::cuda {
 
-// Throws MemoryError for want of memory, else Error.
+// Throws MemoryError if memory is exhausted, otherwise Error.
 inline void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   const std::string text =

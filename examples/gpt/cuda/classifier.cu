@@ -11,7 +11,7 @@ namespace gpt::cuda {
 namespace {
 
 constexpr int threads = 512;
-// Of one processor: one block loads while the other computes.
+// Blocks per processor, so that one loads while the other computes.
 constexpr int blocks_at_once = 2;
 
 // The sum of exponentials so far, relative to the largest logit so far.
@@ -42,8 +42,8 @@ __device__ void fold_block(Value* values, const Add& add) {
   __syncthreads();
 }
 
-// A row of logits, whose first `kept` elements a block has copied into its shared memory. A thread
-// always has the same packs, so it needs to wait for its own copies alone.
+// A row of logits; a block has copied its first `kept` elements into shared memory. A thread always
+// has the same packs, so it only needs to wait for its own copies.
 template <class T>
 class Row {
  public:
@@ -62,8 +62,8 @@ class Row {
     __pipeline_wait_prior(0);
   }
 
-  // body(at, pack) for every pack of the calling thread; beyond the vocabulary there are the
-  // smallest of all logits.
+  // Calls body(at, pack) for every pack of the calling thread; entries after the vocabulary are the
+  // lowest possible logits.
   template <class Body>
   __device__ void for_logits(const Body& body) const {
     std::int64_t at = std::int64_t{threadIdx.x} * pack_elements;
@@ -92,7 +92,7 @@ class Row {
   std::int64_t vocabulary_, distance_, kept_;
 };
 
-// A block per row.
+// One block per row.
 template <class T>
 __global__ void __launch_bounds__(threads, blocks_at_once)
     classifier_kernel(Classifier<T> a, std::int64_t kept) {
@@ -116,9 +116,8 @@ __global__ void __launch_bounds__(threads, blocks_at_once)
   row.clear_padding();
 }
 
-// What a block may keep of a row so that so many blocks run at once.
 template <class T>
-std::int64_t kept_elements(const Classifier<T>& call) {
+std::int64_t kept_elements(std::int64_t vocabulary) {
   int device = 0, most = 0, processor = 0, reserved = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
   const auto ask = [&](int& value, cudaDeviceAttr attribute) {
@@ -130,7 +129,7 @@ std::int64_t kept_elements(const Classifier<T>& call) {
   const int bytes = std::min(most, processor / blocks_at_once - reserved) -
                     static_cast<int>(threads * sizeof(Softmax));
   const std::int64_t fitting = bytes / static_cast<std::int64_t>(pack_elements * sizeof(T));
-  return std::clamp<std::int64_t>(fitting, 0, packs_of(call.vocabulary)) * pack_elements;
+  return std::clamp<std::int64_t>(fitting, 0, packs_of(vocabulary)) * pack_elements;
 }
 
 template <class T>
@@ -159,12 +158,17 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 template <class T>
-void differentiate_logits(const Classifier<T>& call, cudaStream_t stream) {
-  const std::int64_t kept = kept_elements(call);
-  const auto bytes = static_cast<std::size_t>(kept) * sizeof(T);
+std::int64_t prepare_classifier(std::int64_t vocabulary) {
+  const std::int64_t kept = kept_elements<T>(vocabulary);
   check(cudaFuncSetAttribute(classifier_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(bytes)),
+                             static_cast<int>(kept) * static_cast<int>(sizeof(T))),
         "cudaFuncSetAttribute");
+  return kept;
+}
+
+template <class T>
+void differentiate_logits(const Classifier<T>& call, std::int64_t kept, cudaStream_t stream) {
+  const auto bytes = static_cast<std::size_t>(kept) * sizeof(T);
   launch(
       Launch{"classifier_kernel", dim3(static_cast<unsigned>(call.rows)), threads, stream, bytes},
       classifier_kernel<T>, call, kept);
@@ -182,8 +186,9 @@ void mean_loss(const float* losses, std::int64_t count, float* mean, cudaStream_
          mean);
 }
 
-#define GPT_INSTANTIATE(T)                                                \
-  template void differentiate_logits(const Classifier<T>&, cudaStream_t); \
+#define GPT_INSTANTIATE(T)                                                              \
+  template std::int64_t prepare_classifier<T>(std::int64_t);                            \
+  template void differentiate_logits(const Classifier<T>&, std::int64_t, cudaStream_t); \
   template void round_sums(const float*, T*, bool, std::int64_t, cudaStream_t);
 GPT_INSTANTIATE(float)
 GPT_INSTANTIATE(zero::bf16)

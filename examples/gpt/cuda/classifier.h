@@ -1,5 +1,5 @@
 // The cross-entropy of a chunk of rows, forward and backward at once: probabilities are never
-// stored, the logits' gradient takes the logits' place.
+// stored, and the logits' gradient replaces the logits.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,19 +16,24 @@ struct Classifier {
   std::int64_t rows, vocabulary, distance;
   const std::int32_t* targets;  // [rows]
   float* losses;                // [rows]
-  const float* gradient_scale;  // of d(mean loss), on the device
-  float mean_rows;              // rows that the mean is over
+  const float* gradient_scale;  // multiplies d(mean loss), on the device
+  float mean_rows;              // number of rows of the mean
 };
 
-// Each row is read from the device's memory once, as far as a block's shared memory holds it; the
-// result does not depend on how far that is.
+// Returns the number of elements of a row that a block may keep in shared memory so that two blocks
+// run at once on a processor of the current GPU; prepares the kernel for it.
 template <class T>
-void differentiate_logits(const Classifier<T>& call, cudaStream_t stream);
+std::int64_t prepare_classifier(std::int64_t vocabulary);
 
-// Of `count` losses, summed in a fixed order in fp64.
+// Each row is read from the device's memory once, up to the `kept` elements that a block keeps; the
+// result does not depend on `kept`.
+template <class T>
+void differentiate_logits(const Classifier<T>& call, std::int64_t kept, cudaStream_t stream);
+
+// Averages `count` losses, summed in a fixed order in fp64.
 void mean_loss(const float* losses, std::int64_t count, float* mean, cudaStream_t stream);
 
-// to = sums, or to += sums where `add`; rounded once. Arrays start at aligned addresses.
+// to = sums, or to += sums if `add`; rounded once. Arrays start at aligned addresses.
 template <class T>
 void round_sums(const float* sums, T* to, bool add, std::int64_t count, cudaStream_t stream);
 

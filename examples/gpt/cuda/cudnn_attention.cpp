@@ -5,7 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
-// Before the frontend.
+// Must be included before the frontend.
 #include "examples/gpt/cuda/linked_cudart.h"
 
 #include <cudnn_frontend.h>
@@ -21,7 +21,7 @@
 #include "examples/gpt/cuda/device_buffer.h"
 #include "zero/base/error.h"
 
-// The frontend takes cuDNN's functions from here.
+// The frontend reads cuDNN's functions from this handle.
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;
 }
@@ -31,9 +31,15 @@ namespace {
 
 namespace fe = cudnn_frontend;
 
-// On Hopper the deterministic backward takes two bytes per score. From cuDNN 9.25 on, this variable
-// makes the frontend take a slower one whose workspace grows with the sequence alone.
+// cuDNN's deterministic backward on Hopper needs two bytes per score. Since cuDNN 9.25 this
+// variable makes the frontend select a slower one whose workspace grows with the sequence alone.
 constexpr WorkspaceLimits workspace_limits{std::int64_t{1} << 30, std::int64_t{8} << 30};
+WorkspaceLimits limits_of(const AttentionShape& shape) {
+  WorkspaceLimits limits = workspace_limits;
+  if (const std::int64_t bytes = shape.dims.attention.workspace_bytes; bytes > 0)
+    limits.of_samples = bytes;
+  return limits;
+}
 constexpr const char* linear_workspace_variable = "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT";
 
 enum Uid : std::int64_t { query = 1, key, value, out, log_sums, dout, dquery, dkey, dvalue };
@@ -42,7 +48,7 @@ class Refusal : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// cuDNN's first line says what, the others for which of its kernels.
+// cuDNN's first line is the error, the others are about its single kernels.
 void check_graph(fe::error_t error) {
   if (error.is_good()) return;
   const std::string text = error.get_message(), line = text.substr(0, text.find('\n'));
@@ -57,9 +63,9 @@ void* open_cudnn() {
   return handle;
 }
 
-// Any thread. Throws Refusal where it is not there.
+// Callable on any thread. Throws Refusal if cuDNN is missing.
 void load_cudnn() {
-  // Ranks may be threads: one of them opens it, and the others wait.
+  // Static, since ranks may be threads: one of them opens it, and the others wait.
   [[maybe_unused]] static void* const library = open_cudnn();
 }
 
@@ -74,7 +80,7 @@ std::string workspace_problem(std::int64_t bytes) {
          " in the environment takes less";
 }
 
-// The machine's GPU by a handle, or one that is described.
+// The machine's GPU by a handle, or a described one.
 struct Target {
   cudnnHandle_t handle = nullptr;
   std::shared_ptr<fe::DeviceProperties> properties;
@@ -113,7 +119,7 @@ class AttentionGraph {
                        .set_name("attention_backward")
                        .set_attn_scale(scale())
                        .set_causal_mask(true)
-                       .set_deterministic_algorithm(true);
+                       .set_deterministic_algorithm(!shape_.dims.attention.any_order);
     const auto sums = graph_.tensor(fe::graph::Tensor_attributes()
                                         .set_uid(Uid::log_sums)
                                         .set_dim({samples_, heads, sequence, 1})
@@ -127,12 +133,14 @@ class AttentionGraph {
     place(*dv, Uid::dvalue, shape_.dims.key_heads, shape_.distances.key);
   }
 
-  // The heuristic's choices that the target supports, none of which may differ from run to run.
+  // Selects the heuristic's choices that the target supports; all of them are deterministic unless
+  // any order of sums is allowed.
   void plan(const Target& target) {
     check_graph(graph_.validate());
     check_graph(graph_.build_operation_graph(target.handle));
     check_graph(graph_.create_execution_plans({fe::HeurMode_t::A}));
-    graph_.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
+    if (!shape_.dims.attention.any_order)
+      graph_.deselect_numeric_notes({fe::NumericalNote_t::NONDETERMINISTIC});
     check_graph(graph_.check_support());
   }
 
@@ -219,18 +227,18 @@ int capability_of_current() {
   return 10 * major + minor;
 }
 
-// Throws Refusal where cuDNN has no kernels.
+// Throws Refusal if cuDNN has no kernels.
 class CudnnAttention final : public AttentionKernels {
  public:
   CudnnAttention(const AttentionShape& shape, cudaStream_t stream) : handle_(stream) {
     const Target target{handle_.get(), nullptr, capability_of_current()};
-    samples_ = samples_within(workspace_limits, shape.dims.batch, [&](std::int64_t samples) {
+    samples_ = samples_within(limits_of(shape), shape.dims.batch, [&](std::int64_t samples) {
       graphs_ = std::make_unique<Graphs>(shape, samples, target);
       graphs_->build();
       return graphs_->workspace();
     });
     if (samples_ == 0) throw Refusal(workspace_problem(graphs_->workspace()));
-    // A part's log sums must begin at an address that is aligned to 16 bytes, as all tensors must.
+    // The log sums of a part must start at an address aligned to 16 bytes, like all tensors.
     if (samples_ < shape.dims.batch && samples_ * shape.dims.heads * shape.dims.sequence % 4 != 0)
       throw Refusal("the batch would have to be cut at an odd address");
     workspace_ = DeviceBuffer<unsigned char>(graphs_->workspace());
@@ -267,7 +275,7 @@ class CudnnAttention final : public AttentionKernels {
   DeviceBuffer<unsigned char> workspace_;
 };
 
-// What is known without asking; empty: ask cuDNN.
+// Returns a problem that is known without calling cuDNN; if empty, cuDNN decides.
 std::string shape_problem(const AttentionShape& shape) {
   if (shape.dtype == zero::DType::fp32) return "cuDNN's are of 16-bit types alone";
   if (shape.dims.head_channels % 8 != 0)
@@ -287,6 +295,7 @@ AttentionChoice choose_attention(const AttentionShape& shape, cudaStream_t strea
       std::string said = "cuDNN " + std::to_string(fe::detail::get_backend_version());
       if (kernels->samples() < shape.dims.batch)
         said += ", " + std::to_string(kernels->samples()) + " samples at once";
+      if (shape.dims.attention.any_order) said += ", backward with sums in any order";
       if (kernels->bytes() > workspace_limits.of_samples)
         said += ", with a workspace of " + in_mebibytes(kernels->bytes()) + " for each";
       return {std::move(kernels), said};

@@ -1,4 +1,4 @@
-// Memory of the current GPU, taken at start or when it is needed first, aligned to 256 bytes, not
+// Memory of the current GPU, allocated at start or at the first use, aligned to 256 bytes, not
 // zeroed.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "examples/gpt/cuda/check.h"
+#include "examples/gpt/cuda/waits.h"
 
 namespace gpt::cuda {
 
@@ -23,10 +24,13 @@ class DeviceBuffer {
     data_.reset(static_cast<T*>(data));
   }
 
-  // From the host; returns when it has happened. At start alone.
+  // Copies from the host, and returns when the copy is done. Only used at start. A copy of memory
+  // that is not page-locked blocks inside CUDA until the stream reaches it, so the stream is
+  // awaited before, with a limit.
   void fill(const T* values, cudaStream_t stream) {
+    waits().await(stream, "the work before a copy to it");
     check(cudaMemcpyAsync(data(), values, bytes(), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
-    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    waits().await(stream, "a copy to it");
   }
 
   T* data() { return data_.get(); }
@@ -37,6 +41,7 @@ class DeviceBuffer {
  private:
   struct Release {
     void operator()(T* data) const {
+      if (waits().stalled()) return;  // it would wait for the GPU
       if (cudaFree(data) != cudaSuccess) static_cast<void>(cudaGetLastError());
     }
   };

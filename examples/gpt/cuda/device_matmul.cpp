@@ -14,9 +14,9 @@
 namespace gpt::cuda {
 namespace {
 
-// What NVIDIA advises for Hopper; it is fixed, since choices depend on it.
+// NVIDIA's recommendation for Hopper; fixed, since choices depend on it.
 constexpr std::int64_t workspace_bytes = std::int64_t{32} << 20;
-// Algorithms that a product may fall back on.
+// Algorithms that a product may fall back to.
 constexpr int most_choices = 8;
 
 void check_lt(cublasStatus_t status, const char* call) {
@@ -26,13 +26,13 @@ void check_lt(cublasStatus_t status, const char* call) {
   throw zero::Error(text);
 }
 
-// Of a product that has not begun: another algorithm may do.
+// Returns whether the product has not begun, so that another algorithm may work.
 bool is_refusal(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-// How many of these are timed, and how often each: the best time counts.
+// Number of choices that are timed, and of runs of each; the best time counts.
 constexpr std::size_t timed_choices = 4;
 constexpr int timed_runs = 3;
 
@@ -46,14 +46,16 @@ Algorithm described(const cublasLtMatmulAlgo_t& algorithm) {
 class TimedEvent {
  public:
   TimedEvent() { check(cudaEventCreateWithFlags(&event_, cudaEventDefault), "cudaEventCreate"); }
-  ~TimedEvent() { static_cast<void>(cudaEventDestroy(event_)); }
+  ~TimedEvent() {
+    if (cudaEventDestroy(event_) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  }
   TimedEvent(const TimedEvent&) = delete;
 
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  // Milliseconds; waits for this one.
+  // Returns milliseconds; blocks until this event is reached.
   float since(const TimedEvent& start) const {
     float milliseconds = 0;
-    check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    waits().await(event_, "a matrix product whose time is taken");
     check(cudaEventElapsedTime(&milliseconds, start.event_, event_), "cudaEventElapsedTime");
     return milliseconds;
   }
@@ -66,7 +68,8 @@ class NoAlgorithm : public zero::Error {
   using zero::Error::Error;
 };
 
-// The heuristic may refuse what has no address yet, and choose by its alignment; nothing is read.
+// An aligned address that is never read, since the heuristic may refuse a product without an
+// address, and choose by its alignment.
 const void* const some_address = reinterpret_cast<const void*>(std::uintptr_t{256});
 
 cublasLtEpilogue_t epilogue_of(Epilogue epilogue, bool bias) {
@@ -82,7 +85,7 @@ cudaDataType_t data_type(zero::DType dtype) {
                                       : CUDA_R_16F;
 }
 
-// Owns one of cuBLASLt's objects.
+// Owns an object of cuBLASLt.
 template <class Object>
 class Owned {
  public:
@@ -103,7 +106,7 @@ cublasLtMatmulDesc_t make_desc() {
   return desc;
 }
 
-// cuBLASLt's matrices are column-major: a row-major one is its transpose there.
+// cuBLASLt's matrices are column-major, so a row-major one is passed as its transpose.
 cublasLtMatrixLayout_t make_layout(zero::DType dtype, std::int64_t rows, std::int64_t columns,
                                    std::int64_t distance) {
   cublasLtMatrixLayout_t layout = nullptr;
@@ -147,7 +150,7 @@ struct DeviceMatmul::Handle {
   cublasLtHandle_t lt = nullptr;
 };
 
-// C^T = op(B)^T op(A)^T: what cuBLASLt calls A is our B.
+// C^T = op(B)^T op(A)^T: cuBLASLt's A is our B.
 class DeviceMatmul::Plan {
  public:
   Plan(const Handle& handle, const ProductShape& shape, ProductTypes types)
@@ -203,7 +206,7 @@ class DeviceMatmul::Plan {
     return key.str();
   }
 
-  // Of operands of the product's size, which hold what they may.
+  // Times with operands of the product's size and any contents.
   Algorithm fastest(const Handle& handle, DeviceBuffer<unsigned char>& workspace,
                     cudaStream_t stream) const {
     const std::int64_t in = zero::size_of(types_.in), out = zero::size_of(types_.out);
@@ -211,7 +214,8 @@ class DeviceMatmul::Plan {
         b((shape_.transpose_b ? shape_.n : shape_.k) * shape_.ldb * in),
         c(shape_.m * shape_.ldc * out), before(types_.epilogue == Epilogue::none ? 0 : c.size()),
         bias(shape_.bias ? shape_.n * in : 0);
-    // Small numbers of every type; zeros would need less power than a model's values do.
+    // Filled with small numbers of every type, since zeros would need less power than a model's
+    // values.
     for (DeviceBuffer<unsigned char>* buffer : {&a, &b, &c, &before, &bias})
       if (buffer->size() > 0)
         check(cudaMemsetAsync(buffer->data(), 0x2c, buffer->bytes(), stream), "cudaMemsetAsync");
@@ -221,7 +225,7 @@ class DeviceMatmul::Plan {
     float least = std::numeric_limits<float>::infinity();
     for (std::size_t i = 0; i < std::min(timed_choices, choices_.size()); ++i) {
       TimedEvent start, end;
-      for (int run = 0; run <= timed_runs; ++run) {  // the first one loads the kernel
+      for (int run = 0; run <= timed_runs; ++run) {  // the first run loads the kernel
         start.record(stream);
         if (call(handle, p, choices_[i], workspace, stream) != CUBLAS_STATUS_SUCCESS) break;
         end.record(stream);
@@ -231,7 +235,7 @@ class DeviceMatmul::Plan {
         best = i;
       }
     }
-    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    waits().await(stream, "the matrix products whose time is taken");
     return described(choices_[best]);
   }
 
@@ -242,7 +246,7 @@ class DeviceMatmul::Plan {
   }
 
  private:
-  // Where the epilogue reads and writes.
+  // Sets the pointers that the epilogue reads and writes.
   void point(const DeviceProduct& p) const {
     if (shape_.bias) set(desc_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     if (types_.epilogue != Epilogue::none)
@@ -283,7 +287,7 @@ class DeviceMatmul::Plan {
   ProductTypes types_;
   Owned<cublasLtMatmulDesc_t> desc_;
   Owned<cublasLtMatrixLayout_t> first_, second_, result_;
-  // In the heuristic's order, without those that the first run has found to be refused.
+  // In the heuristic's order, without those that were refused in the first run.
   mutable std::vector<cublasLtMatmulAlgo_t> choices_;
   mutable bool has_run_ = false;
 };

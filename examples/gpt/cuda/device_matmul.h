@@ -1,7 +1,7 @@
 // Matrix products on a GPU by cuBLASLt, accumulated in fp32. The algorithm of a product is the
 // first of the heuristic's choices that cuBLASLt does not refuse at the first run, a function of
-// shape, types, GPU and library; or that which take_choices() is given. It stays; split sums are
-// added in fp32. One thread calls; everything goes to one stream.
+// shape, types, GPU and library; or the one passed to take_choices(). It never changes afterwards;
+// split sums are added in fp32. One thread calls; everything runs on one stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,12 +18,13 @@
 
 namespace gpt::cuda {
 
-// What happens to a product and its bias before it is stored. gelu: its GELU is stored, by the tanh
-// form, and the product itself in `before`, of C's type and layout. gelu_gradient: it is multiplied
-// by the slope of GELU at `before`.
+// The operation on a product and its bias before the result is stored. gelu: stores its GELU, by
+// the tanh form, and the product itself in `before`, with C's type and layout. gelu_gradient:
+// multiplies it by the slope of GELU at `before`.
 enum class Epilogue { none, gelu, gelu_gradient };
 
-// What the product is of, beside its shape. shape.accumulate adds `addend` of DeviceProduct.
+// The types of a product, in addition to its shape. shape.accumulate adds `addend` of
+// DeviceProduct.
 struct ProductTypes {
   zero::DType in, out;
   Epilogue epilogue = Epilogue::none;
@@ -31,8 +32,8 @@ struct ProductTypes {
   bool operator==(const ProductTypes&) const = default;
 };
 
-// C = op(A) op(B) + bias + addend, row-major as ProductShape says. The addend has C's layout and
-// may be C itself.
+// C = op(A) op(B) + bias + addend, row-major as described in ProductShape. The addend has C's
+// layout and may be C itself.
 struct DeviceProduct {
   const void* a;
   const void* b;
@@ -42,7 +43,7 @@ struct DeviceProduct {
   void* before = nullptr;
 };
 
-// Algorithms as cuBLASLt describes them, by all that makes a product.
+// Algorithms in cuBLASLt's description, by a key of everything that defines a product.
 using ProductChoices = std::map<std::string, std::array<std::uint64_t, 8>>;
 
 class DeviceMatmul {
@@ -52,21 +53,22 @@ class DeviceMatmul {
   DeviceMatmul(const DeviceMatmul&) = delete;
 
   class Plan;
-  // Makes what the product needs, once per shape; lives as long as this. Throws Error where
+  // Prepares the product, once per shape; the plan lives as long as this object. Throws Error if
   // cuBLASLt has no algorithm.
   const Plan& prepare(const ProductShape& shape, ProductTypes types);
-  // Null where cuBLASLt has none.
+  // Returns null if cuBLASLt has no algorithm.
   const Plan* prepare_if_there(const ProductShape& shape, ProductTypes types);
   void run(const Plan& plan, const DeviceProduct& product);
 
-  // The fastest of the heuristic's first choices, for every product that was prepared and is not in
-  // `known`, which the result begins with. Takes memory for the time being, and leaves out products
-  // that it has none for. Waits for the GPU: before the first run alone.
+  // Times the heuristic's first choices and returns the fastest for every product that was prepared
+  // and is not in `known`; the result also contains `known`. Allocates memory temporarily, and
+  // leaves out products if there is too little for them. Blocks until the GPU is done; call it
+  // before the first run only.
   ProductChoices time_choices(const ProductChoices& known);
-  // Of the products that were prepared; algorithms that cuBLASLt does not offer here change
-  // nothing.
+  // Sets the algorithms of products that were prepared; algorithms that cuBLASLt does not offer
+  // here change nothing.
   void take_choices(const ProductChoices& choices);
-  // The library and the GPU that choices are for.
+  // Identifies the library and the GPU for which choices are valid.
   static std::string version();
 
   cudaStream_t stream() const { return stream_; }

@@ -9,11 +9,12 @@
 namespace gpt::cuda {
 namespace {
 
-Dims checked(const Dims& dims) {
+Dims checked(Dims dims, const AttentionTerms& attention) {
   if (dims.head_channels > most_head_channels)
     throw zero::ConfigError("heads of " + std::to_string(dims.head_channels) +
                             " channels: on a GPU this trainer supports at most " +
                             std::to_string(most_head_channels) + "; give --device cpu");
+  dims.attention = attention;
   return dims;
 }
 
@@ -21,12 +22,13 @@ Dims checked(const Dims& dims) {
 
 template <class T>
 DeviceModel<T>::DeviceModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
-                            cudaStream_t stream, Activations activations, Products products)
+                            cudaStream_t stream, const DeviceChoices& choices)
     : names_(names_of(config)),
-      dims_(checked(dims_of(config, batch, sequence))),
+      dims_(checked(dims_of(config, batch, sequence), choices.attention)),
       stream_(stream),
       matmul_(stream),
-      blocks_(make_blocks<DeviceLayers<T>>(config, activations, dims_, matmul_, products)),
+      blocks_(make_blocks<DeviceLayers<T>>(config, choices.activations, dims_, matmul_,
+                                           choices.products)),
       head_(dims_, matmul_),
       batch_(dims_.rows(), stream),
       order_(dims_.rows(), dims_.vocabulary, stream),
@@ -36,10 +38,10 @@ DeviceModel<T>::DeviceModel(const ModelConfig& config, std::int64_t batch, std::
     inputs_.emplace_back(dims_.rows() * dims_.channels);
 }
 
-// What is queued still uses the memory.
+// Waits, since queued work still uses the memory.
 template <class T>
 DeviceModel<T>::~DeviceModel() {
-  static_cast<void>(cudaStreamSynchronize(stream_));
+  waits().finish(stream_, "the work of the last step");
 }
 
 template <class T>

@@ -1,5 +1,5 @@
-// The model on a GPU: what examples/gpt/model.h is on the CPU, with parameters and gradients in the
-// device's memory and all work queued on one stream. Nothing waits for the GPU.
+// The counterpart of examples/gpt/model.h on a GPU, with parameters and gradients in the device's
+// memory and all work queued on one stream. Nothing waits for the GPU.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,12 @@
 
 namespace gpt::cuda {
 
+struct DeviceChoices {
+  Activations activations = Activations::keep;
+  Products products = Products::joined;
+  AttentionTerms attention = {};
+};
+
 template <class T>
 class DeviceModel {
  public:
@@ -23,26 +29,25 @@ class DeviceModel {
   using Loss = const float*;  // on the device
   using Scale = const float*;
 
-  // On the current GPU. Throws MemoryError, and ConfigError where heads are too wide.
+  // Made on the current GPU. Throws MemoryError, and ConfigError if heads are too wide.
   DeviceModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
-              cudaStream_t stream, Activations activations = Activations::keep,
-              Products products = Products::joined);
+              cudaStream_t stream, const DeviceChoices& choices = {});
   ~DeviceModel();
   DeviceModel(const DeviceModel&) = delete;
 
   DeviceMatmul& products() { return matmul_; }
   int layers() const { return static_cast<int>(inputs_.size()) - 1; }
   const PartNames& names() const { return names_; }
-  // Of the device.
+  // Bytes on the device.
   std::int64_t bytes() const;
-  // By whose kernels it is, and why.
+  // Returns the origin of the attention kernels, and the reason.
   std::string attention() const { return blocks_->attention(); }
 
-  // In this order for each micro batch; blocks backward from the last. The batch is read by
-  // embed() alone.
+  // Call these in this order for each micro-batch; backward runs from the last block. Only embed()
+  // reads the batch.
   void embed(const MicroBatch& batch, const ParameterValues<T>& parameters);
   void block(int layer, const ParameterValues<T>& parameters);
-  // Returns where the mean loss will be, until the next head().
+  // Returns the address of the future mean loss, valid until the next head().
   Loss head(const MicroBatch& batch, Scale gradient_scale, ParameterGradients<T>& parameters);
   void block_backward(int layer, ParameterGradients<T>& parameters);
   void embed_backward(const MicroBatch& batch, ParameterGradients<T>& parameters);
@@ -58,7 +63,7 @@ class DeviceModel {
   LossHead<T> head_;
   BatchUpload batch_;
   TokenOrder order_;
-  std::vector<DeviceBuffer<T>> inputs_;  // of each block, and of the head
+  std::vector<DeviceBuffer<T>> inputs_;  // per block, and for the head
   DeviceBuffer<T> gradient_;
   DeviceBuffer<float> embedding_sums_;
 };

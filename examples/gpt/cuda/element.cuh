@@ -1,6 +1,5 @@
-// How the model's kernels are launched, and read and write rows: stored as T, computed in fp32,
-// eight elements of a thread at a time where rows are aligned to their accesses. Sums over a warp
-// have one fixed order.
+// Launches of the model's kernels, and their access to rows: stored as T, computed in fp32, eight
+// elements per thread at a time if rows are aligned for it. Sums over a warp have one fixed order.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,9 +16,9 @@ namespace gpt::cuda {
 struct Launch {
   const char* name;  // for messages
   dim3 blocks;
-  unsigned threads;  // of a block
+  unsigned threads;  // per block
   cudaStream_t stream;
-  std::size_t block_memory = 0;  // bytes
+  std::size_t block_memory = 0;  // dynamic shared memory, in bytes
 };
 
 template <class... Parameters>
@@ -33,7 +32,7 @@ void launch(const Launch& how, void (*kernel)(Parameters...),
   check(cudaLaunchKernelEx(&config, kernel, arguments...), how.name);
 }
 
-// The shared memory of a block that its launch asks for.
+// The dynamic shared memory of a block, whose size is set at the launch.
 template <class T>
 __device__ inline T* block_memory() {
   extern __shared__ uint4 shared_memory[];
@@ -48,26 +47,26 @@ struct alignas(16) Aligned {
   T values[16 / sizeof(T)];
 };
 
-// The sum over a warp, on all its lanes.
+// Returns the sum over a warp, on all its lanes.
 __device__ inline float warp_sum(float value) {
   for (int apart = warp_lanes / 2; apart > 0; apart /= 2)
     value += __shfl_xor_sync(~0u, value, apart);
   return value;
 }
 
-// Elements of a row that one thread takes at once; those behind the row's end are zero.
+// Elements of a row that one thread loads at once; those after the row's end are zero.
 struct Pack {
   float values[pack_elements];
   int count;
 };
 
-// Whether every row starts at an aligned address; arrays do.
+// Returns whether every row starts at an aligned address, given that the array does.
 template <class T>
 __device__ inline bool rows_are_aligned(std::int64_t columns) {
   return columns * sizeof(T) % 16 == 0;
 }
 
-// At an aligned address.
+// Loads a whole pack from an aligned address.
 template <class T>
 __device__ inline Pack load_whole(const T* from) {
   Pack pack;
@@ -85,7 +84,7 @@ __device__ inline void store_whole(const Pack& pack, T* to) {
   for (int i = 0; i < pack_elements; i += wide) {
     Aligned<T> part;
     for (int k = 0; k < wide; ++k) part.values[k] = zero::from_float<T>(pack.values[i + k]);
-    // nvcc may take an assignment apart, and store 16 bits at a time.
+    // memcpy, because nvcc may split an assignment into stores of 16 bits.
     uint4 words;
     memcpy(&words, &part, sizeof words);
     __stwb(reinterpret_cast<uint4*>(to + i), words);
@@ -111,7 +110,7 @@ __device__ inline void store_pack(const Pack& pack, T* row, std::int64_t at, std
     if (i < pack.count) row[at + i] = zero::from_float<T>(pack.values[i]);
 }
 
-// Calls body(at) with the first element of each pack of the calling thread, out of `threads` that
+// Calls body(at) with the first element of each pack of the calling thread, one of `threads` that
 // share a row.
 template <class Body>
 __device__ inline void for_packs(int thread, int threads, std::int64_t columns, const Body& body) {
@@ -120,7 +119,7 @@ __device__ inline void for_packs(int thread, int threads, std::int64_t columns, 
     body(at);
 }
 
-// Of so many elements; the last may be part of one.
+// Returns the number of packs for this many elements; the last may be incomplete.
 __host__ __device__ inline std::int64_t packs_of(std::int64_t elements) {
   return (elements + pack_elements - 1) / pack_elements;
 }

@@ -1,5 +1,5 @@
-// Attention over a library's kernels, as many samples at once as they take. As attention.h, which
-// has our own.
+// Attention by the kernels of a library, as many samples at once as they accept. Same interface as
+// attention.h, our own kernels.
 #pragma once
 
 #include "examples/gpt/cuda/attention.h"
@@ -10,7 +10,7 @@ namespace gpt::cuda {
 template <class T>
 class FusedAttention {
  public:
-  // The kernels are those of the shape.
+  // The kernels must be made for this shape.
   FusedAttention(const AttentionShape& shape, AttentionKernels& kernels)
       : dims_(shape.dims), distances_(shape.distances), kernels_(kernels) {}
 
@@ -21,7 +21,7 @@ class FusedAttention {
                         call.log_sums + statistics(first)});
   }
 
-  // Needs no `deltas`.
+  // `deltas` is not used.
   void backward(const AttentionBackward<T>& call) const {
     for (std::int64_t first = 0; first < dims_.batch; first += kernels_.samples())
       kernels_.backward({queries(call.qkv.query, first), keys(call.qkv.key, first),
@@ -32,7 +32,7 @@ class FusedAttention {
   }
 
  private:
-  // Where a sample begins.
+  // Returns the start of a sample.
   template <class P>
   P* queries(P* data, std::int64_t sample) const {
     return data + sample * dims_.sequence * distances_.query;

@@ -10,16 +10,27 @@
 namespace gpt {
 namespace {
 
+cuda::DeviceChoices choices_of(const Task& task) {
+  const Options& o = task.options;
+  if (o.any_order_attention && task.config.zero_core.deterministic)
+    throw zero::ConfigError(
+        "--any-order-attention makes bits that differ from run to run, and zero_core.deterministic "
+        "asks for equal ones: "
+        "leave one of them out");
+  return {.activations = o.recompute ? Activations::recompute : Activations::keep,
+          .products = o.separate_products ? Products::apart : Products::joined,
+          .attention = {o.any_order_attention, o.attention_workspace << 20}};
+}
+
 template <class T>
 std::unique_ptr<TrainingLoop> make_on_gpu(zero::Runtime& runtime, zero::Engine& engine,
                                           const Task& task) {
   const zero::Batch batch = engine.batch();
+  cuda::waits().set_limit(runtime.rank(), engine.config().zero_core.time_limit_seconds);
   try {
     auto loop = std::make_unique<TrainingLoopOf<cuda::DeviceModel<T>>>(
         runtime, engine, task, task.model, batch.micro, task.sequence_length,
-        static_cast<cudaStream_t>(runtime.stream().handle),
-        task.options.recompute ? Activations::recompute : Activations::keep,
-        task.options.separate_products ? Products::apart : Products::joined);
+        static_cast<cudaStream_t>(runtime.stream().handle), choices_of(task));
     if (!task.options.product_file.empty())
       cuda::choose_products(runtime, loop->model().products(), task.options.product_file);
     return loop;
@@ -34,7 +45,9 @@ std::unique_ptr<TrainingLoop> make_on_gpu(zero::Runtime& runtime, zero::Engine& 
 
 bool can_train_on_gpu() noexcept {
   int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count > 0;
+  static_cast<void>(cudaGetLastError());
+  return false;
 }
 
 std::unique_ptr<TrainingLoop> make_gpu_training_loop(zero::Runtime& runtime, zero::Engine& engine,

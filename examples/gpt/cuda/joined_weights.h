@@ -1,7 +1,7 @@
-// The weights of linears that run as one product, as one matrix. Usually the engine has them one
-// after the other. Where they do not (a small one stays gathered, or a wire format's blocks leave
+// The weights of linears that run as one product, as one matrix. Usually the engine stores them one
+// after the other. If it does not (a small one stays gathered, or a wire format's blocks leave
 // gaps), the product works on a copy, so that its shape, and with it its bits, are the same at
-// every stage. Memory of the copy is taken when it is needed first.
+// every stage. The copy's memory is allocated at the first use.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class JoinedWeights {
 
   explicit JoinedWeights(cudaStream_t stream) : stream_(stream) {}
 
-  // Valid until the next call of matrix() or write().
+  // Returns a pointer that is valid until the next call of matrix() or write().
   const T* matrix(const std::vector<Weight>& weights) {
     if (is_matrix(weights, [](const Weight& w) { return w.data; })) return weights.front().data;
     T* at = take(weights);
@@ -39,7 +39,7 @@ class JoinedWeights {
     return copy_.data();
   }
 
-  // Calls product(target), which writes all of the matrix.
+  // Calls product(target); it must write the whole matrix.
   template <class Product>
   void write(const std::vector<Gradient>& gradients, const Product& product) {
     const auto adds = [](const Gradient& g) { return g.target.beta != 0; };
@@ -84,7 +84,7 @@ class JoinedWeights {
     std::int64_t count = 0;
     for (const Part& part : parts) count += part.count;
     if (copy_.size() < count) {
-      copy_ = {};  // before the larger one
+      copy_ = {};  // freed before the larger one is allocated
       copy_ = DeviceBuffer<T>(count);
     }
     return copy_.data();

@@ -1,5 +1,6 @@
-// The operations of blocks on a GPU: LayerNorm or RMSNorm, y = x W + b, rotary tables, and what
-// these share while they run. What norm.h, linear.h, rope.h and layers.h are on the CPU.
+// The operations of blocks on a GPU: LayerNorm or RMSNorm, y = x W + b, rotary tables, and the
+// resources that these share while they run. The counterparts on the CPU are norm.h, linear.h,
+// rope.h and layers.h.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@ class Norm {
                  dims_.rows(), stream_);
   }
 
-  // din += the input's gradient. `scratch` as column_scratch() says.
+  // din += the input's gradient. `scratch` has the size of column_scratch().
   void backward(const T* dout, const T* in, NormValues<T> values, T* din,
                 NormGradients<T> gradients, float* scratch) {
     const LayerNormBackward<T> call{dout,
@@ -63,15 +64,17 @@ class Linear {
   Linear(const LinearShape& shape, DeviceMatmul& matmul)
       : shape_(shape),
         matmul_(matmul),
-        forward_{&plan(shape.forward(false)), &plan(shape.forward(true))},
+        forward_{forward_plan(shape.forward(false)), forward_plan(shape.forward(true))},
         weight_{&plan(shape.weight_gradient(false)), &plan(shape.weight_gradient(true))},
         input_(&plan(shape.input_gradient())),
         gelu_(gelu_plan(shape.forward(false), Epilogue::gelu)),
         gelu_gradient_(gelu_plan(shape.input_gradient(), Epilogue::gelu_gradient)) {}
 
-  // y = x W + b, and the addend, where there is one.
+  // y = x W + b, and the addend, if there is one.
   void forward(const T* x, const LinearValues<T>& values, T* y, const T* addend = nullptr) {
-    matmul_.run(*forward_[addend != nullptr], {x, values.weight, y, values.bias, addend});
+    const Forward& forward = forward_[addend != nullptr];
+    matmul_.run(*forward.plan, {x, values.weight, y, values.bias, addend});
+    if (forward.adds_bias) add_bias(y, values.bias, {shape_.rows, shape_.out}, matmul_.stream());
   }
 
   void input_gradient(const T* dy, const T* weight, T* dx) {
@@ -88,7 +91,7 @@ class Linear {
     gelu_forward(before, y, shape_.rows * shape_.out, matmul_.stream());
   }
 
-  // As input_gradient(), of an input that is gelu(before): the gradient of `before`.
+  // Like input_gradient(), if the input is gelu(before): computes the gradient of `before`.
   void gelu_gradient(const T* dy, const T* weight, const T* before, T* dbefore) {
     if (gelu_gradient_ != nullptr) {
       matmul_.run(*gelu_gradient_, {dy, weight, dbefore, nullptr, nullptr, const_cast<T*>(before)});
@@ -117,8 +120,19 @@ class Linear {
   const DeviceMatmul::Plan& plan(const ProductShape& shape) {
     return matmul_.prepare(shape, {dtype, dtype});
   }
-  // Null: kernels of our own do it. In fp32 they always do, since cuBLASLt does not say how exact
-  // its tanh is; its 16-bit matrices must have rows of a multiple of 8.
+  struct Forward {
+    const DeviceMatmul::Plan* plan;
+    bool
+        adds_bias;  // by a kernel of our own, since cuBLASLt has no product of this shape that does
+  };
+  Forward forward_plan(ProductShape shape) {
+    if (!shape.bias) return {&plan(shape), false};
+    if (const auto* there = matmul_.prepare_if_there(shape, {dtype, dtype})) return {there, false};
+    shape.bias = false;
+    return {&plan(shape), true};
+  }
+  // Returns null if our own kernels compute it. In fp32 they always do, since cuBLASLt does not
+  // state the error of its tanh; its 16-bit matrices need rows of a multiple of 8.
   const DeviceMatmul::Plan* gelu_plan(const ProductShape& shape, Epilogue epilogue) {
     if (dtype == zero::DType::fp32 || shape.ldc % 8 != 0 || shape.accumulate) return nullptr;
     return matmul_.prepare_if_there(shape, {dtype, dtype, epilogue});
@@ -126,10 +140,11 @@ class Linear {
 
   LinearShape shape_;
   DeviceMatmul& matmul_;
-  const DeviceMatmul::Plan *forward_[2], *weight_[2], *input_, *gelu_, *gelu_gradient_;
+  Forward forward_[2];
+  const DeviceMatmul::Plan *weight_[2], *input_, *gelu_, *gelu_gradient_;
 };
 
-// Of every position and pair of channels, [sequence, head channels / 2].
+// Tables for every position and pair of channels, [sequence, head channels / 2].
 class Rope {
  public:
   Rope(const RopeConfig& config, std::int64_t sequence, std::int64_t head_channels,
@@ -165,7 +180,7 @@ class DeviceLayers {
   using Weight = typename JoinedWeights<T>::Weight;
   using WeightGradient = typename JoinedWeights<T>::Gradient;
 
-  // `columns`: of the widest sum over rows; `distances`: of the rows that attend() takes.
+  // `columns`: of the widest sum over rows; `distances`: of the rows that attend() reads.
   DeviceLayers(const Dims& dims, DeviceMatmul& matmul, std::int64_t columns, RowDistances distances)
       : dims_(dims),
         stream_(matmul.stream()),
@@ -192,7 +207,7 @@ class DeviceLayers {
                            const LinearGradients<T>& gradients) {
     linear.parameter_gradients(x, dy, gradients, sums_.data());
   }
-  // Of several linears that run as one product, one behind the other.
+  // Weights of several linears that run as one product, one after the other.
   const T* joined_weight(const std::vector<Weight>& weights) { return joined_.matrix(weights); }
   void joined_gradients(Linear& linear, const T* x, const T* dy,
                         const std::vector<WeightGradient>& gradients) {
@@ -272,7 +287,7 @@ class DeviceLayers {
   cudaStream_t stream_;
   AttentionShape attention_shape_;
   AttentionChoice attention_;
-  DeviceBuffer<float> deltas_, sums_;  // of attention, and of columns
+  DeviceBuffer<float> deltas_, sums_;  // for attention, and for columns
   JoinedWeights<T> joined_;
 };
 

@@ -10,7 +10,7 @@
 
 namespace {
 
-// Its address stands for the linked runtime.
+// The address serves as the handle of the linked runtime.
 char linked_runtime = 0;
 
 struct Linked {
@@ -23,7 +23,7 @@ void* address(Function* function) {
   return reinterpret_cast<void*>(function);
 }
 
-// The second name of the properties is CUDA 12's.
+// CUDA 12 uses the second name of the properties.
 void* find_linked(std::string_view name) {
   static const std::array linked = {
       Linked{"cudaDeviceGetAttribute", address(cudaDeviceGetAttribute)},

@@ -1,13 +1,14 @@
-// CUDA's runtime for cudnn-frontend: the one that this program is linked with. The frontend opens
-// libcudart.so by name, which need not be there, and is another copy of the runtime where it is. It
-// calls libdl without qualification from its namespace, so what is declared here before its headers
-// is what it calls.
+// Gives cudnn-frontend the CUDA runtime that this program is linked with. The frontend opens
+// libcudart.so by name; the file may be missing, and otherwise would be a second copy of the
+// runtime. The frontend calls libdl unqualified from its namespace, so it calls the functions
+// declared here, if they are declared before its headers.
 #pragma once
 
 namespace cudnn_frontend::detail {
 
-// As libdl's, but for "libcudart.so." with the major version of our headers: a handle in which
-// dlsym() finds the linked functions that the frontend needs to plan and run graphs on a stream.
+// Like libdl's functions, except for "libcudart.so." with the major version of our headers:
+// dlopen() returns a handle for dlsym() to find the linked functions that the frontend needs to
+// plan and run graphs on a stream.
 void* dlopen(const char* file, int mode);
 void* dlsym(void* library, const char* name);
 

@@ -7,7 +7,7 @@
 namespace gpt::cuda {
 namespace {
 
-constexpr std::int64_t chunk_grain = 128;       // rows: every chunk begins at an aligned address
+constexpr std::int64_t chunk_grain = 128;       // rows, so every chunk starts aligned
 constexpr std::int64_t vocabulary_grain = 128;  // so does every row of logits
 
 std::int64_t rows_of_chunk(const Dims& dims, std::int64_t row_bytes, std::int64_t logit_bytes) {
@@ -29,7 +29,8 @@ LossHead<T>::LossHead(const Dims& dims, DeviceMatmul& matmul, std::int64_t logit
       normed_gradient_(dims.rows() * dims.channels),
       losses_(dims.rows()),
       loss_(1),
-      norm_sums_(column_scratch(dims.rows(), 2 * dims.channels)) {
+      norm_sums_(column_scratch(dims.rows(), 2 * dims.channels)),
+      kept_(prepare_classifier<T>(dims.vocabulary)) {
   chunk_rows_ =
       rows_of_chunk(dims, padded_vocabulary_ * static_cast<std::int64_t>(sizeof(T)), logit_bytes);
   logits_ = DeviceBuffer<T>(chunk_rows_ * padded_vocabulary_);
@@ -75,7 +76,7 @@ void LossHead<T>::run_chunk(const Products& products, std::int64_t first, const 
   differentiate_logits<T>(
       {logits, products.rows, dims_.vocabulary, padded_vocabulary_, input.targets + first,
        losses_.data() + first, input.gradient_scale, static_cast<float>(dims_.rows())},
-      matmul_.stream());
+      kept_, matmul_.stream());
   matmul_.run(*products.normed_gradient,
               {logits, values.classifier, normed_gradient_.data() + first * dims_.channels});
   const bool add = first > 0 || (!has_sums() && gradients.classifier.beta != 0);

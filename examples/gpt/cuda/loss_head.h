@@ -1,8 +1,8 @@
-// The end of the model on a GPU, forward and backward at once, as examples/gpt/loss_head.h is on
-// the CPU; but logits are rounded to T. Of several chunks of rows, the parts of the classifier's
-// gradient are summed in fp32 and rounded once. Products are of a vocabulary of whole tiles, since
-// tensor cores read an odd one element by element: more rows of the classifier, which are zero,
-// make logits that nothing reads, with gradients that are zero.
+// The end of the model on a GPU, forward and backward at once, like examples/gpt/loss_head.h on the
+// CPU, except that logits are rounded to T. If there are several chunks of rows, the parts of the
+// classifier's gradient are summed in fp32 and rounded once. Products use a vocabulary of whole
+// tiles, since tensor cores read an odd one element by element: additional zero rows of the
+// classifier give logits that nothing reads, with zero gradients.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@ namespace gpt::cuda {
 template <class T>
 class LossHead {
  public:
-  // Chunks have at most `logit_bytes` of logits, and at least 128 rows.
+  // Chunks have at most `logit_bytes` of logits, but at least 128 rows.
   LossHead(const Dims& dims, DeviceMatmul& matmul,
            std::int64_t logit_bytes = std::int64_t{1} << 30);
 
   struct Input {
     const T* in;  // [rows, C]
     const std::int32_t* targets;
-    const float* gradient_scale;  // of d(mean loss)
+    const float* gradient_scale;  // multiplies d(mean loss)
   };
-  // All on the device. Returns where the mean loss will be; `gradient` [rows, C] is overwritten
-  // with that of the input.
+  // All pointers are on the device. Returns the address of the future mean loss; `gradient` [rows,
+  // C] is overwritten with the gradient of the input.
   const float* run(const Input& input, const HeadValues<T>& values,
                    const HeadGradients<T>& gradients, T* gradient);
 
   std::int64_t bytes() const;
 
  private:
-  // Of `rows` rows: logits, the gradient of the normed rows, and of the classifier.
+  // Products of `rows` rows: logits, the gradient of the normed rows, and that of the classifier.
   struct Products {
     std::int64_t rows = 0;
     const DeviceMatmul::Plan *logits = nullptr, *normed_gradient = nullptr,
@@ -52,8 +52,9 @@ class LossHead {
   Products whole_, rest_;
   DeviceBuffer<T> normed_, normed_gradient_, logits_;
   DeviceBuffer<float> losses_, loss_, norm_sums_;
-  DeviceBuffer<T> classifier_;  // with more rows; empty where there are none
-  // Of the classifier's gradient; empty where products round it into its place.
+  std::int64_t kept_;           // elements of a row of logits that a block keeps
+  DeviceBuffer<T> classifier_;  // with additional rows; empty if there are none
+  // Sums of the classifier's gradient; empty if products round into it directly.
   DeviceBuffer<float> sums_;
 };
 

@@ -9,7 +9,8 @@
 namespace gpt::cuda {
 namespace {
 
-// Of the version that the headers are of: the interface may change between major versions.
+// The library's major version must be the headers', because the interface may change between major
+// versions.
 const std::string library = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
 
 template <class Function>

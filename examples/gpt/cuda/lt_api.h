@@ -1,5 +1,5 @@
 // cuBLASLt's functions, by pointer: the library is loaded when the first model is made on a GPU, so
-// that the program starts, and its ranks stay small, without it.
+// that the program starts without it, and ranks without a GPU model stay small.
 #pragma once
 
 #include <cublasLt.h>
@@ -22,7 +22,7 @@ struct LtApi {
   decltype(&cublasLtGetVersion) version;
 };
 
-// Throws TopologyError where the library is not found.
+// Throws TopologyError if the library is not found.
 const LtApi& lt_api();
 
 }  // namespace gpt::cuda

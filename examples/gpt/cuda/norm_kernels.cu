@@ -1,11 +1,11 @@
-// LayerNorm and RMSNorm, and sums over rows: of norms' parameters and of linears' biases.
+// LayerNorm and RMSNorm, and sums over rows: for norms' parameters and linears' biases.
 #include "examples/gpt/cuda/row_kernels.h"
 #include "examples/gpt/cuda/rows.cuh"
 
 namespace gpt::cuda {
 namespace {
 
-// The sum over a row of term(at, i), a term per element of each pack.
+// Returns the sum over a row of term(at, i), one term per element of each pack.
 template <class Body>
 __device__ float sum_of_row(std::int64_t columns, const Body& terms) {
   float sum = 0;
@@ -61,11 +61,11 @@ __global__ void __launch_bounds__(threads)
   a.inverse_deviation[row] = inverse;
 }
 
-// Sums over rows go in two passes: `parts` ranges of rows by themselves, then all parts. A block of
-// the first pass has the rows of a part and a strip of columns.
+// Sums over rows take two passes: first within `parts` ranges of rows, then over all parts. A block
+// of the first pass has the rows of one part and a strip of columns.
 constexpr std::int64_t most_parts = 512, least_rows_of_part = 16;
-constexpr int norm_strip = threads, bias_strip = warp_lanes;  // packs
-constexpr int columns_of_block = 4 * warp_lanes;              // of the second pass
+constexpr int norm_strip = threads, bias_strip = warp_lanes;  // in packs
+constexpr int columns_of_block = 4 * warp_lanes;              // in the second pass
 constexpr int tile_rows = 16;
 
 std::int64_t parts_of(std::int64_t rows) {
@@ -74,7 +74,7 @@ std::int64_t parts_of(std::int64_t rows) {
 }
 struct Columns {
   std::int64_t rows, columns, parts;
-  int kinds;       // of sums
+  int kinds;       // number of sums
   float* partial;  // [parts, kinds, distance()]
 
   __device__ std::int64_t distance() const { return packs_of(columns) * pack_elements; }
@@ -82,7 +82,8 @@ struct Columns {
 };
 
 // A thread's share of its block's rows and columns: threads form groups as wide as the strip, a
-// group has every groups-th row, and a thread of it one pack of columns. Some may have nothing.
+// group has every groups-th row, and each of its threads one pack of columns. Some threads may have
+// nothing.
 struct Share {
   int packs, groups, group;
   std::int64_t at;
@@ -97,7 +98,7 @@ struct Share {
   __device__ bool is_empty() const { return group >= groups; }
 };
 
-// Adds up the sums of a block's groups in their order, and stores them. All threads call.
+// Adds up the sums of a block's groups in their order, and stores them. All threads must call it.
 __device__ void store_part(const Share& share, const Pack& sums, int kind, const Columns& c) {
   __shared__ float all[threads * pack_elements];
   __syncthreads();
@@ -112,7 +113,7 @@ __device__ void store_part(const Share& share, const Pack& sums, int kind, const
   store_whole(total, c.partial + row * c.distance() + share.at);
 }
 
-// What the gradient of a row's input needs of the whole row.
+// Values of a whole row that the gradient of its input needs.
 struct RowTerms {
   float mean, inverse, average, slope;
 };
@@ -126,7 +127,7 @@ __device__ RowTerms terms_of_row(const LayerNormBackward<T>& a, std::int64_t row
   for_packs(lane_of_warp(), warp_lanes, columns, [&](std::int64_t at) {
     const Pack d = load_pack(dout, at, columns), x = load_pack(in, at, columns),
                weight = load_pack(a.weight, at, columns);
-    for (int i = 0; i < pack_elements; ++i) {  // beyond the row's end the weight is zero
+    for (int i = 0; i < pack_elements; ++i) {  // the weight is zero after the row's end
       const float scaled = d.values[i] * weight.values[i];
       terms.average += scaled;
       terms.slope += scaled * ((x.values[i] - terms.mean) * terms.inverse);
@@ -138,8 +139,8 @@ __device__ RowTerms terms_of_row(const LayerNormBackward<T>& a, std::int64_t row
   return terms;
 }
 
-// Some rows at a time: a warp finds the terms of each row, then threads have columns of these rows,
-// which are in a cache by then.
+// Processes some rows at a time: a warp finds the terms of each row, then threads work on columns
+// of these rows, since they are in a cache by then.
 template <class T>
 __global__ void __launch_bounds__(threads) norm_backward_kernel(LayerNormBackward<T> a, Columns c) {
   __shared__ RowTerms rows[tile_rows];
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(threads) column_parts_kernel(ColumnSum<T> a, C
   store_part(share, sum, 0, c);
 }
 
-// A warp adds up every warps-th part, then a thread per column what the warps have.
+// Each warp adds up every warps-th part, then one thread per column adds the warps' sums.
 template <class T>
 __global__ void __launch_bounds__(threads) add_parts_kernel(Columns c, T* first, T* second) {
   __shared__ float all[warps * columns_of_block];

@@ -13,7 +13,7 @@
 namespace gpt::cuda {
 namespace {
 
-// A line with the version, then one per product: its key and the words of its algorithm.
+// Writes a line with the version, then one per product: its key and the words of its algorithm.
 std::string text_of(const ProductChoices& choices) {
   std::ostringstream text;
   text << DeviceMatmul::version() << '\n' << std::hex;
@@ -25,7 +25,7 @@ std::string text_of(const ProductChoices& choices) {
   return text.str();
 }
 
-// `source` for messages.
+// Reads the choices; `source` is named in messages.
 ProductChoices choices_of(const std::string& text, const std::string& source) {
   std::istringstream in(text);
   std::string version, key;
@@ -49,7 +49,7 @@ ProductChoices read(const std::string& file) {
   return choices_of(zero::read_input_file({file, "--product-file " + file, 16}), file);
 }
 
-// Beside it, and renamed: a run that is killed leaves no half of a file.
+// Writes a new file and renames it, so that a killed run leaves no incomplete file.
 void write(const std::string& file, const std::string& text) {
   const std::string beside = file + ".new";
   std::ofstream out(beside, std::ios::binary | std::ios::trunc);

@@ -1,5 +1,5 @@
-// The algorithms of matrix products, timed once: rank 0 does it, keeps them in a file, and all
-// ranks take its choices.
+// Times the algorithms of matrix products once: rank 0 measures them and stores them in a file, and
+// all ranks take its choices.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace gpt::cuda {
 
-// Collective, before the first product. Products in the file are not timed again, so that another
-// run has equal bits; a file for another library or GPU is refused with ConfigError.
+// Collective; call it before the first product. Products in the file are not timed again, so that
+// another run has equal bits. Throws ConfigError if the file is for another library or GPU.
 void choose_products(zero::Runtime& runtime, DeviceMatmul& matmul, const std::string& file);
 
 }  // namespace gpt::cuda

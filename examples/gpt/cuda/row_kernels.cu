@@ -5,7 +5,7 @@
 namespace gpt::cuda {
 namespace {
 
-// A thread per pack.
+// One thread per pack.
 __device__ std::int64_t pack_of_thread() {
   return (std::int64_t{blockIdx.x} * threads + threadIdx.x) * pack_elements;
 }
@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(threads)
 }
 
 // The gradient of a token's row is the sum over a run of places in the order by tokens. That order
-// is cut into segments, so that a frequent token keeps many blocks busy: runs within a segment go
-// to the table at once, parts of the others into `open`.
+// is cut into segments, so that a frequent token keeps many blocks busy: runs inside a segment are
+// added to the table at once, parts of the others go to `open`.
 constexpr int segment_rows = 64, segment_threads = 128;
 
 std::int64_t segments_of(std::int64_t rows) {
@@ -43,9 +43,9 @@ std::int64_t segments_of(std::int64_t rows) {
 template <class T>
 struct TokenRuns {
   EmbedBackward<T> a;
-  float* open;  // [segments, 2, channels up to a whole pack]: runs from before, and runs that go on
+  float* open;  // [segments, 2, channels up to a whole pack]: runs from before, and continued runs
 
-  // -1 beyond the ends.
+  // Returns -1 outside the order.
   __device__ std::int32_t token(std::int64_t place) const {
     return place < 0 || place >= a.rows ? -1 : a.tokens[a.rows_by_token[place]];
   }
@@ -60,7 +60,7 @@ struct TokenRuns {
   }
 };
 
-// A block per segment.
+// One block per segment.
 template <class T>
 __global__ void __launch_bounds__(segment_threads) embed_segments_kernel(TokenRuns<T> runs) {
   __shared__ std::int32_t rows[segment_rows], tokens[segment_rows + 2];
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(segment_threads) embed_segments_kernel(TokenRu
   });
 }
 
-// A block per segment adds up the run that begins in it and goes on.
+// One block per segment adds up the run that begins in it and continues after it.
 template <class T>
 __global__ void __launch_bounds__(segment_threads) embed_runs_kernel(TokenRuns<T> runs) {
   const std::int64_t segment = blockIdx.x, end = (segment + 1) * segment_rows;
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(threads) embed_positions_kernel(EmbedBackward<
   });
 }
 
-// gelu(x) = x * sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3), as on the CPU.
+// gelu(x) = x * sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3), like on the CPU.
 constexpr float gelu_factor = 1.5957691216057308f;
 
 __device__ float sigmoid(float x) {
@@ -161,8 +161,9 @@ __global__ void __launch_bounds__(threads)
   store_pack(d, gradient, at, count);
 }
 
-// Elements of the gaps between rows before the pack that begins with element `at`. Rows with gaps
-// are whole packs; dividing by packs keeps both numbers below 2^32, where 64-bit division is quick.
+// Returns the elements of the gaps between rows before the pack that begins with element `at`. Rows
+// with gaps are whole packs; dividing by packs keeps both numbers below 2^32, since 64-bit division
+// is fast for such numbers.
 __device__ std::int64_t gaps_before(const RowsOf& rows, std::int64_t at) {
   const std::int64_t gap = rows.distance - rows.width;
   return gap == 0 ? 0 : at / pack_elements / (rows.width / pack_elements) * gap;
@@ -210,8 +211,20 @@ __global__ void __launch_bounds__(threads)
   store_pack(sum, out, at, count);
 }
 
-// A thread per pack of a head's first half, and the pack of the second half that turns with it;
-// neighbours side by side.
+template <class T>
+__global__ void __launch_bounds__(threads) add_bias_kernel(T* y, const T* bias, Matrix size) {
+  const std::int64_t row = row_of_warp();
+  if (row >= size.rows) return;
+  for_packs(lane_of_warp(), warp_lanes, size.columns, [&](std::int64_t at) {
+    Pack sum = load_pack(y + row * size.columns, at, size.columns);
+    const Pack more = load_pack(bias, at, size.columns);
+    for (int i = 0; i < pack_elements; ++i) sum.values[i] += more.values[i];
+    store_pack(sum, y + row * size.columns, at, size.columns);
+  });
+}
+
+// One thread per pack of a head's first half, together with the pack of the second half that
+// rotates with it; neighboring threads have adjacent packs.
 template <class T>
 __global__ void __launch_bounds__(threads) rotate_kernel(Rotation<T> a, std::int64_t heads) {
   const std::int64_t half = a.channels / 2, packs = packs_of(half),
@@ -287,6 +300,11 @@ void add(const T* a, const T* b, T* out, std::int64_t count, cudaStream_t stream
 }
 
 template <class T>
+void add_bias(T* y, const T* bias, const Matrix& size, cudaStream_t stream) {
+  launch(warp_per_row("add_bias_kernel", size.rows, stream), add_bias_kernel<T>, y, bias, size);
+}
+
+template <class T>
 void rotate(const Rotation<T>& call, std::int64_t rows, cudaStream_t stream) {
   const std::int64_t heads = rows * call.heads;
   launch(Launch{"rotate_kernel", dim3(blocks_of(heads * packs_of(call.channels / 2), threads)),
@@ -302,6 +320,7 @@ void rotate(const Rotation<T>& call, std::int64_t rows, cudaStream_t stream) {
   template void swiglu_forward(const SwigluForward<T>&, const RowsOf&, cudaStream_t);   \
   template void swiglu_backward(const SwigluBackward<T>&, const RowsOf&, cudaStream_t); \
   template void add(const T*, const T*, T*, std::int64_t, cudaStream_t);                \
+  template void add_bias(T*, const T*, const Matrix&, cudaStream_t);                    \
   template void rotate(const Rotation<T>&, std::int64_t, cudaStream_t);
 GPT_INSTANTIATE(float)
 GPT_INSTANTIATE(zero::bf16)

@@ -1,4 +1,4 @@
-// How kernels share out rows: a warp has one.
+// Distribution of rows in kernels: one row per warp.
 #pragma once
 
 #include "examples/gpt/cuda/element.cuh"

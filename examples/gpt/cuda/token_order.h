@@ -1,5 +1,5 @@
-// The rows of a micro batch in the order of their tokens, rows of one token in their own order:
-// what sums the embedding's gradient without atomics.
+// Sorts the rows of a micro-batch by token, keeping the order of rows with equal tokens, so that
+// the embedding's gradient can be summed without atomics.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,10 +12,10 @@ namespace gpt::cuda {
 
 class TokenOrder {
  public:
-  // Tokens are below `vocabulary`.
+  // Tokens must be below `vocabulary`.
   TokenOrder(std::int64_t rows, std::int64_t vocabulary, cudaStream_t stream);
 
-  // Valid until the next call.
+  // Returns a pointer that is valid until the next call.
   const std::int32_t* sort(const std::int32_t* tokens);
   std::int64_t bytes() const;
 

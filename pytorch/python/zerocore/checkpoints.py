@@ -78,8 +78,6 @@ def state_of(resumed):
     only what needs no code is read."""
     if resumed.program_state:
         return saved_state.from_bytes(resumed.program_state, _notice)
-    if "state" in resumed.client_state:  # of the converter of DeepSpeed's checkpoints
-        return saved_state.from_text(resumed.client_state["state"], _notice)
     if "python" in resumed.client_state:
         return _of_pickle(base64.b64decode(resumed.client_state["python"]), "the client_state", resumed.tag)
     return {}

@@ -95,7 +95,7 @@ class _Comparing:
 
     def config_of(self, variant):
         overrides = dict(variant.overrides)
-        if self.settings.gradient_sync == "automatic":  # it depends on the stage, and decides bits
+        if self.settings.sync_is_automatic:  # it depends on the stage, and decides bits
             overrides.setdefault("zero_core.gradient_sync", "each")
         return self.config.with_overrides(overrides)
 
@@ -141,7 +141,7 @@ class _Comparing:
     def describe(self, engine, model, count):
         settings = _native.CommonSettings(
             type(model).__name__, engine.native.report().parameter_count, self.job.size, count, count // 5,
-            self.settings.gradient_sync in ("automatic", "each"))
+            self.settings.sync_is_automatic or self.settings.syncs_each)
         self.report.begin(settings, [variant.name for variant in self.variants])
         self.report.facts = [("ranks", self.job.describe()), *settings.facts(),
                              ("program", f"zerocore with torch {torch.__version__}")]

@@ -21,7 +21,7 @@ _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_AD
 
 def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_port=None, verbose=True, timeout=None,
                      init_method=None, dist_init_required=None, config=None, rank=-1, world_size=-1):
-    """A gloo group, whatever the backend that is named: the ranks are CPU ranks. Collective."""
+    """A gloo group, whatever the backend that is named, for values of the script; the engine does not use it. Collective."""
     if not dist.is_initialized():
         export_ranks()
         more = {} if timeout is None else {"timeout": timeout}

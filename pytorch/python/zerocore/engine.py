@@ -2,16 +2,17 @@
 
 import contextlib
 import os
-import weakref
 
 import torch
 from torch import nn
 
-from . import _native, checkpoints, construction, weights
+from . import _native, checkpoints, construction, signals, weights
+from .buffers import Buffers
 from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
-from .passes import Link, Tree, make_passes
-from .progress import Progress
+from .optimizers import clear_by
+from .passes import Link, PlainState, Tree, make_passes
+from .progress import NoTimer, Progress
 from .ranks import register
 from .units import is_in_engine
 from .zero import ZeroParamStatus
@@ -38,11 +39,12 @@ class Engine(nn.Module):
         self._boundary_of_this_step = False
         self._micro, self._accumulation, self._global = native.batch()
         self._result = None
+        self._saved_at = None  # the step of the last checkpoint
         self.micro_steps = 0
         self.global_steps = 0
         self.skipped_steps = 0
         self.loaded_checkpoint_tag = None
-        self.tput_timer = _NoTimer()
+        self.tput_timer = NoTimer()
         self._names = {id(parameter): name for name, parameter in [*module.named_parameters(), *others]}
         sharded = self._rests_sharded()
         at_rest = ZeroParamStatus.NOT_AVAILABLE if sharded else ZeroParamStatus.AVAILABLE
@@ -51,9 +53,11 @@ class Engine(nn.Module):
             parameter.ds_shape = parameter.shape
             parameter.ds_numel = parameter.numel()
             parameter.ds_status = at_rest
+            parameter.__getstate__ = PlainState(parameter)
             if is_in_engine(parameter):
                 parameter._zerocore_engine = Link(self)
         self._tree = Tree(module)
+        self._buffers_of_model = Buffers(module)
         self._compiled = CompiledModules(module, units_around)
         self._without_values = set()  # names of parameters
         self._slices = {}  # of what zero.Init constructed, until they are in the native engine
@@ -63,12 +67,10 @@ class Engine(nn.Module):
         make_passes(module, native.unit_names(), self)
         self._reduces_each = native.reduces_each_micro_step()
         if optimizer is not None:
-            _clear_by(optimizer, self)
+            clear_by(optimizer, self)
         register(self)
         if ranks.rank == 0:
             for notice in settings.notices:
-                if "data_types.buffer_dtype" in notice:
-                    continue  # it acts here
                 print(f"zero: {notice}", flush=True)
 
     def __getattr__(self, name):
@@ -120,7 +122,7 @@ class Engine(nn.Module):
         self._check_values()
         self._tree.check(type(self.module).__name__)
         if self._failure is None:
-            self.native.check_unchanged()
+            self.native.check_unchanged(training)
         with self._guarded("forward", evaluates=not training):
             self._compiled.open_before_calls()
             self._in_forward = True
@@ -142,27 +144,28 @@ class Engine(nn.Module):
                 "the meta device. Give them values before the first pass: engine.load_weights(), "
                 "engine.load_checkpoint() or engine.initialize_rest()")
 
-    def scale(self, loss):
-        """For `engine.scale(loss).backward()` in place of engine.backward(loss)."""
+    def scale(self, loss, scale_wrt_gas=True):
+        """For `engine.scale(loss).backward()` in place of engine.backward(loss). As in DeepSpeed, hooks see gradients that
+        are divided by gradient_accumulation_steps."""
         self._refuse_without_optimizer("backward")
         with self._guarded("scale"):
             self._scaled = True
-            self.native.note_loss(float(loss.detach()))
-            factor = self.native.loss_scale()
+            steps = self._accumulation if scale_wrt_gas else 1
+            self.native.note_loss(float(loss.detach()) / steps)
+            factor = self.native.loss_scale() / steps
         return loss if factor == 1 else loss * factor
 
     def backward(self, loss, retain_graph=False, scale_wrt_gas=True):
         """The mean loss of this rank's micro batch; the engine averages over ranks and micro steps."""
-        if not scale_wrt_gas:
-            loss = loss * self._accumulation
-        scaled = self.scale(loss)
+        scaled = self.scale(loss, scale_wrt_gas)
         with self._guarded("backward"):
             scaled.backward(retain_graph=retain_graph)
             self.native.end_backward()
         return loss
 
-    def step(self, lr_kwargs=None):
-        """Updates the weights at the end of an accumulation; before that it counts micro steps."""
+    def step(self, lr_kwargs=None, max_norm=None):
+        """Updates the weights at the end of an accumulation; before that it counts micro steps. `max_norm` clips the
+        gradients of this step, beside what the config does."""
         self._refuse_without_optimizer("step")
         boundary = self.is_gradient_accumulation_boundary()
         self._refuse_unscaled()
@@ -174,7 +177,7 @@ class Engine(nn.Module):
         if not boundary:
             return
         with self._guarded("step"):
-            self._result = self.native.step(rate, groups, float(self._accumulation))
+            self._result = self.native.step(rate, groups, self._mean_over(), max_norm)
         self._boundary_of_this_step = False
         self.global_steps += 1
         self.skipped_steps += self._result.skipped
@@ -184,6 +187,27 @@ class Engine(nn.Module):
             self.optimizer.follow(self.native)
             if self.lr_scheduler is not None:
                 self.lr_scheduler.step(**(lr_kwargs or {}))
+        if self._result.stop_requested:
+            signals.note_request(self, self._ranks.rank == 0)
+
+    @property
+    def stop_requested(self):
+        """Whether a signal (Ctrl-C, SIGTERM) to any rank has asked for a stop; it changes in step(), on all ranks in the
+        same one. A script that reads it ends its loop itself, and no KeyboardInterrupt is raised."""
+        return signals.is_requested()
+
+    @property
+    def is_saved(self):
+        """Whether the last checkpoint that this engine has written or loaded has its last step."""
+        return self._saved_at == self.global_steps
+
+    def _mean_over(self):
+        """scale() has divided each loss; what the script's own backward has brought is divided in the step."""
+        if self._accumulation > 1 and self.native.mixes_origins():
+            raise _native.UsageError("some micro steps of this step called engine.backward(loss), which divides by "
+                                     "gradient_accumulation_steps, and others loss.backward(): call one of them in all, or "
+                                     "engine.scale(loss).backward() in place of the second")
+        return float(self._accumulation) if self.native.by_hand() else 1.0
 
     def _refuse_unscaled(self):
         if self._settings.scales_loss and not self._scaled:
@@ -331,7 +355,7 @@ class Engine(nn.Module):
         with self._guarded("read", settles=True):
             if what == "grad":
                 return self.native.read_gradient(self.name_of(parameter), list(parameter.shape),
-                                                 float(self._accumulation)).to(parameter.device)
+                                                 self._mean_over()).to(parameter.device)
             return self.native.read(self.name_of(parameter), what, list(parameter.shape)).to(parameter.device)
 
     def _read_bytes(self, parameter, what):
@@ -358,6 +382,8 @@ class Engine(nn.Module):
                  "param_groups": self.optimizer.groups_to_save() if self.optimizer is not None else [],
                  "lr_scheduler": self.lr_scheduler.state_dict() if self.lr_scheduler is not None else None}
         root = self._ranks.rank == 0
+        if root and (notice := self._buffers_of_model.notice_on_save()):
+            print(f"zero: {notice}", flush=True)
         with self._guarded("save_checkpoint", settles=True):
             state = checkpoints.bytes_of(state, self._ranks)
             self.native.finish_save()
@@ -371,6 +397,8 @@ class Engine(nn.Module):
                 checkpoints.after_save(save_dir, tag, save_latest, latest)
             if not save_latest:
                 self._ranks.sum(0.0)  # no rank goes on before "latest" is what it was
+            if saved:
+                self._saved_at = self.global_steps
             return saved
 
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
@@ -400,6 +428,7 @@ class Engine(nn.Module):
         if load_lr_scheduler_states and state.get("lr_scheduler") and self.lr_scheduler is not None:
             self.lr_scheduler.load_state_dict(state["lr_scheduler"])
         self._without_values, self._slices = set(), {}
+        self._saved_at = self.global_steps
         checkpoints.restore_random(resumed, self._ranks, self.device)
         self.loaded_checkpoint_tag = resumed.tag
         return f"{load_dir}/{resumed.tag}", state.get("client_state", {})
@@ -465,18 +494,19 @@ class Engine(nn.Module):
         return self._state_dict(self._ranks.rank == 0, exclude_frozen_parameters)
 
     def _state_dict(self, keeps, exclude_frozen_parameters):
-        state = {}
+        state, read = {}, {}
         for name, parameter in self.module.named_parameters(remove_duplicate=False):
             if exclude_frozen_parameters and not parameter.requires_grad:
                 continue
-            values = self.read(parameter)
-            if keeps:
-                state[name] = values.to(parameter.dtype)
+            if id(parameter) not in read:  # else it is tied, in the file too
+                values = self.read(parameter)
+                read[id(parameter)] = values.to(parameter.dtype) if keeps else None
+            state[name] = read[id(parameter)]
         if not keeps:
             return None
-        kept = self.module.state_dict(keep_vars=True).keys()  # without buffers that are not saved
+        saved = self.module.state_dict(keep_vars=True).keys()  # without buffers that are not saved
         for name, buffer in self.module.named_buffers():
-            if name in kept:
+            if name in saved:
                 state[name] = buffer.detach().clone()
         return state
 
@@ -530,6 +560,7 @@ class Engine(nn.Module):
             if not evaluates:
                 self._evaluation.end()
             if settles:
+                self._buffers_of_model.take_back()
                 self.native.come_to_rest()
             yield
         except BaseException as error:
@@ -540,8 +571,18 @@ class Engine(nn.Module):
             if self.native is None:
                 raise
             self.native.abandon()
-            self.native.rethrow()  # what went wrong before torch noticed
+            try:
+                self.native.rethrow()  # what went wrong before torch noticed
+            except _native.Error as cause:
+                self._add_call(cause, what)
+                raise
+            self._add_call(error, what)
             raise
+
+    def _add_call(self, error, what):
+        """The library names its own calls, and the script has called this one."""
+        if isinstance(error, _native.DisagreementError):
+            error.args = (f"{error}. Rank {self._ranks.rank} was in engine.{what}() of {type(self.module).__name__}",)
 
     def _stays_sound(self, what, error):
         """A call that all ranks refuse alike, before it has changed anything, leaves the engine as it was."""
@@ -556,30 +597,3 @@ class Engine(nn.Module):
     def __reduce_ex__(self, protocol):
         raise _native.UsageError("an engine cannot be pickled: save engine.module or its state_dict(), at stage 3 inside "
                                  "of zero.GatheredParameters(engine.parameters()), or call save_checkpoint()")
-
-
-def _clear_by(optimizer, engine):
-    """zero_grad() of an optimizer that leaves torch's gradients alone is the engine's."""
-    if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad:
-        reference = weakref.ref(engine)
-
-        def zero_grad(set_to_none=True):
-            if reference() is not None:
-                reference().zero_grad()
-
-        optimizer.zero_grad = zero_grad
-
-
-class _NoTimer:
-    """What scripts call on DeepSpeed's timer; the engine prints its own times."""
-
-    def start(self):
-        pass
-
-    def stop(self, *args, **kwargs):
-        pass
-
-    def update_epoch_count(self):
-        pass
-
-

@@ -4,7 +4,7 @@ import weakref
 
 import torch
 
-from . import _native, config as configs, construction, evaluation, optimizers, units
+from . import _native, config as configs, construction, evaluation, optimizers, units, views
 from .engine import Engine
 from .ranks import ranks
 from .zero import leave_meta
@@ -21,10 +21,12 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     engine evaluates, and has neither gradients nor states. `unit_policy(name, module, parent, lists_around)` says which modules are gathered as a whole."""
     if model is None:
         raise _native.UsageError("zerocore.initialize: model is missing")
+    _refuse_wrapped(model)
     if mpu is not None or mesh_param is not None:
         raise _native.UsageError("zerocore.initialize: mpu and mesh_param (model parallelism) are not supported "
                                  "from Python")
     job = ranks()
+    views.guard()
     evaluation.end_all()
     source = configs.find(args, config if config is not None else config_params)
     settings = source.read()
@@ -32,7 +34,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     if model_parameters is not None:
         model_parameters = list(model_parameters)
     client = _client_optimizer(optimizer, model, model_parameters)
-    evaluates = client is None and source.as_dict().get("optimizer") is None
+    evaluates = client is None and not settings.optimizer_given
     if evaluates:
         model.requires_grad_(False)
         own, names, others, scheduler = None, {}, [], None
@@ -47,7 +49,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         settings.note("seed: has no effect in Python: initial values and the order of data are the script's, by "
                       "torch.manual_seed() and its sampler")
     declared, around = units.declare(model, unit_policy, _compute_dtype(settings), lambda _, p: (names.get(id(p), ""), True),
-                                     others, _buffer_dtype(source.as_dict()))
+                                     others, settings.buffer_dtype)
     native = _native.Model(job, declared, settings)
     units.bind_bytes(model, job.rank)
     if own is not None:
@@ -69,6 +71,17 @@ def add_config_arguments(parser):
     group.add_argument("--deepspeed", default=False, action="store_true", help="use the engine")
     group.add_argument("--deepspeed_config", default=None, type=str, help="the config, a JSON file")
     return parser
+
+
+def _refuse_wrapped(model):
+    """What exchanges gradients itself, or is an engine already."""
+    if not isinstance(model, torch.nn.Module):
+        raise _native.UsageError(f"zerocore.initialize: model is a {type(model).__name__}; expected a torch.nn.Module")
+    exchanging = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "Engine"}
+    for name, module in model.named_modules():
+        if exchanging & {cls.__name__ for cls in type(module).__mro__ if cls.__module__.startswith(("torch.", "zerocore."))}:
+            raise _native.UsageError(f"zerocore.initialize: {name or 'the model'} is a {type(module).__name__}, which has "
+                                     "gradients of its own: give the module inside of it")
 
 
 def _client_optimizer(optimizer, model, model_parameters):
@@ -124,14 +137,6 @@ def _freeze_others(model, chosen):
 
 def _compute_dtype(settings):
     return torch.bfloat16 if settings.bf16 else torch.float16 if settings.fp16 else torch.float32
-
-
-def _buffer_dtype(document):
-    """Not set: buffers keep their own."""
-    name = (document.get("data_types") or {}).get("buffer_dtype")
-    kinds = {"fp32": torch.float32, "float": torch.float32, "fp16": torch.float16, "half": torch.float16,
-             "bf16": torch.bfloat16}
-    return None if name is None else kinds.get(name) or getattr(torch, name.removeprefix("torch."))
 
 
 def _scheduler(scheduler, own, client, settings):

@@ -6,7 +6,9 @@ import functools
 import inspect
 import math
 import sys
+import types
 import warnings
+import weakref
 
 import torch
 
@@ -47,6 +49,9 @@ class EngineOptimizer(torch.optim.Optimizer):
         (`configured`), and its schedule writes them (`scheduled`), until the program does."""
         self._source = source
         super().__init__(source.param_groups, source.defaults)
+        self.state = _States()
+        if not source.state:
+            source.state = self.state
         self.overflow = False  # whether the last step was skipped, as accelerate asks
         self._kind, self._keys = kind.lower(), _VALUES[kind.lower()]
         self._names = names
@@ -56,6 +61,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._has_momentum = [bool(group.get("momentum")) for group in source.param_groups]
         self._constant = [_constants(group) for group in source.param_groups]
         source.add_param_group = self.add_param_group = _refuse_group
+        source.step = types.MethodType(_refuse_step, source)
 
     @property
     def param_groups(self):
@@ -67,6 +73,20 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, group):
         """torch's constructor adds the groups; they are the client's."""
+
+    def __getattr__(self, name):
+        """What the client's class has of its own, as `fused` or a program's attributes."""
+        if name == "_source":
+            raise AttributeError(name)
+        value = getattr(self._source, name)
+        if inspect.ismethod(value):
+            raise AttributeError(f"{type(self._source).__name__}.{name}() of the client's optimizer is not called through "
+                                 "the engine's, which does the step; call it on the client's, or engine.step()")
+        return value
+
+    def __reduce_ex__(self, protocol):
+        raise _native.UsageError("the engine's optimizer cannot be copied or pickled: its state is the engine's; call "
+                                 "engine.save_checkpoint(), or save its state_dict(), which has the groups")
 
     def given(self):
         """(a rate or None, the values of groups by name) that the next step gets."""
@@ -160,7 +180,7 @@ class EngineOptimizer(torch.optim.Optimizer):
                     group[key] = tuple(value) if isinstance(value, list) else value
 
     def step(self, closure=None):
-        raise _native.UsageError("call engine.step(): the state of the optimizer is the engine's")
+        _refuse_step(self)
 
     def zero_grad(self, set_to_none=True):
         """Gradients are the engine's, and zero after each step."""
@@ -176,6 +196,35 @@ class EngineOptimizer(torch.optim.Optimizer):
                                      "engine.load_checkpoint()")
         self.load_groups([{key: value for key, value in group.items() if key != "params"}
                           for group in state["param_groups"]])
+
+
+class _States(dict):
+    """optimizer.state: moments are the engine's, and nobody takes their absence for a fresh start."""
+
+    def __missing__(self, parameter):
+        raise _native.UsageError("optimizer.state has no moments, since they are the engine's: take "
+                                 'zerocore.safe_get_full_optimizer_state(parameter, "exp_avg") (or another name), which is '
+                                 "collective, and save them by engine.save_checkpoint()")
+
+    def get(self, parameter, default=None):
+        return self[parameter]
+
+
+def _refuse_started(client):
+    """Moments that the client has from steps of its own, or from a file, would be lost."""
+    for state in client.state.values():
+        if any(torch.as_tensor(value).any() for key, value in state.items()
+               if value is not None and key in ("step", "exp_avg", "momentum_buffer")):
+            raise _native.UsageError("zerocore.initialize: the optimizer has moments already (from steps before, or "
+                                     "load_state_dict()), and the engine starts without: make a new optimizer, and load "
+                                     "moments by engine.load_checkpoint()")
+
+
+def _refuse_step(optimizer, closure=None):
+    raise _native.UsageError("call engine.step(): the state of the optimizer is the engine's")
+
+
+_refuse_step._wrapped_by_lr_sched = True  # else a scheduler warns that its count of steps is gone
 
 
 def _refuse_group(group):
@@ -251,6 +300,7 @@ def of_client(client, names, scheduled):
     """The engine's optimizer over a client's. names[i] is that of group i in the engine, or None."""
     _, kind = _class_of(client)
     _check_options(client, kind)
+    _refuse_started(client)
     return EngineOptimizer(client, kind, names, False, scheduled)
 
 
@@ -331,3 +381,15 @@ def names_of(groups):
     """The name of each group in the engine, None of one that trains nothing."""
     return [f"group{index}" if any(p.requires_grad for p in group["params"]) else None
             for index, group in enumerate(groups)]
+
+
+def clear_by(optimizer, engine):
+    """zero_grad() of an optimizer that leaves torch's gradients alone is the engine's."""
+    if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad:
+        reference = weakref.ref(engine)
+
+        def zero_grad(set_to_none=True):
+            if reference() is not None:
+                reference().zero_grad()
+
+        optimizer.zero_grad = zero_grad

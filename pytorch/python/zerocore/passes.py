@@ -32,6 +32,19 @@ def _nothing():
     return None
 
 
+class PlainState:
+    """A parameter's __getstate__(), as pickle and torch.save() call it: without what an engine puts there, so that a
+    copy is a plain parameter, and no code is needed to load it."""
+
+    _OURS = {"__getstate__", "_zerocore_engine", "_zerocore_words", "ds_id", "ds_shape", "ds_numel", "ds_status"}
+
+    def __init__(self, parameter):
+        self._parameter = weakref.ref(parameter)
+
+    def __call__(self):
+        return {key: value for key, value in self._parameter().__dict__.items() if key not in self._OURS}
+
+
 class Pass:
     """The module's forward(), as a pass of the engine while that lives."""
 

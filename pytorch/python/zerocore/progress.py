@@ -29,3 +29,16 @@ class Progress:
         if skipped:
             words.append(f"{skipped} skipped")
         print("zero: " + " | ".join(words), flush=True)
+
+
+class NoTimer:
+    """What scripts call on DeepSpeed's timer; the engine prints its own times."""
+
+    def start(self):
+        pass
+
+    def stop(self, *args, **kwargs):
+        pass
+
+    def update_epoch_count(self):
+        pass

@@ -7,7 +7,7 @@ import weakref
 
 import torch
 
-from . import _native, evaluation, launch
+from . import _native, evaluation, launch, signals
 
 _ranks = None
 _engines = []  # weak references, in the order in which all ranks have made them
@@ -40,8 +40,11 @@ def _chosen_device():
 
 
 def register(engine):
-    """The engine ends before the ranks do."""
-    _engines.append(weakref.ref(engine))
+    """The engine ends before the ranks do, and, if it trains, in order where a signal asks for that."""
+    reference = weakref.ref(engine)
+    _engines.append(reference)
+    if engine.optimizer is not None:
+        signals.catch(ranks(), reference)
 
 
 def text_of_root(job, make):
@@ -68,6 +71,7 @@ def text_of_root(job, make):
 
 def _end():
     try:
+        signals.say_at_end(_ranks.rank == 0)
         evaluation.end_all()
         for reference in _engines:
             engine = reference()
@@ -90,6 +94,7 @@ def _tell_others_of_errors():
             sys.stderr.flush()
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             return
+        error = _cause_of(error)
         code = getattr(error, "exit_code", 1)
         sys.stdout.flush()
         _end_all(f"{kind.__name__}: {error}", code)
@@ -114,3 +119,19 @@ def _end_all(reason, code):
             _ranks.abort(code)
     except _native.Error:
         pass
+
+
+def _cause_of(error):
+    """The engine's own error, where it went through torch's backward, which makes a RuntimeError of any."""
+    if isinstance(error, _native.Error):
+        return error
+    for reference in _engines:
+        engine = reference()
+        if engine is not None and engine.native is not None:
+            try:
+                engine.native.rethrow()
+            except _native.Error as cause:
+                if str(cause) not in str(error):
+                    print(f"{type(cause).__name__}: {cause}", file=sys.stderr, flush=True)
+                return cause
+    return error

@@ -48,11 +48,6 @@ def from_bytes(data, notice=print):
     return _Reader(tensors, notice).decode(json.loads(text))
 
 
-def from_text(text, notice=print):
-    """The same of a value without tensors, given the text "state" alone."""
-    return _Reader({}, notice).decode(json.loads(text))
-
-
 def dtype_named(name):
     """torch's dtype for that of a safetensors file."""
     return _BY_NAME[name]

@@ -10,7 +10,8 @@ from .construction import ZeroParamStatus
 
 class GatheredParameters(contextlib.AbstractContextManager):
     """Inside, the parameters have their whole values on each rank. With a modifier_rank, what that rank has
-    changed is taken over by all. Collective."""
+    changed is taken over by all. Without one, a change is an error where parameters rest as shards, and is taken over
+    as outside of the block where they rest whole, on all ranks alike. Collective."""
 
     def __init__(self, params, modifier_rank=None, fwd_module=None, enabled=True):
         one = isinstance(params, torch.Tensor)
@@ -19,6 +20,7 @@ class GatheredParameters(contextlib.AbstractContextManager):
         self._modifier_rank = modifier_rank
         self._slices = []  # of parameters that zero.Init constructed and that have no engine yet
         self._gathered = []  # (parameter, its whole values, its own tensor, its status)
+        self._marks = {}  # by the id of a parameter: its values' mark before the block
 
     def __enter__(self):
         for parameter in self._params:
@@ -26,10 +28,13 @@ class GatheredParameters(contextlib.AbstractContextManager):
             if own is not None:
                 own.hold()
                 self._slices.append(own)
+                self._mark(parameter)
                 continue
-            if not hasattr(parameter, "_zerocore_engine") and not parameter.is_meta:
-                continue  # in no engine, and whole
+            if getattr(parameter, "_zerocore_engine", None) is None and not parameter.is_meta:
+                continue  # in no engine, and whole; a copy of an engine's parameter too
             engine = _engine_of(parameter)
+            if engine._in_forward and self._modifier_rank is None:
+                continue  # what a pass uses is gathered in it
             values = engine.read(parameter).to(parameter.dtype)
             own = parameter.data
             # The storage, for views of the parameter; the tensor, so that .data stays valid after the block.
@@ -38,12 +43,21 @@ class GatheredParameters(contextlib.AbstractContextManager):
             self._gathered.append((parameter, values, own, parameter.ds_status))
             engine._lent.add(id(parameter))
             parameter.ds_status = ZeroParamStatus.AVAILABLE
+            self._mark(parameter)
         return self
 
+    def _mark(self, parameter):
+        if self._modifier_rank is None:
+            self._marks[id(parameter)] = _mark_of(parameter)
+
+    def _is_changed(self, parameter):
+        return id(parameter) in self._marks and _mark_of(parameter) != self._marks[id(parameter)]
+
     def __exit__(self, kind, error, traceback):
+        lost = []  # names of parameters
         for parameter, values, own, status in self._gathered:
             engine = _engine_of(parameter)
-            changed = parameter.data
+            changed, is_changed = parameter.data, kind is None and self._is_changed(parameter)
             parameter.data = own
             engine.native.lend(engine.name_of(parameter), None)
             engine._lent.discard(id(parameter))
@@ -52,9 +66,20 @@ class GatheredParameters(contextlib.AbstractContextManager):
                 values = changed.to(values.dtype).contiguous()
                 engine._ranks.broadcast(values, self._modifier_rank)
                 engine.write(parameter, values)
+            elif is_changed and status is ZeroParamStatus.AVAILABLE:
+                with torch.no_grad():
+                    parameter.copy_(changed)  # seen as a write of the program
+            elif is_changed:
+                lost.append(engine.name_of(parameter))
         for own in self._slices:
+            if kind is None and self._is_changed(own.parameter()):
+                lost.append(f"(constructed inside of zero.Init, of shape {tuple(own.parameter().shape)})")
             own.let_go(self._modifier_rank if kind is None else None)
-        self._gathered, self._slices = [], []
+        self._gathered, self._slices, self._marks = [], [], {}
+        if lost:
+            raise _native.UsageError(f"zero.GatheredParameters: {len(lost)} parameters were changed inside of the block "
+                                     f"without a modifier_rank, {', '.join(lost[:3])} among them; they are as before. Give "
+                                     "modifier_rank=0, whose values all ranks take then, or change a copy")
         return False
 
 
@@ -93,6 +118,16 @@ def leave_meta(model):
                 names.add(f"{path}.{name}" if path else name)
             module._parameters[name] = replaced[id(parameter)][1]
     return names
+
+
+def _mark_of(parameter):
+    """A few sums over the bits, which differ where the values or their places do."""
+    bits = parameter.detach().contiguous().view(-1).view(torch.uint8)
+    whole = bits[:bits.numel() // 8 * 8].view(torch.int64)
+    table = whole[:whole.numel() // 1024 * 1024].view(-1, 1024)
+    rest = torch.cat([whole[table.numel():], bits[whole.numel() * 8:].to(torch.int64)])
+    return tuple((part * torch.arange(1, part.numel() + 1, device=part.device)).sum().item()
+                 for part in (table.sum(0), table.sum(1), rest))
 
 
 def _engine_of(parameter):

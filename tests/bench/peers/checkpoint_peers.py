@@ -13,7 +13,7 @@ UNITS, WIDTH = 8, 1000
 
 
 class Model(torch.nn.Module):
-    """Units of one matrix each."""
+    """A model of units with one matrix each."""
 
     def __init__(self, elements):
         super().__init__()

@@ -1,9 +1,9 @@
-"""GPT-2 training steps in PyTorch on CPU ranks or GPUs, in turns with others (started by ../training.py): by DDP, FSDP2 and
-DeepSpeed, by ZeroCore's Python package (zero0 to zero3), and by processes that exchange nothing (alone), which is the
-limit of them all.
+"""GPT-2 training steps in PyTorch on CPU ranks or GPUs, in turns with others (started by ../training.py): by DDP, FSDP2
+and DeepSpeed, by ZeroCore's Python package (zero0 to zero3), and by processes that exchange nothing (alone), the limit
+for all of them.
 
 Needs an environment with:  pip install torch numpy deepspeed ninja      (and transformers for --hugging-face)
-One process per rank; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torch.distributed wants them. ZeroCore's ranks
+One process per rank; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT must be set for torch.distributed. ZeroCore's ranks
 are started by mpirun.
 """
 
@@ -42,7 +42,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2 with its tied head; the loss is part of it, as the engines want one call."""
+    """GPT-2 with its tied head; the loss is part of it, since the engines expect one call."""
 
     def __init__(self, layers, heads, channels, vocabulary, context):
         super().__init__()
@@ -62,12 +62,12 @@ class Gpt(nn.Module):
 
 
 def hugging_face_gpt2(layers, heads, channels, vocabulary, context):
-    """The same model as transformers writes it, called in the same way."""
+    """Returns the same model in transformers' version, called in the same way."""
     from transformers import GPT2Config, GPT2LMHeadModel
     model = GPT2LMHeadModel(GPT2Config(
         n_layer=layers, n_head=heads, n_embd=channels, vocab_size=vocabulary, n_positions=context, use_cache=False,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
-    model.blocks = list(model.transformer.h)  # a plain list: no second name for them
+    model.blocks = list(model.transformer.h)  # a plain list, so that parameters get no second name
     call = model.forward
     model.forward = lambda tokens, targets: call(input_ids=tokens, labels=targets, shift_labels=targets).loss
     return model.train()
@@ -104,7 +104,7 @@ def fsdp2(model, batch, bf16):
 
 
 def alone(model, batch, bf16):
-    """No exchange at all; in bf16 the optimizer's states and the weights that it updates are fp32."""
+    """Trains without any exchange; in bf16 the optimizer's states and the weights that it updates are fp32."""
     if not bf16:
         optimizer = fused_adamw(model.parameters())
         return lambda: torch_step(model, optimizer, batch, False)
@@ -180,7 +180,7 @@ def main():
 
     serve(args.directory, rank, PEERS[args.peer](model, batch, args.bf16))
     sys.stdout.flush()
-    os._exit(0)  # the process groups of three frameworks have nothing to say at the end
+    os._exit(0)  # skips the shutdown of three frameworks' process groups
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import time
 
 
 def serve(directory, rank, step):
-    """Takes turns until there are no more; step() returns what shall be reported beside the seconds."""
+    """Takes turns until there are no more; step() returns the text to report with the seconds."""
     with open(f"{directory}/{rank}.in") as orders, open(f"{directory}/{rank}.out", "w", buffering=1) as answers:
         print("ready", os.getpid(), file=answers)
         for line in iter(orders.readline, ""):

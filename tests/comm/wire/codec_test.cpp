@@ -16,7 +16,7 @@ namespace {
 
 constexpr double not_finite = std::numeric_limits<double>::quiet_NaN();
 
-// The nearest value of E4M3, in fp64.
+// Returns the nearest value of E4M3, in fp64.
 double nearest_e4m3(double value) {
   if (value == 0) return 0;
   const int exponent = std::max(std::ilogb(value), -6);
@@ -25,7 +25,8 @@ double nearest_e4m3(double value) {
 
 struct Expected {
   double value;
-  // How far the value that fp32 arithmetic rounds to may be away: next to a tie it is the next one.
+  // Allowed distance of the value to which fp32 arithmetic rounds, since next to a tie it may be
+  // the neighbor.
   double tolerance;
 };
 
@@ -39,7 +40,7 @@ Expected expected_integer(double x, double maximum, double largest) {
 Expected expected_fp8(double x, double maximum) {
   if (maximum == 0) return {0, 0};
   const double scaled = x / maximum * 448, code = nearest_e4m3(scaled);
-  // Next to a tie, half the step between neighbours is also the distance from the element itself.
+  // Next to a tie, half the step between neighbors is also the distance from the element itself.
   const double distance = std::fabs(scaled - code);
   const double slack = nearest_e4m3(scaled + 1.0001 * distance) != code ||
                                nearest_e4m3(scaled - 1.0001 * distance) != code
@@ -106,7 +107,7 @@ TEST_CASE("wire formats: decoded values are those of fp64, for every block size 
 }
 
 TEST_CASE("wire formats: E4M3 is rounded to nearest even, next to every tie") {
-  // With 448 in each block the scale is 1.
+  // 448 in each block makes the scale 1.
   std::vector<float> x;
   for (std::uint32_t pattern = 0; pattern < 65536; ++pattern)
     for (const std::uint32_t offset : {0xffffffffu, 0u, 1u}) {

@@ -37,7 +37,8 @@ struct Elements {
   Floats values;
 };
 
-// Which ranks take part, on two axes: rank = q * inner + s. What each encodes, and how.
+// The participating ranks, on two axes: rank = q * inner + s. The format and dtype of each
+// exchange.
 struct Case {
   Format formats[2];
   int inner, outer;
@@ -49,7 +50,7 @@ struct Case {
 
   int ranks() const { return inner * outer; }
   Codec codec(int hop) const { return Codec(formats[hop], block); }
-  // Slices of a shard group lie together, or those of replicas.
+  // True if the slices of replicas are adjacent, false if those of a shard group are.
   bool replicas_together = false;
   std::int64_t step() const { return count + gap; }
   Grid grid() const {
@@ -67,7 +68,7 @@ struct Case {
   }
 };
 
-// The vector of a rank at a step.
+// Returns the vector of a rank at a step.
 Elements vector_of(const Case& c, int rank, int step) {
   const auto size = static_cast<std::size_t>(c.ranks() * c.step());
   return {random_floats(size, Numbers::usual, static_cast<unsigned>(100 * step + rank)), c.dtype};
@@ -77,7 +78,7 @@ Floats slice(const Floats& whole, std::int64_t begin, std::int64_t count) {
   return {whole.begin() + begin, whole.begin() + begin + count};
 }
 
-// What a summand becomes on its way; its residue moves on.
+// Returns a summand as it is received; updates its residue.
 Floats sent(const Codec& codec, const Floats& values, Bytes* residue) {
   const auto count = std::ssize(values);
   if (residue == nullptr) return through(codec, values);
@@ -93,7 +94,7 @@ void add(Floats& sum, const Floats& addend) {
   std::transform(sum.begin(), sum.end(), addend.begin(), sum.begin(), std::plus());
 }
 
-// In order inside groups, then over them.
+// Sums in order inside groups, then over the groups.
 Floats summed(const std::vector<Floats>& summands, int group) {
   std::vector<Floats> partials;
   for (std::size_t r = 0; r < summands.size(); ++r)
@@ -105,7 +106,7 @@ Floats summed(const std::vector<Floats>& summands, int group) {
   return partials[0];
 }
 
-// What the values are in a dtype.
+// Returns the values rounded to a dtype.
 Floats rounded(const Floats& values, DType dtype) {
   return Elements(values, dtype).values;
 }
@@ -142,7 +143,7 @@ class Model {
   std::vector<Bytes> residues_;
 };
 
-// As many bytes as were asked for, and a mark behind them.
+// A buffer of the requested size, with a mark after it.
 class Marked {
  public:
   explicit Marked(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes) + 64, 0xab) {}
@@ -160,7 +161,7 @@ std::int64_t bytes_sent(const Communicator& communicator) {
   return std::accumulate(sent.begin(), sent.end(), std::int64_t{0});
 }
 
-// What a hop sends for `slices` slices to each peer.
+// Returns the bytes that a hop sends for `slices` slices to each peer.
 std::int64_t formula(const Codec& codec, const Case& c, DType dtype, int peers, int slices) {
   const std::int64_t slice = codec.format == Format::none ? c.count * size_of(dtype)
                                                           : encoded_bytes(codec, c.count, dtype);

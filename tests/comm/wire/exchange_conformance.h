@@ -7,7 +7,7 @@
 
 namespace zero::comm::wire::testing {
 
-// Collective; the communicator's reduce group is changed.
+// Collective; changes the communicator's reduce group.
 void check_exchanges(Communicator& communicator);
 
 }  // namespace zero::comm::wire::testing

@@ -1,4 +1,4 @@
-// Error feedback, as LoCo and DeepSpeed 0.19.7 (the last one that has it) define it.
+// Error feedback as defined by LoCo and by DeepSpeed 0.19.7, the last version that has it.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class Fed {
         count_(static_cast<std::int64_t>(count)),
         residue_(static_cast<std::size_t>(residue_bytes(codec, count_))) {}
 
-  // The decoded gradient of a step.
+  // Returns the decoded gradient of a step.
   std::vector<float> step(const std::vector<float>& gradient, float beta, bool reset = false,
                           float loss_scale = 1) {
     Bytes sent(static_cast<std::size_t>(encoded_bytes(codec_, count_, DType::fp32)));
@@ -38,7 +38,7 @@ class Fed {
   Bytes residue_;
 };
 
-// The largest magnitude of the block that has element i.
+// Returns the largest magnitude in the block of element i.
 float maximum_near(const std::vector<float>& values, std::size_t i, std::size_t block) {
   const std::size_t begin = i / block * block, end = std::min(begin + block, values.size());
   float maximum = 0;
@@ -50,7 +50,7 @@ float maximum_near(const std::vector<float>& values, std::size_t i, std::size_t 
 
 TEST_CASE("error feedback: a worked example") {
   // With 7 in the block the codes of int4 are integers: 2.25 is sent as 2 until the residue, half
-  // of which is new in each step, makes a 3 of it.
+  // of it new in each step, makes it a 3.
   Fed fed(Codec(Format::int4, 32), 32);
   std::vector<float> gradient(32);
   gradient[0] = 7;

@@ -1,4 +1,4 @@
-// What the tests of wire formats share: the formats, and vectors of every kind.
+// Common parts of the tests of wire formats: the formats, and vectors of every kind.
 #pragma once
 
 #include <cmath>
@@ -25,7 +25,7 @@ inline constexpr Format all_formats[] = {Format::none,  Format::bf16, Format::fp
 
 using Bytes = std::vector<unsigned char>;
 
-// Memory of 16-byte alignment, which vectors have.
+// Encodes with 16-byte aligned memory, the alignment of vectors.
 inline Bytes encoded(const Codec& codec, const Bytes& elements, DType dtype, std::int64_t count) {
   Bytes bytes(static_cast<std::size_t>(encoded_bytes(codec, count, dtype)), 0xee);
   encode(codec, {elements.data(), dtype, count}, bytes.data());
@@ -49,7 +49,8 @@ struct Named {
   std::vector<float> values;
 };
 
-// Vectors of `count` elements: usual ones, any bits, and what codecs stumble over.
+// Returns vectors of `count` elements: ordinary ones, random bits, and values that are difficult
+// for codecs.
 inline std::vector<Named> adversarial_vectors(std::size_t count) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();

@@ -1,5 +1,5 @@
-// A program whose ranks compute on GPUs: it starts, or says that this machine has none, never that
-// the back end was not linked.
+// A program whose ranks compute on GPUs: it starts, or prints that this machine has none, never
+// that the back end was not linked.
 #include <zero/cuda.h>
 #include <zero/zero.h>
 

@@ -1,4 +1,4 @@
-// What a user's own test does: ranks as threads of one process, from the installed headers.
+// A user's own test: ranks as threads of one process, with the installed headers.
 #include <atomic>
 #include <cstdlib>
 

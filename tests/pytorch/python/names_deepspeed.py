@@ -10,7 +10,13 @@ from deepspeed.checkpoint.utils import clone_tensors_for_torch_save
 from deepspeed.comm.comm import all_reduce
 from deepspeed.launcher.runner import DEEPSPEED_ENVIRONMENT_NAME
 from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
-from deepspeed.ops.adam import DeepSpeedCPUAdam
+from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
+from deepspeed.ops.adam.cpu_adam import DeepSpeedCPUAdam
+from deepspeed.ops.lamb import FusedLamb
+from deepspeed.accelerator.real_accelerator import get_accelerator
+from deepspeed.runtime.utils import see_memory_usage
+from deepspeed.runtime.zero import GatheredParameters, Init
+from deepspeed.utils.zero_to_fp32 import convert_zero_checkpoint_to_fp32_state_dict
 from deepspeed.ops.lion import DeepSpeedCPULion
 from deepspeed.runtime.base_optimizer import DeepSpeedOptimizer
 from deepspeed.runtime.engine import DeepSpeedEngine
@@ -27,8 +33,9 @@ deepspeed.zero.register_external_parameter
 from deepspeed.runtime.zero import partition_parameters; partition_parameters._orig_torch_arange
 """
 MISSING = {
-    "import deepspeed.ops.adam.cpu_adam": "deepspeed.ops.adam.cpu_adam: zerocore.as_deepspeed does not have this name",
-    "import deepspeed.moe.layer": "deepspeed.moe: zerocore.as_deepspeed does not have this name",
+    "import deepspeed.datastates": "deepspeed.datastates: zerocore.as_deepspeed does not have this name",
+    "import deepspeed.no_such_module": "deepspeed.no_such_module: zerocore.as_deepspeed does not have this name",
+    "import deepspeed.moe.layer": "deepspeed.moe: zerocore.as_deepspeed refuses this name",
     "from deepspeed import PipelineModule": "deepspeed.PipelineModule: zerocore.as_deepspeed refuses this name",
     "from deepspeed.runtime.zero import stage3": "deepspeed.runtime.zero.stage3: zerocore.as_deepspeed does not",
     "deepspeed.init_inference": "deepspeed.init_inference: zerocore.as_deepspeed refuses this name",

@@ -4,16 +4,20 @@
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).parent
 MPIEXEC, PYTHON, PACKAGE = sys.argv[1:4]
 sys.path.insert(0, str(HERE))
+
+import idiom_page  # noqa: E402
 
 TORCH = ["tied", "shared", "adversary", "dropped", "experts", "resnet"]
 UNLISTED = ["recurrent", "parametrized"]
@@ -175,11 +179,70 @@ def is_right(cell):
 
 
 def idioms():
-    """Each idiom of a training script gives plain torch's numbers, or the error that its test names."""
-    for file in sorted(path.stem for path in (HERE / "idioms").glob("*.py")):
-        if file not in ("__init__", "harness", "run"):
-            for ranks in (1, 2) if file == "loops" else (2,):
-                run_idioms(file, ranks)
+    """Each idiom of a training script gives plain torch's numbers, or the error that its test names; docs/idioms.md says
+    which. Each runs on 1, 2 or 3 ranks."""
+    idiom_page.check([cell for ranks in (1, 2, 3) for cell in run_idioms("turn", ranks)])
+
+
+def idioms_everywhere():
+    """All idioms on 1, 2 and 3 ranks."""
+    for ranks in (1, 2, 3):
+        run_idioms("all", ranks)
+
+
+def random_scripts(first=0, counts=(6, 8, 6)):
+    """Scripts that combine habits of training loops, against plain PyTorch."""
+    for ranks, count in zip((1, 2, 3), counts):
+        contains(run(ranks, str(first), str(count), script="random_scripts.py")[0], f"{count} scripts, 0 wrong")
+
+
+def random_scripts_everywhere():
+    """300 of them."""
+    for first in range(0, 100, 25):
+        random_scripts(first, (25, 25, 25))
+
+
+def end(ranks, *arguments, expect=0):
+    """(what was printed, the errors) of endings.py, which ends within a minute."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        more = [folder] if arguments[0] in ("stops", "alone") else []
+        out, err = run(ranks, *arguments, *more, expect=expect, script="endings.py",
+                       environment={"PYTHONPATH": f"{PACKAGE}:{HERE}"})
+    if time.monotonic() - begin > 60:
+        raise SystemExit(f"{' '.join(arguments)} took {time.monotonic() - begin:.0f} s")
+    return out, err
+
+
+def endings():
+    """Signals to one rank stop all of them after the same step; a call that one rank makes alone is named."""
+    contains(end(2, "stops", "uncaught", "3", "SIGTERM", expect=21)[0], "they have finished step 3",
+             "the last steps are in no checkpoint")
+    contains(end(2, "stops", "saved", "0", "SIGINT", expect=20)[0], "rank 0: interrupted after 3", "rank 1: interrupted after 3")
+    contains(end(2, "stops", "asks", "3", "SIGUSR2")[0], "rank 0: stops after 3", "rank 1: stops after 3")
+    contains(end(1, "stops", "goes_on", "0", "SIGTERM")[0], "interrupted after 3", "went on to 9")
+    contains(end(1, "stops", "own", "0", "SIGTERM")[0], "has had 1 signals, at step 6 False")
+    end(1, "stops", "twice", "0", "SIGTERM", expect=128 + 15)
+    contains(end(1, "before", "SIGINT")[0], "interrupted at once False")
+    contains(end(1, "worker", "0")[0], "the worker ended by signal 15")
+    contains(end(2, "alone", "save_checkpoint", "0", "ends", expect=12)[1], "the end of the job", "in engine.save_checkpoint() of")
+    contains(end(2, "alone", "read", "3", "steps", expect=12)[1], "in engine.read() of Net", "in engine.forward() of Net")
+    contains(end(2, "skips", "batch", "0", expect=12)[1], "the end of the job", "Rank 0 was in engine.forward()")
+    contains(end(2, "skips", "zero_grad", "3", expect=12)[1], "the ranks disagree")
+    contains(end(2, "by_hand", "3", expect=12)[1], "DisagreementError: the ranks disagree", "Rank 1 was in engine.digest()")
+
+
+def socket_at_a_port():
+    """Bound below the ports that the system gives to other processes meanwhile."""
+    for port in random.sample(range(15000, 30000), 200):
+        bound = socket.socket()
+        try:
+            bound.bind(("", port))
+        except OSError:
+            bound.close()
+        else:
+            return bound
+    raise SystemExit("no free port from 15000 to 30000")
 
 
 def rendezvous():
@@ -192,8 +255,7 @@ def rendezvous():
     if err.count(f"MASTER_ADDR job-master-0.example is not used, since all ranks are on this host: the ranks meet at "
                  f"127.0.0.1:{met[0]}") != 1:
         raise SystemExit(err)
-    with socket.socket() as other_job:
-        other_job.bind(("", 0))
+    with socket_at_a_port() as other_job:
         port = str(other_job.getsockname()[1])
         other_job.listen()
         err = run(2, "init", environment={"MASTER_PORT": port}, expect=10, script="rendezvous.py")[1]
@@ -244,7 +306,6 @@ def deepspeed_scripts():
          "deepspeed.PipelineModule"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
     contains(missing.stderr, "deepspeed.PipelineModule: zerocore.as_deepspeed refuses this name",
              "there is no pipeline parallelism")
-    contains(as_deepspeed(1, str(HERE / "names_deepspeed.py")), "every name")
 
 
 def equal_at_stages(script, pattern, arguments_of):
@@ -335,6 +396,46 @@ def accelerate():
         contains(as_deepspeed(1, str(HERE / "accelerate_deepspeed.py"), stage), "Finished Training")
 
 
+def lightning():
+    """Lightning's DeepSpeedStrategy, on CPU ranks too."""
+    if not has("lightning"):
+        print("SKIPPED: lightning is not installed")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        out = as_deepspeed(2, str(HERE / "lightning_deepspeed.py"), "3", folder)
+        if out.count("Finished Training") != 2:
+            raise SystemExit(out)
+
+
+def names():
+    """docs/deepspeed-names.md is what the package has."""
+    contains(as_deepspeed(1, str(HERE / "deepspeed_names.py"), "--check"), "the page is that of the package")
+    contains(as_deepspeed(1, str(HERE / "names_deepspeed.py")), "every name")
+
+
+def config_file():
+    """What `accelerate launch --config_file` does: FSDP's keys too, and errors in the words of the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "fsdp.yaml")
+        path.write_text("distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 2\n"
+                        "  fsdp_reshard_after_forward: true\n")
+        script = pathlib.Path(folder, "script.py")
+        script.write_text("import os\nprint(sorted((k, v) for k, v in os.environ.items() if k.startswith('ACCELERATE')))\n")
+        contains(as_deepspeed(1, "--config_file", str(path), str(script)), "('ACCELERATE_USE_DEEPSPEED', 'true')",
+                 '"stage": 3', "('ACCELERATE_MIXED_PRECISION', 'bf16')", "zero_optimization.stage 3")
+        path.write_text("distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n  gradient_clipping: 0.5\n")
+        contains(as_deepspeed(1, f"--config_file={path}", str(script)), "('ACCELERATE_DEEPSPEED_ZERO_STAGE', '2')",
+                 "('ACCELERATE_GRADIENT_CLIPPING', '0.5')")
+        path.write_text("distributed_type: FSDP\nfsdp_config:\n  fsdp_versoin: 2\n")
+        for arguments, part in ((("--config_file", str(path)), "fsdp_versoin"),
+                                (("--config_file", str(path) + "x"), "there is no such file")):
+            done = subprocess.run([PYTHON, "-W", "ignore", "-m", "zerocore.as_deepspeed", *arguments, str(script)],
+                                  capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
+            if done.returncode != 10:
+                raise SystemExit(f"{arguments} ended with {done.returncode}: {done.stderr}")
+            contains(done.stderr, part)
+
+
 def installed():
     """What a wheel holds is a whole package, as_deepspeed's folder too."""
     with tempfile.TemporaryDirectory() as folder:
@@ -351,18 +452,22 @@ def installed():
 
 
 def documented():
-    """The program of docs/pytorch.md."""
-    root = HERE.parents[2]
-    with tempfile.TemporaryDirectory() as folder:
-        script = f"{folder}/train.py"
-        extract = subprocess.run([PYTHON, root / "tests/readme/extract.py", root / "docs/pytorch.md", "python", script])
-        if extract.returncode:
-            raise SystemExit("docs/pytorch.md has no program")
-        done = subprocess.run([MPIEXEC, "--oversubscribe", "-n", "2", PYTHON, "-W", "ignore", script], cwd=folder,
-                              capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": PACKAGE})
-        if done.returncode or not os.path.isdir(f"{folder}/checkpoints/global_step20"):
-            raise SystemExit(done.stdout + done.stderr)
-        contains(done.stdout, "loss 0.")
+    """The programs of docs/pytorch.md, and of docs/getting-started.md with its config."""
+    for page, steps, shown in (("pytorch.md", 20, "loss 0."), ("getting-started.md", 40, "zero: step 40 | loss 0.0")):
+        with tempfile.TemporaryDirectory() as folder:
+            documented_in(HERE.parents[2] / "docs" / page, folder, steps, shown)
+
+
+def documented_in(page, folder, steps, shown):
+    for language, name in (("python", "train.py"), ("json", "ds_config.json")):
+        extract = subprocess.run([PYTHON, HERE.parents[2] / "tests/readme/extract.py", page, language, f"{folder}/{name}"])
+        if extract.returncode and language == "python":
+            raise SystemExit(f"{page} has no program")
+    done = subprocess.run([MPIEXEC, "--oversubscribe", "-n", "2", PYTHON, "-W", "ignore", "train.py"], cwd=folder,
+                          capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": PACKAGE})
+    if done.returncode or not os.path.isdir(f"{folder}/checkpoints/global_step{steps}"):
+        raise SystemExit(done.stdout + done.stderr)
+    contains(done.stdout, shown)
 
 
 if __name__ == "__main__":

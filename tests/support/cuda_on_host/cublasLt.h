@@ -1,6 +1,6 @@
-// The part of cuBLASLt that the trainer uses, for machines without a GPU: one plain algorithm, on
-// the host, that insists on what the heuristic would rely on. It has several names, of which tests
-// may have the first ones refused. The numbers are cuBLASLt's.
+// The part of cuBLASLt that the trainer uses, for machines without a GPU: one plain algorithm on
+// the host that checks the assumptions of the heuristic. It has several names, and tests may have
+// the first of them refused. The numbers are cuBLASLt's.
 #pragma once
 
 #include <cstddef>
@@ -60,14 +60,15 @@ struct cublasLtMatmulHeuristicResult_t {
 };
 
 struct CublasLtOnHost {
-  int refused = 0;   // of the choices, by every product
-  int products = 0;  // that were asked for
-  // Of those, products of matrices whose rows or columns, as they lie in memory, have a length that
-  // tensor cores read element by element.
+  int refused = 0;   // number of first choices that are refused, for every product
+  bool has_bias = true;  // false: no product adds one
+  int products = 0;  // number of requested products
+  // The number of these with matrices whose rows or columns have a length in memory that tensor
+  // cores read element by element.
   int uneven = 0;
-  std::uint64_t last = 0;  // the choice that the last product was computed by
+  std::uint64_t last = 0;  // the choice used by the last product
   std::size_t version = 130000;
-  float times[3] = {};  // milliseconds that a product by each choice pretends to take
+  float times[3] = {};  // milliseconds that a product pretends to take, per choice
 };
 extern CublasLtOnHost cublas_lt_on_host;
 

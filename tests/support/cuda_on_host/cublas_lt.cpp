@@ -49,7 +49,7 @@ void store(float value, void* data, cudaDataType_t type, std::int64_t at) {
     static_cast<zero::fp16*>(data)[at] = zero::from_float<zero::fp16>(value);
 }
 
-// op(layout)[row, column], column-major.
+// Returns op(layout)[row, column], column-major.
 float element(const void* data, const cublasLtMatrixLayoutOpaque_t& layout,
               cublasOperation_t operation, std::int64_t row, std::int64_t column) {
   const std::int64_t at =
@@ -176,12 +176,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* found) {
   *found = 0;
-  // Sums that are split into 16-bit parts would depend on the split.
+  // Schemes without 16-bit parts, since split sums would depend on the split.
   constexpr std::uint32_t reductions =
       CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  // It looks at the alignment of what an epilogue reads and writes.
+  // Checks the alignment of matrices that an epilogue reads and writes.
   if ((has_bias(*desc) && desc->bias == nullptr) || (has_matrix(*desc) && !desc->before))
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (has_bias(*desc) && !cublas_lt_on_host.has_bias) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (has_matrix(*desc) && (desc->before_distance % 8 != 0 || desc->before_distance < d->rows))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   if (!fits(*desc, *a, *b, *d) || preference->workspace == 0 ||

@@ -1,4 +1,4 @@
-// Asynchronous copies into shared memory, which are done at once.
+// Asynchronous copies into shared memory, executed immediately.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <cstring>
 
 inline void __pipeline_memcpy_async(void* to, const void* from, std::size_t bytes) {
-  // As the GPU demands: a trap, not a slow copy.
+  // The GPU demands alignment, so this traps instead of copying slowly.
   if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % bytes != 0)
     __builtin_trap();
   std::memcpy(to, from, bytes);

@@ -9,13 +9,14 @@
 #include <functional>
 
 #include "cuda_runtime_api.h"
+#include "zero/base/dtype.h"
 
 #define __global__
 #define __device__
 #define __host__
 #define __launch_bounds__(...)
-// One block runs at a time, on the thread that launches it. Also of arrays that are declared
-// extern.
+// Thread-local, since one block runs at a time, on the thread that launches it. Applies to extern
+// arrays too.
 #define __shared__ constinit thread_local
 
 struct dim3 {
@@ -24,15 +25,37 @@ struct dim3 {
 };
 inline dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-// Accesses of their size are aligned, as the GPU demands.
+// Aligned to their size, as the GPU demands.
 struct alignas(16) float4 {
   float x, y, z, w;
 };
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+namespace cuda_on_host {
+// Returns the GPU's NaN for the host's, since an operation that makes a NaN gives 0xffc00000 on x86
+// and 0x7fffffff on a GPU.
+inline float stored(float value) {
+  return std::bit_cast<std::uint32_t>(value) == 0xffc00000u ? std::bit_cast<float>(0x7fffffffu)
+                                                            : value;
+}
+}  // namespace cuda_on_host
+// Hide zero::from_float() from the kernels, since they use it to round stored values.
+namespace zero::cuda {
+template <class T>
+T from_float(float value) {
+  return zero::from_float<T>(cuda_on_host::stored(value));
+}
+}  // namespace zero::cuda
+namespace zero::comm::cuda {
+using zero::cuda::from_float;
+}
+namespace zero::optim::cuda {
+using zero::cuda::from_float;
+}
 inline float4 make_float4(float x, float y, float z, float w) {
-  return {x, y, z, w};
+  using cuda_on_host::stored;
+  return {stored(x), stored(y), stored(z), stored(w)};
 }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
   return {x, y, z, w};
@@ -46,7 +69,8 @@ namespace cuda_on_host {
 // Runs thread() for every thread of every block.
 cudaError_t run(dim3 blocks, dim3 threads, const std::function<void()>& thread);
 void wait_for_block();
-// What the thread of the warp whose lane differs by these bits has given to the same call.
+// Returns the value that the warp's thread whose lane differs by these bits passed to the same
+// call.
 std::uint64_t exchanged(std::uint64_t value, int lanes_apart);
 
 }  // namespace cuda_on_host
@@ -77,7 +101,7 @@ template <class T>
 T max(T a, T b) {
   return a < b ? b : a;
 }
-// Fibers take turns at barriers alone.
+// Needs no atomics, because fibers switch only at barriers.
 template <class T>
 T atomicAdd(T* sum, T value) {
   const T before = *sum;
@@ -99,6 +123,7 @@ cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                const Arguments&... arguments) {
+  if (const cudaError_t fault = cuda_on_host::met("cudaLaunchKernelExC")) return fault;
   if (config->dynamicSmemBytes > most_shared_memory) return cudaErrorInvalidValue;
   return cuda_on_host::run(config->gridDim, config->blockDim, [&] { kernel(arguments...); });
 }

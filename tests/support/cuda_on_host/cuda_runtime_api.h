@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
+#include <map>
+#include <string>
 
 // The numbers are CUDA's.
 enum cudaError_t {
@@ -59,7 +62,7 @@ enum cudaDeviceAttr {
   cudaDevAttrReservedSharedMemoryPerBlock = 111,
 };
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
-// Little, so that kernels that keep what fits meet what does not fit, too.
+// Small, so that kernels that keep as much as fits are also tested with data that does not fit.
 inline constexpr int most_shared_memory = 5 << 10;
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
@@ -81,6 +84,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
 using cudaHostFn_t = void (*)(void*);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void* data);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
@@ -89,22 +93,36 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
-// Whether the devices hold what they are given from now on: no event that is recorded is reached. A
-// call that would wait for them ends the program.
+// Holds the devices from now on: no recorded event completes. A call that would wait for them ends
+// the program.
 void hold_devices(bool hold);
-// Whether events are refused to be recorded from now on.
+// The fault of a call, by the calls' numbers in this process: the first is 1.
+struct CallFault {
+  cudaError_t error = cudaSuccess;
+  int first = 1, last = std::numeric_limits<int>::max();
+  bool never_returns = false;
+};
+// Sets the fault of one name at a time. Kernels are launched by "cudaLaunchKernelExC"; calls that
+// return errors cannot fail.
+void set_fault(const char* call, const CallFault& fault);
+std::map<std::string, int> calls_so_far();
+namespace cuda_on_host {
+// Counts a call, and returns its fault, if it returns.
+cudaError_t met(const char* call);
+}  // namespace cuda_on_host
+// Refuses to record events from now on.
 void refuse_records(bool refuse);
-// The clock moves with copies, of which a byte takes a nanosecond, and by pass_time().
+// Advances the clock. Copies advance it too, by a nanosecond per byte.
 void pass_time(float milliseconds);
-// Whether host memory is refused to be registered from now on.
+// Refuses to register host memory from now on.
 void refuse_registration(bool refuse);
-// Whether the driver is from now on one for CUDA 12.4, while the runtime is 13.0.
+// Makes the driver one for CUDA 12.4 from now on, while the runtime is 13.0.
 void use_old_driver(bool old);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 
-// Knows cuStreamWaitValue32, which blocks the caller here, and cuStreamWriteValue32.
+// Finds cuStreamWaitValue32, which blocks the caller here, and cuStreamWriteValue32.
 enum cudaDriverEntryPointQueryResult {
   cudaDriverEntryPointSuccess = 0,
   cudaDriverEntryPointSymbolNotFound = 1,

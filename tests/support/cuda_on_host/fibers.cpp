@@ -15,16 +15,16 @@ namespace {
 constexpr unsigned warp_lanes = 32, most_threads = 1024;
 constexpr std::size_t stack_bytes = 128 << 10;
 
-// Where a thread stands. One that has ended counts as waiting for nothing.
+// The state of a thread. One that has ended counts as waiting for nothing.
 enum class State { ready, at_block, at_warp, ended };
 
 struct Fiber {
   ucontext_t context;
   State state = State::ended;
-  unsigned exchanges = 0;  // so far: they use two rows of values in turn
+  unsigned exchanges = 0;  // so far; they alternate between two rows of values
 };
 
-// The block that runs, under the lock of run().
+// The running block, under the lock of run().
 class Block {
  public:
   Block() : fibers_(most_threads) {
@@ -34,7 +34,7 @@ class Block {
     stacks_ = static_cast<char*>(stacks);
   }
 
-  // False where threads wait for each other for ever.
+  // Returns false if threads wait for each other forever.
   bool run(unsigned threads, const std::function<void()>& body) {
     body_ = &body;
     threads_ = threads;
@@ -96,7 +96,7 @@ class Block {
     for (unsigned t = begin; t < end; ++t) fibers_[t].state = State::ready;
     return true;
   }
-  // All threads of a block, or of a warp, must come to a barrier.
+  // Releases a barrier that all threads of a block, or of a warp, have reached.
   bool release() {
     bool any = release(0, threads_, State::at_block);
     for (unsigned begin = 0; begin + warp_lanes <= threads_; begin += warp_lanes)

@@ -1,4 +1,4 @@
-// The compute threads of one rank. Work is cut into one part per thread by position, never by
+// The compute threads of one rank. Work is divided into one part per thread by position, never by
 // speed, so that results do not depend on timing.
 #pragma once
 
@@ -23,11 +23,11 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Runs part(index) for every index below threads(), index 0 on the caller, and waits for all.
-  // The first exception thrown by a part is rethrown. Several threads may call; one waits for the
-  // other. Not reentrant.
+  // Rethrows the first exception of a part. Several threads may call; one waits for the other. Not
+  // reentrant.
   void run(const std::function<void(int)>& part);
 
-  // Cuts [0, count) into threads() ranges at multiples of `grain` and runs body(begin, end) on
+  // Divides [0, count) into threads() ranges at multiples of `grain` and runs body(begin, end) on
   // each.
   void for_ranges(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& body);
@@ -47,7 +47,7 @@ class ThreadPool {
   std::exception_ptr failure_;
 };
 
-// Cores of this host that the process may use, shared fairly by the ranks on it; at least 1.
+// Returns the CPUs that this process may use divided by the ranks on this host; at least 1.
 int default_compute_threads(int ranks_on_node);
 
 }  // namespace zero

@@ -51,7 +51,7 @@ void WorkerStream::record(Event& event) {
 
 void WorkerStream::wait(Event& event) {
   if (event.complete()) return event.synchronize();
-  // The point that is recorded now: the event may be recorded again before this runs.
+  // Captures the current ticket, because the event may be recorded again before this runs.
   if (const auto* worker = dynamic_cast<WorkerEvent*>(&event))
     return enqueue([&stream = worker->stream(), ticket = worker->ticket()](Stream) {
       stream.synchronize(ticket);
@@ -79,7 +79,7 @@ bool WorkerStream::has_run(std::uint64_t ticket) {
   return done_ >= ticket;
 }
 
-// What the work waits for has the limit itself, and says more.
+// Uses twice the limit, because the work itself waits with the limit and has a better message.
 void WorkerStream::wait_for(std::unique_lock<std::mutex>& lock, std::uint64_t ticket) {
   const auto ended = [&] { return done_ >= ticket || failure_; };
   if (waits_ == nullptr) finished_.wait(lock, ended);

@@ -1,4 +1,4 @@
-// A stream on one thread of its own: the base of what orders a host's work with a device, too.
+// A stream with one thread of its own; also the base of streams that order host work with a device.
 #pragma once
 
 #include <condition_variable>
@@ -16,8 +16,8 @@ namespace zero {
 
 class WorkerStream;
 
-// Complete when the stream has run past a ticket, which is how many pieces of work had been queued.
-// The stream outlives its events' use.
+// Complete when the stream has passed a ticket, the number of work items queued at the record. The
+// stream outlives its events' use.
 class WorkerEvent : public Event {
  public:
   explicit WorkerEvent(WorkerStream& stream) : stream_(stream) {}
@@ -34,10 +34,10 @@ class WorkerEvent : public Event {
 
 class WorkerStream final : public ExecutionStream {
  public:
-  // Threads that wait for it keep to `waits` where there are some, with twice the limit for each
-  // piece of work: of a device, and outliving it.
+  // With `waits`, which belong to a device and outlive the stream, threads that wait for the stream
+  // use twice its limit for each work item.
   explicit WorkerStream(const std::string& thread_name, DeviceWaits* waits = nullptr);
-  // Runs what is queued.
+  // Runs all queued work first.
   ~WorkerStream() override;
 
   const char* kind() const override { return "worker"; }
@@ -48,9 +48,9 @@ class WorkerStream final : public ExecutionStream {
   void synchronize() override;
   void check() override;
 
-  // Runs in its turn even behind a failure; must not throw. Returns the ticket behind it.
+  // Queues work that runs even after a failure; it must not throw. Returns its ticket.
   std::uint64_t enqueue_always(Work work) { return put({std::move(work), true}); }
-  // Throws the failure of this stream.
+  // Waits until the ticket has run; throws the stream's failure.
   void synchronize(std::uint64_t ticket);
   bool has_run(std::uint64_t ticket);
 

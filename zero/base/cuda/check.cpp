@@ -16,7 +16,7 @@ std::string text_of(cudaError_t error, const char* call) {
   return std::string(call) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
 }
 
-// What leaves the context usable.
+// Whether the context is still usable after the error.
 bool is_passing(cudaError_t error) {
   return error == cudaErrorMemoryAllocation || error == cudaErrorInvalidValue ||
          error == cudaErrorNotReady || error == cudaErrorNoDevice ||

@@ -1,16 +1,16 @@
-// Errors of the CUDA runtime as exceptions.
+// Turns errors of the CUDA runtime into exceptions.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 namespace zero::cuda {
 
-// Throws where `error` is one: MemoryError for memory, TopologyError where there is no usable GPU,
-// else Error. A fault of the device makes every later call fail: the first cause is kept, and is
-// what all of them report.
+// Throws if `error` is an error: MemoryError for memory, TopologyError if there is no usable GPU,
+// otherwise Error. A device fault makes every later call fail, so the first cause is kept and
+// reported by all of them.
 void check(cudaError_t error, const char* call);
 
-// For destructors: remembers a first cause, and goes on.
+// For destructors: records the first cause without throwing.
 void note(cudaError_t error, const char* call) noexcept;
 
 }  // namespace zero::cuda

@@ -1,11 +1,14 @@
-// The CUDA device behind Device. Its memory is one cudaMalloc per arena, zeroed at start.
+// The CUDA implementation of Device. Its memory is one cudaMalloc per arena, zeroed at start.
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
+#include "zero/base/cuda/call_watch.h"
 #include "zero/base/cuda/cuda_stream.h"
 #include "zero/base/cuda/gpu_worker.h"
 #include "zero/base/cuda/pinned.h"
@@ -18,28 +21,38 @@ namespace zero {
 
 namespace {
 
-using cuda::check;
+using cuda::call_cuda;
 
 struct FreeDevice {
   const DeviceWaits& waits;
   void operator()(void* data) const {
-    if (!waits.stalled()) cuda::note(cudaFree(data), "cudaFree");
+    if (!waits.stalled()) cuda::call_cuda_quietly("cudaFree", cudaFree, data);
   }
 };
 
-// On a thread of CUDA.
+// Called on a CUDA thread.
 void CUDART_CB run_owned(void* owned) {
   const std::unique_ptr<std::function<void()>> work(static_cast<std::function<void()>*>(owned));
   (*work)();
 }
 
+// Where it may not end the process, the thread that is inside the call stays there; peers and users
+// read why.
+cuda::CallWatch::GiveUp ending_of(bool may_exit) {
+  return [may_exit](int code, const std::string& text) {
+    std::fprintf(stderr, "zero: %s\n", text.c_str());
+    std::fflush(nullptr);
+    if (may_exit) _exit(code);
+  };
+}
+
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int number) : number_(number) {
-    check(cudaSetDevice(number), "cudaSetDevice");
-    check(cudaGetDeviceProperties(&properties_, number), "cudaGetDeviceProperties");
+  CudaDevice(int number, bool may_exit) : number_(number), watch_(waits(), ending_of(may_exit)) {
+    call_cuda("cudaSetDevice", cudaSetDevice, number);
+    call_cuda("cudaGetDeviceProperties", cudaGetDeviceProperties, &properties_, number);
     char bus[32] = {};
-    check(cudaDeviceGetPCIBusId(bus, sizeof bus, number), "cudaDeviceGetPCIBusId");
+    call_cuda("cudaDeviceGetPCIBusId", cudaDeviceGetPCIBusId, bus, sizeof bus, number);
     numa_node_ = numa_node_of_pci(bus);
   }
 
@@ -67,7 +80,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<ExecutionStream> borrow_stream(Stream stream) override {
     const auto handle = cuda::native(stream);
     int owner = -1;
-    check(cudaStreamGetDevice(handle, &owner), "cudaStreamGetDevice");
+    call_cuda("cudaStreamGetDevice", cudaStreamGetDevice, handle, &owner);
     if (owner != number_)
       throw UsageError("RuntimeOptions::stream belongs to GPU " + std::to_string(owner) +
                        ", but this rank uses GPU " + std::to_string(number_) +
@@ -81,16 +94,19 @@ class CudaDevice final : public Device {
     if (size == 0) return {};
     const auto count = static_cast<std::size_t>(size);
     std::size_t available = 0, total = 0;
-    check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+    call_cuda("cudaMemGetInfo", cudaMemGetInfo, &available, &total);
     void* data = nullptr;
-    if (count > available || cudaMalloc(&data, count) != cudaSuccess) {
+    cudaError_t state = cudaErrorMemoryAllocation;
+    if (count <= available) state = cuda::result_of("cudaMalloc", cudaMalloc, &data, count);
+    if (state != cudaErrorMemoryAllocation) cuda::check(state, "cudaMalloc");
+    if (state != cudaSuccess) {
       static_cast<void>(cudaGetLastError());
       throw MemoryError("cannot reserve " + byte_text(count) + " for " + name + ": " + describe() +
                         " has " + byte_text(available) + " of " + byte_text(total) +
                         " left; use a higher ZeRO stage, more ranks or a smaller batch");
     }
     std::shared_ptr<void> memory(data, FreeDevice{waits()});
-    check(cudaMemset(data, 0, count), "cudaMemset");
+    call_cuda("cudaMemset", cudaMemset, data, 0, count);
     // The streams of the engine do not wait for the default one.
     cuda::borrow_stream(nullptr, waits())->synchronize();
     return {std::move(memory), size};
@@ -102,15 +118,16 @@ class CudaDevice final : public Device {
   }
 
   void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda::native(stream)),
-          "cudaMemcpyAsync");
+    call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, from, bytes, cudaMemcpyDefault,
+              cuda::native(stream));
   }
   void fill_zero(void* to, std::int64_t bytes, Stream stream) override {
-    check(cudaMemsetAsync(to, 0, bytes, cuda::native(stream)), "cudaMemsetAsync");
+    call_cuda("cudaMemsetAsync", cudaMemsetAsync, to, 0, bytes, cuda::native(stream));
   }
   void call(std::function<void()> work, Stream stream) override {
     auto owned = std::make_unique<std::function<void()>>(std::move(work));
-    check(cudaLaunchHostFunc(cuda::native(stream), run_owned, owned.get()), "cudaLaunchHostFunc");
+    call_cuda("cudaLaunchHostFunc", cudaLaunchHostFunc, cuda::native(stream), run_owned,
+              owned.get());
     owned.release();
   }
 
@@ -123,6 +140,7 @@ class CudaDevice final : public Device {
   int number_;
   int numa_node_ = -1;
   cudaDeviceProp properties_{};
+  cuda::CallWatch watch_;
 };
 
 }  // namespace
@@ -160,12 +178,12 @@ bool driver_is_too_old() noexcept {
   int count = 0;
   const cudaError_t state = cudaGetDeviceCount(&count);
   if (state != cudaSuccess) static_cast<void>(cudaGetLastError());
-  int driver = 0;  // stays 0 without a driver, which CUDA reports as an old one
+  int driver = 0;  // stays 0 without a driver, although CUDA reports an old one then
   static_cast<void>(cudaDriverGetVersion(&driver));
   return state == cudaErrorInsufficientDriver && driver > 0;
 }
 
-std::unique_ptr<Device> create_gpu(int local_rank) {
+std::unique_ptr<Device> create_gpu(int local_rank, bool may_exit) {
   if (driver_is_too_old()) throw TopologyError(old_driver_text());
   int count = 0;
   const cudaError_t state = cudaGetDeviceCount(&count);
@@ -175,7 +193,7 @@ std::unique_ptr<Device> create_gpu(int local_rank) {
                         cudaGetErrorString(state == cudaSuccess ? cudaErrorNoDevice : state) +
                         "); check nvidia-smi and CUDA_VISIBLE_DEVICES, or use device cpu");
   }
-  return std::make_unique<CudaDevice>(local_rank % count);
+  return std::make_unique<CudaDevice>(local_rank % count, may_exit);
 }
 
 }  // namespace zero

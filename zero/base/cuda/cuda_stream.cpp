@@ -3,7 +3,7 @@
 #include <cmath>
 #include <exception>
 
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
 
 namespace zero::cuda {
 
@@ -12,9 +12,9 @@ namespace {
 class CudaEvent final : public Event {
  public:
   explicit CudaEvent(DeviceWaits* waits, unsigned flags = cudaEventDisableTiming) : waits_(waits) {
-    check(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreateWithFlags");
+    call_cuda("cudaEventCreateWithFlags", cudaEventCreateWithFlags, &event_, flags);
   }
-  ~CudaEvent() override { note(cudaEventDestroy(event_), "cudaEventDestroy"); }
+  ~CudaEvent() override { call_cuda_quietly("cudaEventDestroy", cudaEventDestroy, event_); }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
@@ -25,7 +25,7 @@ class CudaEvent final : public Event {
   cudaEvent_t get() const { return event_; }
 
  private:
-  DeviceWaits* waits_;  // null where nobody waits
+  DeviceWaits* waits_;  // null if no thread waits
   cudaEvent_t event_ = nullptr;
 };
 
@@ -36,14 +36,14 @@ class CudaTimer final : public StreamTimer {
   std::optional<std::int64_t> nanoseconds() const override {
     if (!stopped_.complete()) return std::nullopt;
     float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, started_.get(), stopped_.get()),
-          "cudaEventElapsedTime");
+    call_cuda("cudaEventElapsedTime", cudaEventElapsedTime, &milliseconds, started_.get(),
+              stopped_.get());
     return std::llround(static_cast<double>(milliseconds) * 1e6);
   }
 
  private:
   static void record(const CudaEvent& event, Stream stream) {
-    check(cudaEventRecord(event.get(), native(stream)), "cudaEventRecord");
+    call_cuda("cudaEventRecord", cudaEventRecord, event.get(), native(stream));
   }
 
   CudaEvent started_{nullptr, cudaEventDefault}, stopped_{nullptr, cudaEventDefault};
@@ -54,7 +54,7 @@ class CudaStream final : public ExecutionStream {
   CudaStream(cudaStream_t stream, bool owned, DeviceWaits& waits)
       : stream_(stream), owned_(owned), waits_(waits), end_(&waits) {}
   ~CudaStream() override {
-    if (owned_) note(cudaStreamDestroy(stream_), "cudaStreamDestroy");
+    if (owned_) call_cuda_quietly("cudaStreamDestroy", cudaStreamDestroy, stream_);
   }
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -73,13 +73,13 @@ class CudaStream final : public ExecutionStream {
     }
   }
   void record(Event& event) override {
-    zero::cuda::check(cudaEventRecord(static_cast<CudaEvent&>(event).get(), stream_),
-                      "cudaEventRecord");
+    zero::cuda::call_cuda("cudaEventRecord", cudaEventRecord, static_cast<CudaEvent&>(event).get(),
+                          stream_);
   }
   void wait(Event& event) override {
     if (const auto* gate = dynamic_cast<Gate*>(&event)) return gate->hold(stream_);
-    zero::cuda::check(cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).get(), 0),
-                      "cudaStreamWaitEvent");
+    zero::cuda::call_cuda("cudaStreamWaitEvent", cudaStreamWaitEvent, stream_,
+                          static_cast<CudaEvent&>(event).get(), 0);
   }
   void synchronize() override {
     if (failure_) std::rethrow_exception(failure_);
@@ -94,14 +94,14 @@ class CudaStream final : public ExecutionStream {
   cudaStream_t stream_;
   bool owned_;
   DeviceWaits& waits_;
-  CudaEvent end_;  // of what had been queued at synchronize()
+  CudaEvent end_;  // after the work queued before synchronize()
   std::exception_ptr failure_;
 };
 
 }  // namespace
 
 bool reached(cudaEvent_t event) {
-  const cudaError_t state = cudaEventQuery(event);
+  const cudaError_t state = result_of("cudaEventQuery", cudaEventQuery, event);
   if (state == cudaErrorNotReady) return false;
   check(state, "cudaEventQuery");
   return true;
@@ -109,11 +109,11 @@ bool reached(cudaEvent_t event) {
 
 std::unique_ptr<ExecutionStream> create_stream(bool high_priority, DeviceWaits& waits) {
   int least = 0, greatest = 0;
-  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  call_cuda("cudaDeviceGetStreamPriorityRange", cudaDeviceGetStreamPriorityRange, &least,
+            &greatest);
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
-                                     high_priority ? greatest : least),
-        "cudaStreamCreateWithPriority");
+  call_cuda("cudaStreamCreateWithPriority", cudaStreamCreateWithPriority, &stream,
+            cudaStreamNonBlocking, high_priority ? greatest : least);
   return std::make_unique<CudaStream>(stream, true, waits);
 }
 

@@ -1,6 +1,7 @@
-// CUDA streams and events behind ExecutionStream and Event. Work is called at once, on the caller's
-// thread, and launches into the stream; waits between streams are the device's. An event binds a
-// wait to its latest record at the call, and one that was never recorded passes.
+// CUDA streams and events as ExecutionStream and Event. Work is called at once, on the caller's
+// thread, and launches into the stream; waits between streams happen on the device. A wait refers
+// to the event's latest record at the call, and an event that was never recorded counts as
+// complete.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,22 +18,22 @@ inline cudaStream_t native(Stream stream) {
   return static_cast<cudaStream_t>(stream.handle);
 }
 
-// What a stream can wait for that no stream of the GPU records: part of some events.
+// Part of events that no GPU stream records: lets a stream wait for them.
 class Gate {
  public:
   virtual ~Gate() = default;
-  // The stream goes on when the latest record has been reached.
+  // Blocks the stream until the latest record has been reached.
   virtual void hold(cudaStream_t stream) const = 0;
 };
 
-// A new stream of the current device; high priority for communication. Threads that wait for it and
-// its events keep to `waits`, which outlives them.
+// Creates a stream of the current device; high priority for communication. Threads that wait for it
+// and its events use the limit of `waits`, so `waits` must outlive them.
 std::unique_ptr<ExecutionStream> create_stream(bool high_priority, DeviceWaits& waits);
-// The program's stream; it is not destroyed.
+// Wraps the program's stream; does not destroy it.
 std::unique_ptr<ExecutionStream> borrow_stream(cudaStream_t stream, DeviceWaits& waits);
 // Whether the event's latest record has been reached.
 bool reached(cudaEvent_t event);
-// By a pair of events that keep the time.
+// Timer made of a pair of events with timestamps.
 std::unique_ptr<StreamTimer> create_timer();
 
 }  // namespace zero::cuda

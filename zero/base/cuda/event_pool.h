@@ -1,4 +1,4 @@
-// CUDA events without a clock, for reuse, so that a step creates none. Any thread.
+// CUDA events without timestamps, for reuse, so that a step creates none. Any thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,20 +6,22 @@
 #include <mutex>
 #include <vector>
 
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
 
 namespace zero::cuda {
 
 class EventPool {
  public:
   ~EventPool() {
-    for (const cudaEvent_t event : free_) note(cudaEventDestroy(event), "cudaEventDestroy");
+    for (const cudaEvent_t event : free_)
+      call_cuda_quietly("cudaEventDestroy", cudaEventDestroy, event);
   }
   cudaEvent_t take() {
     const std::lock_guard lock(mutex_);
     cudaEvent_t event = nullptr;
     if (free_.empty()) {
-      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+      call_cuda("cudaEventCreateWithFlags", cudaEventCreateWithFlags, &event,
+                cudaEventDisableTiming);
       return event;
     }
     event = free_.back();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "zero/base/cpu/worker_stream.h"
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
 #include "zero/base/cuda/cuda_stream.h"
 #include "zero/base/cuda/driver.h"
 #include "zero/base/error.h"
@@ -15,9 +15,10 @@ namespace zero::cuda {
 
 namespace {
 
-// cuStreamWaitValue32 and cuStreamWriteValue32 of the driver, which is not linked. Arguments: CUstream, CUdeviceptr,
-// the value, flags; result: CUresult. Flags of 0 mean "greater or equal, cyclic" (CU_STREAM_WAIT_VALUE_GEQ) and a write
-// after all earlier writes of the stream (CU_STREAM_WRITE_VALUE_DEFAULT).
+// cuStreamWaitValue32 and cuStreamWriteValue32 of the driver, which is not linked. Arguments:
+// CUstream, CUdeviceptr, the value, flags; result: CUresult. Flags of 0 mean "greater or equal,
+// cyclic" (CU_STREAM_WAIT_VALUE_GEQ) and a write after all earlier writes of the stream
+// (CU_STREAM_WRITE_VALUE_DEFAULT).
 using ValueCall = int (*)(cudaStream_t, unsigned long long, std::uint32_t, unsigned);
 
 ValueCall find_value_call(const char* name) {
@@ -28,8 +29,9 @@ ValueCall find_value_call(const char* name) {
   return reinterpret_cast<ValueCall>(function);
 }
 
-void call(ValueCall function, const char* name, cudaStream_t stream, unsigned long long address,
-          std::uint32_t value) {
+void call_driver(ValueCall function, const char* name, cudaStream_t stream,
+                 unsigned long long address, std::uint32_t value) {
+  const InCall inside(name);
   if (const int error = function(stream, address, value, 0); error != 0)
     throw TopologyError(std::string(name) + ": the driver refuses it (CUresult " +
                         std::to_string(error) + "), and offload on GPU ranks needs it");
@@ -37,22 +39,22 @@ void call(ValueCall function, const char* name, cudaStream_t stream, unsigned lo
 
 void wait_for_value(cudaStream_t stream, unsigned long long address, std::uint32_t value) {
   static const ValueCall wait = find_value_call("cuStreamWaitValue32");
-  call(wait, "cuStreamWaitValue32", stream, address, value);
+  call_driver(wait, "cuStreamWaitValue32", stream, address, value);
 }
 
 void write_value(cudaStream_t stream, unsigned long long address, std::uint32_t value) {
   static const ValueCall write = find_value_call("cuStreamWriteValue32");
-  call(write, "cuStreamWriteValue32", stream, address, value);
+  call_driver(write, "cuStreamWriteValue32", stream, address, value);
 }
 
-// In page-locked memory that the GPU reads; zero at first.
+// Counters in page-locked memory that the GPU reads; initially zero.
 class Counters {
  public:
   explicit Counters(DeviceWaits& waits) : waits_(waits) {}
 
   struct Counter {
     std::uint32_t* word = nullptr;
-    unsigned long long address = 0;  // of the GPU
+    unsigned long long address = 0;  // for the GPU
   };
 
   Counter take() {
@@ -70,16 +72,15 @@ class Counters {
   struct Page {
     explicit Page(DeviceWaits& device_waits) : waits(device_waits) {
       void *data = nullptr, *mapped = nullptr;
-      check(cudaHostAlloc(&data, page_words * sizeof(std::uint32_t),
-                          cudaHostAllocPortable | cudaHostAllocMapped),
-            "cudaHostAlloc");
+      call_cuda("cudaHostAlloc", cudaHostAlloc, &data, page_words * sizeof(std::uint32_t),
+                cudaHostAllocPortable | cudaHostAllocMapped);
       words = static_cast<std::uint32_t*>(data);
       std::fill(words, words + page_words, 0u);
-      check(cudaHostGetDevicePointer(&mapped, data, 0), "cudaHostGetDevicePointer");
+      call_cuda("cudaHostGetDevicePointer", cudaHostGetDevicePointer, &mapped, data, 0);
       address = reinterpret_cast<unsigned long long>(mapped);
     }
     ~Page() {
-      if (!waits.stalled()) note(cudaFreeHost(words), "cudaFreeHost");
+      if (!waits.stalled()) call_cuda_quietly("cudaFreeHost", cudaFreeHost, words);
     }
     Page(const Page&) = delete;
     DeviceWaits& waits;
@@ -92,7 +93,7 @@ class Counters {
   std::size_t used_ = page_words;
 };
 
-// For which the GPU waits by its counter.
+// An event that the GPU waits for by its counter.
 class CountedEvent final : public WorkerEvent, public Gate {
  public:
   CountedEvent(WorkerStream& stream, Counters::Counter counter)
@@ -121,10 +122,12 @@ class GpuWorker final : public ExecutionStream {
         reached_(counters_.take()),
         worker_(thread_name, &waits) {
     int device = 0;
-    zero::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+    zero::cuda::call_cuda("cudaGetDevice", cudaGetDevice, &device);
     // Otherwise the thread would make itself a context of the first GPU.
-    worker_.enqueue(
-        [device](Stream) { zero::cuda::check(cudaSetDevice(device), "cudaSetDevice"); });
+    worker_.enqueue([device, threads = WatchedThreads::of_this_thread()](Stream) {
+      WatchedThreads::add(threads);
+      call_cuda("cudaSetDevice", cudaSetDevice, device);
+    });
     // Said at start rather than in the first step.
     wait_for_value(cuda::native(shadow_->native()), reached_.address, 0);
     write_value(cuda::native(shadow_->native()), reached_.address, 0);
@@ -136,10 +139,11 @@ class GpuWorker final : public ExecutionStream {
   }
   void enqueue(Work work) override { worker_.enqueue(std::move(work)); }
   void record(Event& event) override { static_cast<CountedEvent&>(event).record(); }
-  // An event of the GPU may be recorded again before the thread comes to it: the shadow stream, which does nothing else,
-  // waits for the point that is recorded now, and then writes the number of this wait to memory. The thread polls that
-  // word and not the event, since a call of CUDA may block on the driver's locks while another thread of the program
-  // waits inside the driver for work that waits for this thread.
+  // A GPU event may be recorded again before the thread reaches this wait. Therefore the shadow
+  // stream, which does nothing else, waits for the current record, and then writes the number of
+  // this wait to memory. The thread polls that word instead of the event, because a CUDA call may
+  // block on the driver's locks while another thread of the program waits inside the driver for
+  // work that waits for this thread.
   void wait(Event& event) override {
     if (dynamic_cast<WorkerEvent*>(&event) != nullptr) return worker_.wait(event);
     if (event.complete()) return event.synchronize();
@@ -159,9 +163,9 @@ class GpuWorker final : public ExecutionStream {
   DeviceWaits& waits_;
   std::unique_ptr<ExecutionStream> shadow_;
   Counters counters_;
-  Counters::Counter reached_;   // the last of the thread's waits whose event the GPU has reached
-  std::uint32_t awaited_ = 0;   // the waits so far
-  WorkerStream worker_;  // ends first
+  Counters::Counter reached_;   // the newest wait for an event that the GPU has reached
+  std::uint32_t awaited_ = 0;   // number of waits so far
+  WorkerStream worker_;  // destroyed first
 };
 
 }  // namespace

@@ -1,14 +1,15 @@
-// A host thread among the streams of a GPU: it reads and writes files, and updates in host memory,
-// in an order that events give. It waits for the GPU on its own thread, polling a word in page-locked
-// memory that the GPU writes (cuStreamWriteValue32); the GPU waits for it by cuStreamWaitValue32 on a
-// counter in such memory that the thread raises, after a failure too. While it waits, the thread calls
-// nothing of CUDA's. So neither the program's thread nor CUDA's callback thread
-// ever waits. What threads wait for, on either side, has the device's time limit.
+// A host thread ordered with the streams of a GPU by events: it reads and writes files, and updates
+// in host memory. It waits for the GPU on its own thread, polling a word in page-locked memory that
+// the GPU writes (cuStreamWriteValue32); the GPU waits for the thread with cuStreamWaitValue32 on a
+// counter in page-locked memory; the thread raises it after a failure too. While the thread waits,
+// it calls no CUDA function, so neither the program's thread nor CUDA's callback thread ever
+// blocks. All waits on both sides have the device's time limit.
 //
-// CUDA does not see these waits, and streams may share a hardware queue, in which a wait holds back
-// what was submitted behind it. This cannot deadlock: only the program's thread submits to the GPU,
-// and it waits for an event only once that has been recorded; so all that a wait depends on,
-// through whatever threads, was submitted before it. Its work must therefore not submit to the GPU.
+// CUDA cannot see these waits, and streams may share a hardware queue, so that a wait delays all
+// work submitted after it. This cannot deadlock: only the program's thread submits to the GPU, and
+// it waits for an event only after it was recorded. Therefore everything that a wait depends on,
+// through any number of threads, was submitted before it. The worker's work must not submit to the
+// GPU.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,8 @@
 
 namespace zero::cuda {
 
-// Of the current device. Throws TopologyError where the driver cannot wait for values.
+// Creates a worker for the current device. Throws TopologyError if the driver cannot wait for
+// values.
 std::unique_ptr<ExecutionStream> create_worker(const std::string& thread_name, DeviceWaits& waits);
 
 }  // namespace zero::cuda

@@ -1,5 +1,5 @@
-// Eight elements of a thread at a time, in accesses of 16 bytes; or four, in accesses of 16 bytes of fp32 and of 8 of a
-// 16-bit type. Addresses are multiples of the size of an access.
+// Accesses eight elements of a thread at a time, in accesses of 16 bytes; or four, in accesses of
+// 16 bytes of fp32 and of 8 of a 16-bit type. Addresses are multiples of the size of an access.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -27,7 +27,7 @@ __device__ inline void store_lane(const float* from, float* to) {
         make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
 }
 
-// Of 16-bit elements, as one access.
+// 16-bit elements, as one access.
 template <int elements>
 struct alignas(2 * elements) LaneWords {
   unsigned words[elements / 2];

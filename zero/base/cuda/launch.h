@@ -1,22 +1,22 @@
-// Launches of kernels as calls of the runtime's interface, without nvcc's syntax.
+// Launches kernels by calls of the runtime API, without nvcc's syntax.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <type_traits>
 
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
 
 namespace zero::cuda {
 
 struct Launch {
   const char* name;  // for messages
   dim3 blocks;
-  unsigned threads;  // of a block
+  unsigned threads;  // per block
   cudaStream_t stream;
 };
 
-// Throws as check().
+// Throws like check().
 template <class... Parameters>
 void launch(const Launch& how, void (*kernel)(Parameters...),
             const std::type_identity_t<Parameters>&... arguments) {
@@ -24,6 +24,7 @@ void launch(const Launch& how, void (*kernel)(Parameters...),
   config.gridDim = how.blocks;
   config.blockDim = dim3(how.threads);
   config.stream = how.stream;
+  const InCall inside(how.name);
   check(cudaLaunchKernelEx(&config, kernel, arguments...), how.name);
 }
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "zero/base/arena.h"
-#include "zero/base/cuda/check.h"
+#include "zero/base/cuda/call.h"
 #include "zero/base/error.h"
 #include "zero/base/notice.h"
 #include "zero/base/numa.h"
@@ -16,7 +16,7 @@ namespace zero::cuda {
 
 namespace {
 
-// Drivers on some hosts count what they pin.
+// Drivers on some hosts count pinned memory against this limit.
 std::string limit_of_locked_memory() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -33,8 +33,8 @@ struct Unmap {
   }
 };
 
-// Of pages that are placed on the node before they are locked. Null where CUDA refuses to lock
-// them, with the reason in `refusal`.
+// Maps pages and places them on the node before they are locked. Returns null if CUDA refuses to
+// lock them, with the reason in `refusal`.
 std::shared_ptr<void> register_mapping(std::int64_t bytes, int numa_node, const std::string& what,
                                        std::string& refusal, const DeviceWaits& waits) {
   const auto size = static_cast<std::size_t>(bytes);
@@ -44,15 +44,17 @@ std::shared_ptr<void> register_mapping(std::int64_t bytes, int numa_node, const 
   if (const std::string why = prefer_numa_node(data, bytes, numa_node); !why.empty())
     warn_once("pinned memory is not placed beside the GPU: " + why);
   std::memset(data, 0, size);
-  if (const cudaError_t error = cudaHostRegister(data, size, cudaHostRegisterPortable);
+  if (const cudaError_t error =
+          result_of("cudaHostRegister", cudaHostRegister, data, size, cudaHostRegisterPortable);
       error != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
     refusal = std::string("cudaHostRegister: ") + cudaGetErrorString(error);
     return nullptr;
   }
-  // Unregistered before the mapping goes.
+  // Unregister before the mapping is removed.
   return {data, [mapped, &waits](void* pinned) {
-            if (!waits.stalled()) note(cudaHostUnregister(pinned), "cudaHostUnregister");
+            if (!waits.stalled())
+              call_cuda_quietly("cudaHostUnregister", cudaHostUnregister, pinned);
           }};
 }
 
@@ -65,10 +67,11 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
   if (bytes > available_memory()) throw MemoryError(what + memory_left_text());
   std::string refusal;
   if (auto registered = register_mapping(bytes, numa_node, what, refusal, waits)) return registered;
-  // Some drivers and containers refuse to pin what the program has mapped, and pin memory of their
+  // Some drivers and containers refuse to pin memory mapped by the program, but pin memory of their
   // own.
   void* data = nullptr;
-  if (const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+  if (const cudaError_t error =
+          result_of("cudaHostAlloc", cudaHostAlloc, &data, bytes, cudaHostAllocPortable);
       error != cudaSuccess) {
     note(error, "cudaHostAlloc");
     throw MemoryError(what + refusal + "; cudaHostAlloc: " + cudaGetErrorString(error) + "; " +
@@ -78,7 +81,7 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
   warn_once("page-locked memory comes from cudaHostAlloc and is not placed beside the GPU, since " +
             refusal);
   return {data, [&waits](void* pinned) {
-            if (!waits.stalled()) note(cudaFreeHost(pinned), "cudaFreeHost");
+            if (!waits.stalled()) call_cuda_quietly("cudaFreeHost", cudaFreeHost, pinned);
           }};
 }
 

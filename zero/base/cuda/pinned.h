@@ -1,5 +1,5 @@
-// Page-locked host memory, on the NUMA node of a GPU where the machine allows it: pages of ours
-// that CUDA registers, of exactly the requested size, or where it refuses that, memory of
+// Page-locked host memory, on the NUMA node of a GPU if the machine allows it: our own pages
+// registered with CUDA, of exactly the requested size, or if registration is refused, memory of
 // cudaHostAlloc.
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace zero::cuda {
 
-// Zeroed. Where the node is unknown or refused, or CUDA registers no pages, one line on stderr says
-// so, once per process.
-// Throws MemoryError. It stays where `waits`, which outlives it, says that the device is stalled.
+// Returns zeroed memory. If the node is unknown or refused, or CUDA registers no pages, one line on
+// stderr reports it, once per process. Throws MemoryError. The memory is not freed if `waits`
+// reports a stalled device; `waits` must outlive the memory.
 std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const std::string& name,
                                       const DeviceWaits& waits);
 

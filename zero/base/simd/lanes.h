@@ -1,5 +1,5 @@
-// Walks ranges in whole vectors; the rest goes through a padded copy on the stack, so that it takes
-// the same instructions and the results do not depend on where a range is cut.
+// Walks ranges in whole vectors; the remainder goes through a padded copy on the stack, so that it
+// uses the same instructions and the results do not depend on the bounds of a range.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ struct SomeLanes {
   }
 };
 
-// Calls body(at, lanes) for each vector of a range, of which `lanes` loads and stores what lies in
-// the range.
+// Calls body(at, lanes) for each vector of a range; `lanes` loads and stores the elements that are
+// in the range.
 template <class V, class Body>
 [[gnu::always_inline]] inline void for_vectors(std::int64_t at, std::int64_t end,
                                                const Body& body) {

@@ -1,4 +1,4 @@
-// One float in the shape of a vector: the portable level, and the meaning of the others.
+// One float with the interface of a vector: the portable level, and the reference for the others.
 #pragma once
 
 #include <bit>
@@ -21,7 +21,7 @@ struct Scalar1 {
   static Scalar1 load(const float* from) { return Scalar1(*from); }
   static Scalar1 load(const bf16* from) { return Scalar1(to_float(*from)); }
   static Scalar1 load(const fp16* from) {
-    // The hardware conversion makes a signalling NaN quiet; so does this one.
+    // The hardware conversion makes a signaling NaN quiet, so this does too.
     const bool nan = (from->bits & 0x7fffu) > 0x7c00u;
     return Scalar1(to_float(fp16{static_cast<std::uint16_t>(from->bits | (nan ? 0x200u : 0u))}));
   }
@@ -42,13 +42,13 @@ struct Scalar1 {
     return Scalar1(std::fma(a.value, b.value, c.value));
   }
   friend Scalar1 sqrt(Scalar1 a) { return Scalar1(std::sqrt(a.value)); }
-  // Of zero: zero.
+  // Zero for zero.
   friend Scalar1 sign(Scalar1 a) {
     return Scalar1(
         static_cast<float>(static_cast<int>(a.value > 0) - static_cast<int>(a.value < 0)));
   }
 
-  // Of half the lanes, where there are two; with + - *.
+  // Half of the lanes, if there are two or more; supports + - *.
   using Doubles = double;
   static Doubles doubles(double from) { return from; }
   template <int part>

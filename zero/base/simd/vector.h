@@ -1,5 +1,5 @@
-// Floats in one register of a SIMD level of x86-64, with members as in scalar1.h: arithmetic in the
-// compiler's language of vectors, and what that lacks by the instructions of the level.
+// Floats in one register of a SIMD level of x86-64, with the interface of scalar1.h: arithmetic by
+// the compiler's vector types, other operations by the level's instructions.
 #pragma once
 
 #include <immintrin.h>
@@ -11,7 +11,7 @@
 
 namespace zero::simd {
 
-// Registers of any type from and to any address.
+// Reads and writes registers of any type at any address.
 template <class Register>
 [[gnu::always_inline]] inline Register read(const void* from) {
   Register result;
@@ -56,7 +56,7 @@ struct Vector {
   void store(T* to) const {
     write(to, narrow(to));
   }
-  // Past the caches; `to` is aligned to the vector.
+  // Non-temporal store, bypassing the caches; `to` is aligned to the vector.
   template <class T>
   void stream(T* to) const {
     Level::stream(to, narrow(to));

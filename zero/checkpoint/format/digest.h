@@ -1,4 +1,4 @@
-// Digests by xxHash3 with 128 bits. They find damage; they do not prove who wrote a file. A file of
+// Digests by xxHash3 with 128 bits. They find damage; they do not authenticate a file. A file of
 // tensors has one digest per chunk of its data, and one over its header and these, so that any
 // range can be checked by reading only the chunks that it touches.
 #pragma once
@@ -16,7 +16,7 @@ namespace zero::checkpoint {
 
 inline constexpr std::int64_t chunk_bytes = std::int64_t{4} << 20;
 
-// Bytes as to_hex() writes them; nothing where there are other characters.
+// Inverts to_hex(); returns nothing if there are other characters.
 std::optional<std::string> from_hex(std::string_view hex);
 
 struct Digest {
@@ -24,16 +24,16 @@ struct Digest {
 
   bool operator==(const Digest&) const = default;
   std::string hex() const;
-  // Of 32 hexadecimal digits.
+  // Parses 32 hexadecimal digits.
   static std::optional<Digest> parse(std::string_view hex);
 };
 
 Digest digest_of(std::span<const std::byte> bytes);
 Digest digest_of(std::string_view text);
-// Over the header's bytes and the digests of the data's chunks, in their order.
+// Digest of the header's bytes and the digests of the data's chunks, in their order.
 Digest file_digest(std::string_view header, const std::vector<Digest>& chunks);
 
-// Digests data that comes in pieces: one digest per chunk_bytes, and one for the rest.
+// Digests data that comes in pieces: one digest per chunk_bytes, and one for the remainder.
 class ChunkDigester {
  public:
   ChunkDigester();

@@ -12,7 +12,7 @@ namespace {
 constexpr int deepest = 8;
 constexpr std::size_t longest_text = std::size_t{64} << 20;  // client_state may be large
 
-// "" or what is wrong with a value that is no object or array.
+// Returns the problem of a value that is no object or array, or "".
 std::string value_problem(const Json& value) {
   if (value.is_null()) return "has null";
   if (value.is_number_float()) return "has a number with a fraction or exponent";
@@ -29,11 +29,11 @@ std::string value_problem(const Json& value) {
 Json scan_json(const std::string& path, std::string_view text,
                const Json::parser_callback_t& visitor) {
   using Event = Json::parse_event_t;
-  std::string field;  // of the document's object, with a colon, for messages
+  std::string field;  // field of the top-level object, with a colon, for messages
   const auto refuse = [&](const std::string& problem) {
     if (!problem.empty()) throw LoadError(path + ": " + field + problem);
   };
-  // The parser would take a NUL for the end of the text.
+  // The parser would treat a NUL as the end of the text.
   if (text.find('\0') != std::string_view::npos) refuse("contains a NUL byte");
   std::vector<std::set<std::string>> keys;
   const auto check = [&](int depth, Event event, Json& value) {

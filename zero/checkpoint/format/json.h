@@ -1,6 +1,6 @@
-// JSON from others: checked for depth, duplicate keys and fractions before a value is made of it,
-// and read field by field with messages that name the field. A format is one function over its
-// fields, which a JsonReader reads and a JsonWriter writes.
+// Parses untrusted JSON: depth, duplicate keys and fractions are checked before a value is made,
+// and fields are read with messages that name them. A format is one function over its fields, used
+// by JsonReader to read and by JsonWriter to write.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,19 @@ namespace zero::checkpoint {
 
 using Json = nlohmann::json;
 
-// Shows each event of the parser after it has been checked, and keeps no value for which the
-// visitor returns false. Throws LoadError starting with `path`.
+// Passes each event of the parser to the visitor after checking it, and drops values if the visitor
+// returns false. Throws LoadError starting with `path`.
 Json scan_json(const std::string& path, std::string_view text,
                const Json::parser_callback_t& visitor);
-// A document, with all of its values.
+// Parses a document with all of its values.
 inline Json parse_json(const std::string& path, std::string_view text) {
   return scan_json(path, text, [](int, Json::parse_event_t, const Json&) { return true; });
 }
 
-// Throws UsageError where a text in it is not UTF-8; `what` says which.
+// Throws UsageError if a text in it is not UTF-8; `what` names the text.
 std::string dump(const Json& json, const std::string& what);
 
-// What a field of the type must be, for messages.
+// The expected kind of value, for messages.
 template <class T>
 constexpr const char* expected = nullptr;
 template <>
@@ -53,14 +53,14 @@ inline Json::json_pointer place_of(const char* key) {
 
 class JsonReader {
  public:
-  // Messages start with `where`, a path and the place in the document.
+  // Messages start with `where`, a path and the position in the document.
   JsonReader(std::string where, const Json& object);
 
   template <class T>
   void operator()(const char* key, T& value) const {
     get(at(key), quoted(key), value);
   }
-  // Absent, it stays as it is.
+  // If it is absent, the value is unchanged.
   template <class T>
   void optional(const char* key, T& value, const std::type_identity_t<T>& = {}) const {
     if (object_.contains(place_of(key))) (*this)(key, value);
@@ -69,7 +69,7 @@ class JsonReader {
   void optional(const char* key, std::optional<T>& value) const {
     if (object_.contains(place_of(key))) (*this)(key, value.emplace());
   }
-  // `kind` is one of the objects in messages.
+  // `kind` names one of the objects in messages.
   template <class T, class Each>
   void objects(const char* key, const char* kind, std::vector<T>& values, Each&& fields) const {
     if (!at(key).is_array()) refuse(quoted(key) + " must be an array");
@@ -78,7 +78,7 @@ class JsonReader {
       fields(inner, values.emplace_back());
     }
   }
-  // The object itself.
+  // Reads the object itself.
   template <class T>
   void get_to(T& value) const {
     get(object_, "it", value);
@@ -112,7 +112,7 @@ class JsonWriter {
   void operator()(const char* key, const T& value) {
     object_[place_of(key)] = value;
   }
-  // Left out where it is as a reader expects it then.
+  // Omitted if it equals the value that a reader assumes then.
   template <class T>
   void optional(const char* key, const T& value, const std::type_identity_t<T>& otherwise = {}) {
     if (value != otherwise) object_[place_of(key)] = value;

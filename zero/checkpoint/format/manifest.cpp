@@ -31,7 +31,7 @@ namespace {
 constexpr const char* format_word = "zerocore-checkpoint";
 constexpr const char* digest_word = "xxh3-128";
 
-// The fields of the document, to be read by a JsonReader or written by a JsonWriter.
+// The fields of the document, for a JsonReader to read or a JsonWriter to write.
 constexpr auto parameter_fields = [](auto& io, auto& parameter) {
   io("name", parameter.name);
   io("shape", parameter.shape);
@@ -100,8 +100,8 @@ std::string problem_of(const Manifest&, const ManifestFile& file) {
   return wrong.empty() ? "" : "the name " + in_quotes(file.name) + " " + wrong;
 }
 
-// What stands in front of the offset in the names of tensors: a parameter's name, or with a state's
-// behind it, and to which numbers of parameter and kind that belongs.
+// The part of a tensor's name before the offset: a parameter's name, or that with a state's name
+// appended; and the map from it to the numbers of parameter and kind.
 std::string stem_of(const Manifest& manifest, int parameter, int kind) {
   return manifest.parameters[parameter].name + (kind > 0 ? ":" + manifest.states[kind - 1] : "");
 }
@@ -121,7 +121,7 @@ Stems stems_of(const std::string& path, const Manifest& manifest) {
   return stems;
 }
 
-// Throws where the manifest has no place for the tensor.
+// Throws if the manifest has no place for the tensor.
 ElementRange range_of(const std::string& path, const Manifest& manifest, const Stems& stems,
                       const TensorEntry& tensor) {
   const auto refuse = [&](const std::string& problem) {
@@ -147,7 +147,7 @@ ElementRange range_of(const std::string& path, const Manifest& manifest, const S
   return range;
 }
 
-// Each element of each parameter and state exactly once.
+// Checks that each element of each parameter and state occurs exactly once.
 std::string coverage_problem(const Manifest& manifest, const std::vector<Shard>& shards) {
   std::vector<ElementRange> ranges;
   for (const Shard& shard : shards)
@@ -223,7 +223,7 @@ std::string Manifest::name_of(const ElementRange& range) const {
 }
 
 std::int64_t Manifest::data_bytes() const {
-  std::uint64_t total = 0;  // of sizes that were made up, the sum may be anything
+  std::uint64_t total = 0;  // unsigned, because forged sizes may overflow the sum
   for (int p = 0; p < std::ssize(parameters); ++p)
     for (int kind = 0; kind <= std::ssize(states); ++kind)
       if (has(parameters[p], kind)) total += parameters[p].elements() * width_of({p, kind});

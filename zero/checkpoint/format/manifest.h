@@ -1,6 +1,6 @@
-// What a checkpoint says about itself: parameters by name and shape, and files by size and digest.
-// Which elements of which parameter lie where is said by the headers of the files alone. Nothing
-// about stage, padding or rank count is needed to read the rest.
+// The description of a checkpoint: parameters by name and shape, and files by size and digest. Only
+// the headers of the files record the places of elements. Reading needs no information on stage,
+// padding or rank count.
 #pragma once
 
 #include <cstdint>
@@ -15,42 +15,41 @@
 
 namespace zero::checkpoint {
 
-// Schema 1 repeated the headers of the files, which is passed over.
+// Schema 1 repeated the headers of the files, and readers skip that.
 inline constexpr std::int64_t manifest_schema = 2;
-// The key of Manifest::equality that says what residues are of.
+// The key of Manifest::equality that describes the sums of residues.
 inline constexpr const char* residue_term = "error_feedback";
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* manifest_digest_name = "manifest.xxh3";
-inline constexpr const char* program_state_name = "program_state";  // a file
+inline constexpr const char* program_state_name = "program_state";  // file name
 inline constexpr std::int64_t max_manifest_bytes = std::int64_t{256} << 20;
-// Of the data of a file of tensors, so that it may bypass the page cache.
+// Alignment of the data in a file of tensors, so that it may bypass the page cache.
 inline constexpr std::size_t data_alignment = 4096;
 
 struct ManifestParameter {
   std::string name;
   std::vector<std::int64_t> shape;
-  std::string dtype =
-      {};  // as stored: the master's for what is trained, its own for what is frozen
+  std::string dtype = {};  // as stored: the master's if trained, its own if frozen
   bool trainable = true;
   std::vector<std::string> used_by = {};  // other units that share it (tied tables)
-  // Of the manifest's states, where the optimizer keeps others for other parameters (Muon); absent:
-  // all of them, if it is trained.
+  // Subset of the manifest's states, if the optimizer keeps different ones for some parameters
+  // (Muon); absent: all of them, if it is trained.
   std::optional<std::vector<std::string>> states = {};
   std::string states_dtype = "F32";
-  bool buffer = false;  // no parameter: what a unit keeps and does not train
-  // Of a buffer that is one rank's own, the residues of its error feedback: the rank.
+  bool buffer = false;  // not a parameter, but untrained state of a unit
+  // For a buffer that belongs to one rank, the residues of its error feedback: the rank.
   std::optional<std::int64_t> of_rank = {};
-  // Of a frozen parameter that the checkpoint does without: the digest of its values, as stored.
+  // For a frozen parameter that the checkpoint omits: the digest of its values, as stored.
   std::optional<Digest> left_out = {};
-  // Where residues lay what is trained: the number of its segment, elements of a slice of that, and
-  // its first element there. Empty where there are no residues.
+  // Layout of trained parameters in the residues: the number of the segment, elements of a slice of
+  // that, and the first element in it. Empty if there are no residues.
   std::vector<std::int64_t> residues_at = {};
 
   std::int64_t elements() const { return elements_of(shape); }
 };
 
-// Elements [begin, begin + count) of a parameter (kind 0: its master weights where it has some), or
-// of optimizer state number kind - 1.
+// Elements [begin, begin + count) of a parameter (kind 0: its master weights if it has some), or of
+// optimizer state number kind - 1.
 struct ElementRange {
   int parameter = 0, kind = 0;
   std::int64_t begin = 0, count = 0;
@@ -62,13 +61,13 @@ struct ElementRange {
 struct ManifestFile {
   std::string name;
   std::int64_t bytes = 0;
-  Digest digest = {};               // of its header and the digests of its chunks
-  std::vector<Digest> chunks = {};  // of its data
+  Digest digest = {};               // covers its header and the digests of its chunks
+  std::vector<Digest> chunks = {};  // digests of its data
 };
 
 struct Manifest {
   std::string save_id, tag;
-  std::int64_t sequence = 0;  // of saves into this directory: orders them, whatever the clock says
+  std::int64_t sequence = 0;  // save number in this directory: orders saves without clocks
   std::int64_t step = 0, applied_steps = 0, skipped_in_a_row = 0, samples = 0;
   // Saved without frozen parameters, by a program that keeps no digests of them either.
   bool without_frozen = false;
@@ -78,16 +77,16 @@ struct Manifest {
   std::vector<ManifestFile> files;
   std::map<std::string, std::string> client_state;
   std::vector<std::string> rank_states;  // any bytes, by rank; empty: there are none
-  // Of the file program_state, if there is one.
+  // The file program_state, if there is one.
   std::int64_t program_state_bytes = 0;
   std::optional<Digest> program_state_digest;
-  std::map<std::string, std::string> loss_scaler;  // state of a dynamic one; else empty
-  std::string config;                              // the resolved one, a line per value
-  // What must be equal for a continued run to give equal bits.
+  std::map<std::string, std::string> loss_scaler;  // state of a dynamic one; otherwise empty
+  std::string config;                              // the resolved config, one line per value
+  // Values that must be equal for a continued run to be bitwise identical.
   std::map<std::string, std::string> equality;
 
-  // Whether both have residues, of the same formats and ranks, and this one's can be laid as the
-  // other's are; whether they are laid so already.
+  // Whether both have residues, of the same formats and ranks, and this one's can be converted to
+  // the other's layout; whether the layouts are already equal.
   bool has_residues_for(const Manifest& other) const;
   bool lays_residues_as(const Manifest& other) const;
   // Whether the parameter has entries of this kind.
@@ -101,11 +100,11 @@ struct Manifest {
   }
   // "name@offset", "name:exp_avg@offset".
   std::string name_of(const ElementRange& range) const;
-  std::int64_t data_bytes() const;  // of all parameters and states
+  std::int64_t data_bytes() const;  // total of all parameters and states
 };
 
 std::string format_manifest(const Manifest& manifest);
-// Every field checked. Throws LoadError starting with `path`.
+// Checks every field. Throws LoadError starting with `path`.
 Manifest parse_manifest(const std::string& path, std::string_view text);
 // The text of manifest.xxh3.
 std::string format_manifest_digest(std::string_view manifest);
@@ -120,21 +119,21 @@ struct FileEntry {
   bool operator==(const FileEntry&) const = default;
 };
 
-// Of the ranges, which lie one behind the other.
+// Entries for the ranges, one after the other.
 std::vector<FileEntry> entries_of(const Manifest& manifest,
                                   const std::vector<ElementRange>& ranges);
 
-// A file of tensors, as its header says; entries in the order of their data, without gaps.
+// A file of tensors according to its header; entries in the order of their data, without gaps.
 struct Shard {
-  std::int64_t header_bytes = 0;  // the 8 bytes of the header's length included
+  std::int64_t header_bytes = 0;  // including the 8 bytes of the header's length
   std::vector<FileEntry> entries;
 };
 
-// What a file with these entries begins with.
+// Returns the start of a file with these entries.
 std::string format_shard_header(const Manifest& manifest, const std::vector<FileEntry>& entries);
-// Of the headers of all files of the manifest, each checked against it; every element of every
-// parameter and state is there exactly once. Throws LoadError starting with `path`, that of the
-// checkpoint.
+// Parses the headers of all files of the manifest, and checks each against it; every element of
+// every parameter and state must occur exactly once. Throws LoadError starting with `path`, the
+// checkpoint's.
 std::vector<Shard> parse_shard_headers(const std::string& path, const Manifest& manifest,
                                        const std::vector<std::string>& headers);
 

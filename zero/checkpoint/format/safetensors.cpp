@@ -40,7 +40,7 @@ TensorEntry parse_entry(const std::string& where, const std::string& name, const
 }
 
 // Tensors in the order of their data must touch each other and fill the file: a byte that belongs
-// to two tensors, or to none, is how damaged and hostile files look.
+// to two tensors, or to none, is typical of damaged and hostile files.
 std::string coverage_problem(const std::vector<TensorEntry>& tensors, std::int64_t data_bytes) {
   std::int64_t covered = 0;
   for (const TensorEntry& tensor : tensors) {
@@ -69,7 +69,7 @@ template <class T>
 void convert(std::span<const std::byte> bytes, float* values) {
   for (std::size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
     T element;
-    std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));  // it need not be aligned
+    std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));  // it may be unaligned
     if constexpr (std::is_same_v<T, double>)
       values[i] = static_cast<float>(element);
     else
@@ -142,7 +142,7 @@ std::string name_problem(std::string_view name) {
   if (name.size() > max_name_bytes) return "the name is longer than 1 KiB";
   for (std::size_t i = 0; i < name.size(); ++i) {
     const auto byte = static_cast<unsigned char>(name[i]);
-    // Control characters: C0, DEL, and C1, which is 0xc2 and a byte below 0xa0 in UTF-8.
+    // Control characters: C0, DEL, and C1 (in UTF-8 0xc2 and a byte below 0xa0).
     const bool c1 =
         byte == 0xc2 && i + 1 < name.size() && static_cast<unsigned char>(name[i + 1]) < 0xa0;
     if (byte < 0x20 || byte == 0x7f || c1) return "the name has a control character";
@@ -185,13 +185,13 @@ void place_tensors(const std::string& path, std::vector<TensorEntry>& tensors) {
   }
 }
 
-// Entry by entry, so that a hostile header takes no more memory than one of them.
+// Parses entry by entry, so that a hostile header takes no more memory than one of them.
 SafetensorsHeader parse_header(const std::string& path, std::string_view json,
                                std::int64_t data_bytes) {
   using Event = Json::parse_event_t;
   SafetensorsHeader header;
   std::string name, where = path;
-  std::size_t numbers = 0;  // in the array that is being read
+  std::size_t numbers = 0;  // in the current array
   const auto refuse = [&](const std::string& problem) {
     if (!problem.empty()) throw LoadError(where + ": " + problem);
   };
@@ -237,7 +237,8 @@ std::string format_header(const SafetensorsHeader& header, std::size_t alignment
   std::string text(length_bytes, '\0');
   if (!header.metadata.empty())
     text += ",\"" + std::string(metadata_key) + "\":" + dump(header.metadata, "the metadata");
-  // In the order of the data, which an object of the JSON library would not keep.
+  // Written by hand, because an object of the JSON library would not preserve the order of the
+  // data.
   for (const TensorEntry& tensor : header.tensors)
     text += "," + dump(tensor.name, "a tensor's name") +
             ":{\"dtype\":" + dump(tensor.dtype, "a dtype") +

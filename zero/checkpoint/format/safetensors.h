@@ -1,7 +1,7 @@
 // The safetensors file format: an 8-byte little-endian header length, a JSON header, then the data;
 // and the index of a model in several such files. Reading trusts nothing: sizes are checked against
-// the file, products for overflow, ranges for overlap and holes, names for control characters.
-// There is no code in such a file.
+// the file, products for overflow, ranges for overlap and holes, names for control characters. Such
+// a file contains no code.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ constexpr std::int64_t max_header_bytes = std::int64_t{64} << 20;
 constexpr std::size_t max_tensors = 1'000'000;
 constexpr std::size_t max_name_bytes = 1024;
 constexpr std::size_t max_rank = 16;
-// Of the header's length, which stands in front of it.
+// Bytes of the length field before the header.
 constexpr std::size_t length_bytes = 8;
 
 std::int64_t elements_of(const std::vector<std::int64_t>& shape);
@@ -46,37 +46,38 @@ struct SafetensorsHeader {
 
 // "F32" for DType::fp32 and so on.
 std::string safetensors_name(DType dtype);
-// The other way round; nothing for dtypes that we do not compute with.
+// The inverse; returns nothing for dtypes that are not used for computation.
 std::optional<DType> dtype_named(std::string_view dtype);
 // Bits per element of a dtype's name.
 std::optional<int> bits_of(std::string_view dtype);
-// Elements of a F32, BF16, F16 or F64 tensor as fp32; false for other dtypes.
+// Converts elements of a F32, BF16, F16 or F64 tensor to fp32; returns false for other dtypes.
 bool to_floats(std::string_view dtype, std::span<const std::byte> bytes, float* values);
 
-// Of the shape and dtype. What is wrong with an entry comes back in `problem`, empty if nothing.
+// Returns the bytes for the shape and dtype. A problem of the entry is stored in `problem`, empty
+// if there is none.
 std::int64_t checked_bytes(const TensorEntry& entry, std::string& problem);
-// "" or what is wrong with a tensor's name, or with that of a file, which is to be one component of
-// a path.
+// Return the problem of a tensor's name, or of a file's name, or "". A file's name must be one path
+// component.
 std::string name_problem(std::string_view name);
 std::string file_name_problem(std::string_view name);
 
-// For messages: in quotes, control and non-ASCII characters escaped, cut when long.
+// For messages: in quotes, control and non-ASCII characters escaped, cut if long.
 std::string in_quotes(std::string_view name);
 
 // Sets begin and end of tensors that follow each other in this order. Throws UsageError, starting
-// with `path`, for entries that no reader would accept: declare wider dtypes first where sizes are
-// odd, for other readers need every tensor aligned to its element.
+// with `path`, for entries that no reader would accept: if sizes are odd, declare wider dtypes
+// first, because other readers need every tensor aligned to its element.
 void place_tensors(const std::string& path, std::vector<TensorEntry>& tensors);
 
-// Tensors come back in the order of their data. Throws LoadError starting with `path`.
+// Returns tensors in the order of their data. Throws LoadError starting with `path`.
 SafetensorsHeader parse_header(const std::string& path, std::string_view json,
                                std::int64_t data_bytes);
 
-// What a file begins with: the length, and the JSON padded with spaces so that the data starts at
-// such a multiple of bytes in the file.
+// Returns the start of a file: the length, and the JSON padded with spaces so that the data starts
+// at a multiple of `alignment` bytes in the file.
 std::string format_header(const SafetensorsHeader& header, std::size_t alignment = 8);
 
-// The text of a model's index, which says in which file each tensor is, and what it says.
+// Format and parse a model's index, the map from tensors to files.
 std::string format_index(const std::map<std::string, std::string>& file_of_tensor,
                          std::int64_t data_bytes);
 std::map<std::string, std::string> parse_index(const std::string& path, std::string_view text);

@@ -4,18 +4,20 @@
 is an error that says so. torch.distributed gets a gloo group, because scripts ask it for ranks; the engine never uses
 it."""
 
-import importlib.util
 import pathlib
 import sys
 
 from ..distributed import export_ranks
-from .patches import give_local_rank, let_accelerate_see_cpu_ranks
+from . import hugging_face, lightning
+from .accelerate_files import use_config_file
+from .patches import give_local_rank
 
 VERSION = "0.19.8"  # whose names and defaults these are
 
 
-def install():
-    """Puts the package on the path, and into the environment what DeepSpeed's launcher puts there."""
+def install(config_file=None):
+    """Puts the package on the path, and into the environment what DeepSpeed's launcher puts there; with a file of
+    accelerate's, what `accelerate launch --config_file` does."""
     shim = str(pathlib.Path(__file__).parent / "shim")
     if "deepspeed" in sys.modules and not str(sys.modules["deepspeed"].__file__).startswith(shim):
         raise ImportError("deepspeed was imported before zerocore.as_deepspeed.install()")
@@ -23,5 +25,7 @@ def install():
         sys.path.insert(0, shim)
     export_ranks()
     give_local_rank()
-    if importlib.util.find_spec("accelerate") is not None:
-        let_accelerate_see_cpu_ranks()
+    if config_file is not None:
+        use_config_file(config_file)
+    hugging_face.adapt()
+    lightning.adapt()

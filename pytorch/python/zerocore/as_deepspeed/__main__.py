@@ -1,4 +1,4 @@
-"""python -m zerocore.as_deepspeed [-m] script_or_module [arguments]"""
+"""python -m zerocore.as_deepspeed [--config_file FILE] [-m] script_or_module [arguments]"""
 
 import os
 import runpy
@@ -9,16 +9,24 @@ from . import install
 
 def main():
     arguments = sys.argv[1:]
+    config_file = None
+    if arguments and arguments[0].split("=")[0] == "--config_file":
+        option, equals, config_file = arguments[0].partition("=")
+        if not equals and len(arguments) > 1:
+            config_file = arguments.pop(1)
+        arguments = arguments[1:]
     as_module = bool(arguments) and arguments[0] == "-m"
     if as_module:
         arguments = arguments[1:]
-    if not arguments:
+    if not arguments or config_file == "":
         sys.exit(f"usage: {__doc__}")
-    install()
+    install(config_file)
     sys.argv = arguments
     if as_module:
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     else:
+        if sys.path[1:2] in ([""], [os.getcwd()]):
+            del sys.path[1]  # -m has put the current folder there, and a script has its own in that place
         sys.path.insert(1, os.path.dirname(os.path.abspath(arguments[0])))
         runpy.run_path(arguments[0], run_name="__main__")
 

@@ -27,26 +27,27 @@ def give_local_rank():
     argparse.ArgumentParser.parse_known_args = parse_known_args
 
 
-def let_accelerate_see_cpu_ranks():
+def let_accelerate_see_cpu_ranks(state=None):
     """Without a GPU, accelerate finds no backend, and takes each rank for a job of its own; whether DeepSpeed is asked
-    for may show later than its first state."""
-    from accelerate.state import PartialState
-    from accelerate.utils import DistributedType
+    for may show later than its first state. `state`: the module accelerate.state."""
+    if state is None:
+        from accelerate import state
 
-    prepare = PartialState._prepare_backend
+    prepare = state.PartialState._prepare_backend
     if hasattr(prepare, "sees_cpu_ranks"):
         return
 
+    @functools.wraps(prepare)
     def prepare_backend(self, *args, **kwargs):
         backend, kind = prepare(self, *args, **kwargs)
         by_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
         if backend is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             backend = "gloo"
             if not by_deepspeed:
-                kind = DistributedType.MULTI_CPU
+                kind = state.DistributedType.MULTI_CPU
         elif backend is None and by_deepspeed and "RANK" in os.environ:
             backend = "gloo"
         return backend, kind
 
     prepare_backend.sees_cpu_ranks = True
-    PartialState._prepare_backend = prepare_backend
+    state.PartialState._prepare_backend = prepare_backend

@@ -1,5 +1,4 @@
-// Every level gives the bits of the portable one, for what it encodes, decodes, adds and feeds
-// back.
+// Every SIMD level gives the bits of the portable one: encoding, decoding, sums and error feedback.
 #include "comm/wire/cpu/kernels.h"
 
 #include <doctest/doctest.h>
@@ -12,7 +11,7 @@
 namespace zero::comm::wire::testing {
 namespace {
 
-// Wide enough for one code and one scale per block; a mark shows what was not written.
+// Large enough for one code and one scale per block, filled with a mark that shows unwritten bytes.
 struct Space {
   explicit Space(std::size_t count) : codes(2 * count + 16, 0xee), scales(count + 16, 0xee) {}
   Encoded encoded() { return {codes.data(), scales.data()}; }
@@ -46,7 +45,7 @@ Result result_of(const Kernels& kernels, const Codec& codec, const std::vector<f
   return r;
 }
 
-// NaN payloads may differ where a result is in 16 bits.
+// NaN payloads may differ if the result has 16 bits.
 bool same_elements(const Bytes& a, const Bytes& b, DType dtype) {
   if (dtype == DType::fp32 && !a.empty()) {
     std::vector<float> x(a.size() / 4), y(b.size() / 4);

@@ -1,10 +1,13 @@
 """Changes from outside of the engine: values, hooks, copies, buffers, and what a parameter is."""
 
+import contextlib
 import copy
 import io
+import pickle
 
 import torch
 from torch import nn
+import torch.nn.utils.prune  # noqa: F401
 
 from idioms.harness import Net, idiom
 
@@ -19,12 +22,12 @@ def changed(job, change):
     return job.values(engine)
 
 
-@idiom("load_state_dict() between steps", stages=BELOW_3)
+@idiom("load_state_dict() between steps", refused_sharded="sharded at rest")
 def loaded(job):
     return changed(job, lambda module: module.load_state_dict(job.net(5).to(next(module.parameters()).dtype).state_dict()))
 
 
-@idiom("weights that are clamped, masked and set between steps", stages=BELOW_3)
+@idiom("weights that are clamped, masked and set between steps", refused_sharded="sharded at rest")
 def clamped(job):
     def change(module):
         module.head.weight.data.clamp_(-0.1, 0.1)
@@ -146,17 +149,17 @@ def copied(job, make):
         return {"output": other(torch.ones(2, 9)), **{name: p.detach() for name, p in other.named_parameters()}}
 
 
-@idiom("deepcopy() of the model", stages=BELOW_3)
+@idiom("deepcopy() of the model", refused_sharded="GatheredParameters")
 def deep_copied(job):
     return copied(job, lambda module: copy.deepcopy(copy.deepcopy(module)))
 
 
-@idiom("AveragedModel of the model", stages=BELOW_3)
+@idiom("AveragedModel of the model", refused_sharded="GatheredParameters")
 def averaged(job):
     return copied(job, torch.optim.swa_utils.AveragedModel)
 
 
-@idiom("torch.save() of the model", stages=BELOW_3)
+@idiom("torch.save() of the model", refused_sharded="GatheredParameters")
 def saved_whole(job):
     def save(module):
         file = io.BytesIO()
@@ -164,11 +167,6 @@ def saved_whole(job):
         file.seek(0)
         return torch.load(file, weights_only=False)
     return copied(job, save)
-
-
-@idiom("deepcopy() of the model at stage 3", stages=(3,), least_ranks=2, refused="GatheredParameters")
-def deep_copied_sharded(job):
-    return copied(job, copy.deepcopy)
 
 
 @idiom("deepcopy() of the model inside of GatheredParameters")
@@ -269,3 +267,194 @@ def odd_parameters(job):
     engine = job.start(job.net(1, Odd))
     job.micro_steps(engine, 2)
     return {name: value for name, value in job.values(engine).items() if value.numel() > 0}
+
+
+def gathered(job, parameters, modifier_rank=None):
+    if job.plain:
+        return contextlib.nullcontext()
+    import zerocore
+    return zerocore.zero.GatheredParameters(parameters, modifier_rank)
+
+
+@idiom("weights that rank 0 changes when they are gathered")
+def changed_by_root(job):
+    engine = job.start(job.net())
+    for _ in range(2):
+        with gathered(job, list(engine.module.parameters()), 0):
+            if job.plain or job.rank == 0:
+                engine.module.head.weight.data.mul_(0.5)
+                nn.init.ones_(engine.module.head.bias)
+        job.micro_steps(engine)
+    return job.values(engine)
+
+
+@idiom("weights that are changed when they are gathered, without a modifier_rank",
+       refused_sharded="without a modifier_rank, head.weight among them")
+def changed_by_nobody(job):
+    engine = job.start(job.net())
+    for _ in range(2):
+        with gathered(job, list(engine.module.parameters())):
+            engine.module.head.weight.data = engine.module.head.weight.data.flip(0)
+        job.micro_steps(engine)
+    return job.values(engine)
+
+
+@idiom("out= that writes to weights", refused_sharded="sharded at rest")
+def written_by_out(job):
+    def change(module):
+        weight = module.head.weight.detach()
+        torch.mul(weight, 0.5, out=weight)
+        torch.add(module.inp.bias.data, 0.25, out=module.inp.bias.data)
+    return changed(job, change)
+
+
+@idiom("out= that writes to weights, in bf16", dtype="bf16", stages=BELOW_3, against_torch=False)
+def written_by_out_in_bf16(job):
+    engine = job.start(job.net())
+    job.micro_steps(engine)
+    weight = engine.module.head.weight.detach()
+    torch.zeros(5, 18, dtype=weight.dtype, out=weight)
+    assert engine.read(engine.module.head.weight, "master").eq(0).all()
+    job.micro_steps(engine)
+    return job.values(engine)
+
+
+@idiom("torch._foreach_mul_() of weights", refused_sharded="sharded at rest")
+def written_by_foreach(job):
+    return changed(job, lambda module: torch._foreach_mul_([p.data for p in module.parameters()], 0.75))
+
+
+@idiom("a weight that is written to as an array of numpy", against_torch=False, refused="read-only",
+       refused_sharded="sharded at rest")
+def written_by_numpy(job):
+    engine = job.start(job.net())
+    assert engine.module.head.weight.detach().numpy().shape == (5, 18)
+    engine.module.head.weight.data.numpy()[...] = 0
+    return {}
+
+
+@idiom("arrays of numpy that are none of weights")
+def other_arrays(job):
+    engine = job.start(job.net())
+    job.micro_steps(engine)
+    tensor = torch.zeros(3)
+    tensor.numpy()[...] = 1
+    copied = engine.read(engine.module.head.weight).clone()
+    copied.numpy()[...] = 2
+    return {"ones": tensor, "twos": copied}
+
+
+@idiom("weights that are given as one vector", refused="was given other memory")
+def vector_to_parameters(job):
+    engine = job.start(job.net())
+    vector = torch.zeros(sum(p.numel() for p in engine.module.parameters()))
+    nn.utils.vector_to_parameters(vector, engine.module.parameters())
+    job.micro_steps(engine)
+    return {}
+
+
+@idiom("half() or to() of the model after initialize", refused="was given other memory")
+def converted_later(job):
+    engine = job.start(job.net())
+    engine.module.to(torch.float64)
+    job.micro_steps(engine)
+    return {}
+
+
+@idiom("a parameter that is replaced after initialize", refused="was replaced by another tensor")
+def replaced_later(job):
+    engine = job.start(job.net())
+    engine.module.head.weight = nn.Parameter(torch.zeros(5, 18))
+    job.micro_steps(engine)
+    return {}
+
+
+@idiom("pruning after initialize", refused="was replaced by another tensor", refused_sharded="sharded at rest")
+def pruned_later(job):
+    engine = job.start(job.net())
+    nn.utils.prune.random_unstructured(engine.module.head, "weight", 0.5)
+    job.micro_steps(engine)
+    return {}
+
+
+@idiom("parameters thawed after initialize", refused="requires a gradient now")
+def thawed_later(job):
+    net = job.net()
+    net.head.requires_grad_(False)
+    engine = job.start(net)
+    net.head.requires_grad_(True)
+    job.micro_steps(engine)
+    return {}
+
+
+@idiom("a moving average by hand, of the values at rest", refused_sharded="sharded at rest")
+def average_by_hand(job):
+    engine = job.start(job.net())
+    average = {name: p.detach().clone() for name, p in engine.module.named_parameters()}
+    for _ in range(3):
+        job.micro_steps(engine)
+        for name, parameter in engine.module.named_parameters():
+            average[name].lerp_(parameter.detach(), 0.1)
+    return average
+
+
+@idiom("a moving average by hand, of values that are read")
+def average_of_read(job):
+    engine = job.start(job.net())
+    average = job.values(engine)
+    for _ in range(3):
+        job.micro_steps(engine)
+        for name, values in job.values(engine).items():
+            average[name].lerp_(values, 0.1)
+    return average
+
+
+@idiom("a parameter that is pickled, and one that is copied", refused_sharded="GatheredParameters")
+def pickled_parameter(job):
+    engine = job.start(job.net())
+    job.micro_steps(engine)
+    parameter = engine.module.head.weight
+    file = io.BytesIO()
+    torch.save({"head": parameter}, file)
+    file.seek(0)
+    copies = [pickle.loads(pickle.dumps(parameter)), copy.deepcopy(parameter), torch.load(file, weights_only=True)["head"]]
+    job.micro_steps(engine)
+    for each in copies:
+        assert isinstance(each, nn.Parameter) and each.requires_grad
+        with gathered(job, each), torch.no_grad():
+            each.mul_(2)
+    return {"pickled": copies[0].detach(), "copied": copies[1].detach(), "saved": copies[2].detach(), **job.values(engine)}
+
+
+class Reassigning(Net):
+    """Its buffers are other tensors after each pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("average", torch.zeros(5))
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, x):
+        result = super().forward(x)
+        if self.training:
+            self.average = 0.9 * self.average + 0.1 * result.detach().mean(0)
+            self.count = self.count + 1
+        return result
+
+
+@idiom("buffers that the model replaces in each pass, saved and loaded")
+def replaced_buffers(job):
+    engine = job.start(job.net(1, Reassigning))
+    job.micro_steps(engine, 3)
+    there = engine
+    if not job.plain:
+        engine.save_checkpoint(job.folder)
+        there = job.start(job.net(2, Reassigning))
+        job.micro_steps(there)
+        there.load_checkpoint(job.folder)
+        job._batches -= 1
+        assert there.digest() == engine.digest()
+    job.micro_steps(there)
+    # Each rank has its own in a pass, and a checkpoint has rank 0's.
+    average = there.module.average.clone() if job.rank == 0 else torch.zeros(5)
+    return {"count": there.module.count, "average": average, **job.values(there)}

@@ -13,6 +13,7 @@ With plain torch each rank runs the script too, and the gradients are averaged o
 that a script needs no second form; `job.plain` is there for the few lines that differ. The script returns a dict of
 tensors and numbers, which has to agree with plain torch's at every stage and number of ranks. `refused` names the
 stages at which an error is right instead, with a part of its text; it may be a dict by stage, or one text for all.
+`refused_sharded` is the text where parameters rest as shards: at stage 3, on more than one rank.
 
 `mpirun -n 2 python run.py FILE [NAME]...` runs the idioms of FILE.py, and prints a JSON line for each idiom and stage.
 """
@@ -26,12 +27,13 @@ import torch.distributed as dist
 from torch import nn
 
 STAGES = (0, 1, 2, 3, "SHARD_GRAD_OP")
+SHARDED = STAGES[3:]  # on more than one rank
 _idioms = []
 
 
 @dataclasses.dataclass
 class Idiom:
-    title: str  # its row in the table of docs/pytorch.md
+    title: str  # its row in docs/idioms.md
     script: object
     accumulation: int = 1
     dtype: str = "fp32"
@@ -40,15 +42,25 @@ class Idiom:
     tolerance: float = 1e-6  # relative to the largest element, or absolute below 1
     against_torch: bool = True  # otherwise the stages are compared with each other alone
     refused: object = dataclasses.field(default_factory=dict)
+    refused_sharded: str | None = None
     config: dict = dataclasses.field(default_factory=dict)
 
     @property
     def name(self):
         return self.script.__name__
 
-    def refusal(self, stage):
+    @property
+    def file(self):
+        return self.script.__module__.removeprefix("idioms.")
+
+    def refusal(self, stage, ranks):
         """A part of the error's text that is right at this stage, or None."""
+        if self.refused_sharded and stage in SHARDED and ranks > 1:
+            return self.refused_sharded
         return self.refused if isinstance(self.refused, str) else self.refused.get(stage)
+
+    def is_refused_sharded_alone(self, stage):
+        return bool(self.refused_sharded) and stage in SHARDED and not self.refused
 
 
 def idiom(title, **options):
@@ -84,6 +96,7 @@ class PlainEngine:
     def __init__(self, module, optimizer, scheduler, accumulation, clipping):
         self.module, self.optimizer, self.lr_scheduler = module, optimizer, scheduler
         self._accumulation, self._clipping, self._micro = accumulation, clipping, 0
+        self._boundary = None
         self.global_steps = 0
 
     def __call__(self, *args, **kwargs):
@@ -111,7 +124,13 @@ class PlainEngine:
         return averaged
 
     def is_gradient_accumulation_boundary(self):
-        return (self._micro + 1) % self._accumulation == 0
+        return (self._micro + 1) % self._accumulation == 0 if self._boundary is None else self._boundary
+
+    def set_gradient_accumulation_boundary(self, is_boundary):
+        self._boundary = is_boundary
+
+    def train(self, mode=True):
+        self.module.train(mode)
 
     def step(self, lr_kwargs=None):
         boundary = self.is_gradient_accumulation_boundary()
@@ -181,7 +200,8 @@ class Job:
         accumulation = accumulation or self.idiom.accumulation
         if optimizer is None:
             trained = [p for p in model.parameters() if p.requires_grad]
-            optimizer = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.01)
+            # A usual eps of 1e-8 would make steps of the last bits of gradients that are almost 0.
+            optimizer = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.01, eps=1e-6)
         if self.plain:
             engine = PlainEngine(model, optimizer, scheduler, accumulation, more.get("gradient_clipping", 0))
         else:
@@ -196,6 +216,12 @@ class Job:
         x, y = self.batch()
         prediction = engine(x.to(next(engine.module.parameters()).dtype))
         return nn.functional.mse_loss(prediction.float(), y)
+
+    def evaluate(self, engine):
+        """One pass in eval() mode; engine.train() follows."""
+        engine.eval()
+        with torch.no_grad():
+            return engine(torch.ones(2, 9, dtype=next(engine.module.parameters()).dtype))
 
     def micro_steps(self, engine, steps=1):
         """`steps` optimizer steps of the usual loop; returns the losses of this rank."""

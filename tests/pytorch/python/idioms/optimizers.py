@@ -1,5 +1,6 @@
 """The groups are the client's: rates and options that anybody writes there act in the next step."""
 
+import copy
 import os
 import warnings
 
@@ -107,6 +108,15 @@ def thawing(job):
     return result(job, engine, train(job, engine, 4))
 
 
+class Staircase(schedules.LRScheduler):
+    """A program's own, which reads the groups' rates and writes one more value into them."""
+
+    def get_lr(self):
+        for group in self.optimizer.param_groups:
+            group["weight_decay"] = 0.1 / (1 + self.last_epoch)
+        return [rate * 0.5 ** (self.last_epoch // 2) for rate in self.base_lrs]
+
+
 SCHEDULERS = {
     "one_cycle": lambda o: schedules.OneCycleLR(o, max_lr=[1e-2, 3e-2], total_steps=12),
     "cyclic": lambda o: schedules.CyclicLR(o, 1e-3, 1e-2, step_size_up=3),
@@ -116,6 +126,16 @@ SCHEDULERS = {
     "warm_restarts": lambda o: schedules.CosineAnnealingWarmRestarts(o, 3),
     "step": lambda o: schedules.StepLR(o, 2),
     "exponential": lambda o: schedules.ExponentialLR(o, 0.5),
+    "constant": lambda o: schedules.ConstantLR(o, 0.5, total_iters=2),
+    "linear": lambda o: schedules.LinearLR(o, 0.25, total_iters=4),
+    "polynomial": lambda o: schedules.PolynomialLR(o, total_iters=5, power=2),
+    "multi_step": lambda o: schedules.MultiStepLR(o, [1, 3], 0.3),
+    "cosine": lambda o: schedules.CosineAnnealingLR(o, 5, 1e-4),
+    "multiplicative": lambda o: schedules.MultiplicativeLR(o, lambda step: 0.8),
+    "averaging": lambda o: torch.optim.swa_utils.SWALR(o, swa_lr=[1e-3, 5e-3], anneal_epochs=3),
+    "chain_of_sequences": lambda o: schedules.SequentialLR(o, [schedules.ChainedScheduler([
+        schedules.ConstantLR(o, 0.5, total_iters=2), schedules.ExponentialLR(o, 0.9)]), schedules.StepLR(o, 1, 0.5)], [4]),
+    "own": lambda o: Staircase(o),
     "warmup": lambda o: schedules.LambdaLR(o, lambda step: min(1.0, step / 4)),
 }
 
@@ -321,7 +341,8 @@ def no_false_warning(job):
     return job.values(engine)
 
 
-RESUMED = (*SCHEDULERS, "by_hand")
+RESUMED = ("one_cycle", "sequential", "chained", "warm_restarts", "step", "exponential", "polynomial", "averaging", "own",
+           "chain_of_sequences", "warmup", "by_hand")
 
 
 def resumed(kind):
@@ -381,3 +402,77 @@ def state_of_groups(job):
     engine.optimizer.load_state_dict(saved)
     assert [group["lr"] for group in engine.optimizer.param_groups] == [1e-2, 1e-3]
     return result(job, engine, train(job, engine, 2))
+
+
+def started(params):
+    optimizer = torch.optim.AdamW(params, lr=1e-3)
+    for parameter in params:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    return optimizer
+
+
+refused_optimizer("moments", started, "has moments already")
+
+
+@idiom("the moments in optimizer.state", against_torch=False, refused="safe_get_full_optimizer_state")
+def moments_in_state(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    engine = job.start(net, optimizer)
+    job.micro_steps(engine)
+    assert not optimizer.state and net.head.weight not in engine.optimizer.state
+    return {"exp_avg": engine.optimizer.state[net.head.weight]["exp_avg"]}
+
+
+@idiom("step() of an optimizer", against_torch=False, refused="call engine.step()")
+def step_of_optimizer(job):
+    engine = job.start(job.net())
+    engine.backward(job.loss(engine))
+    engine.optimizer.step()
+
+
+@idiom("step() of the client's own optimizer", against_torch=False, refused="call engine.step()")
+def step_of_client(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, foreach=False)
+    engine = job.start(net, optimizer)
+    engine.backward(job.loss(engine))
+    optimizer.step()
+
+
+@idiom("zero_grad() of an optimizer, at the top of the loop")
+def zero_grad_of_optimizer(job):
+    net = job.net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    engine = job.start(net, optimizer)
+    for step in range(3):
+        (optimizer if step % 2 else engine.optimizer).zero_grad()
+        engine.backward(job.loss(engine))
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("a copy of the optimizer", against_torch=False, refused="cannot be copied")
+def copied_optimizer(job):
+    copy.deepcopy(job.start(job.net()).optimizer)
+
+
+@idiom("attributes of the client's optimizer on the one that comes back")
+def attributes(job):
+    net = job.net()
+    optimizer = subclass_of(torch.optim.AdamW)(net.parameters(), lr=1e-2)
+    optimizer.remark = "mine"
+    engine = job.start(net, optimizer)
+    assert engine.optimizer.remark == "mine" and engine.optimizer.defaults["lr"] == 1e-2
+    assert isinstance(engine.optimizer, torch.optim.Optimizer) and not hasattr(engine.optimizer, "nothing")
+    job.micro_steps(engine)
+    return job.values(engine)
+
+
+@idiom("a rate that differs between the ranks", against_torch=False, least_ranks=2, refused="rank 1 has \"optimizer.params.lr = 0.002\"")
+def rate_of_each_rank(job):
+    net = job.net()
+    engine = job.start(net, torch.optim.AdamW(net.parameters(), lr=1e-3 * (1 + job.rank)))
+    job.micro_steps(engine)

@@ -1,5 +1,7 @@
 """Orders of calls: passes, evaluations, saves and reads in places where plain torch has them."""
 
+import contextlib
+
 import torch
 from torch import nn
 
@@ -292,4 +294,171 @@ def usable_after_refusal(job):
                 continue
             raise AssertionError("nothing was refused")
     job.micro_steps(engine)
+    return job.values(engine)
+
+
+@idiom("three engines in one loss")
+def three_engines(job):
+    engines = [job.start(job.net(seed), accumulation=1) for seed in (2, 3, 4)]
+    results = {}
+    for step in range(3):
+        x, y = job.batch()
+        first, second, third = (engine(x) for engine in engines)
+        loss = nn.functional.mse_loss(first + second * third.sigmoid(), y)
+        engines[0].backward(loss)
+        for engine in engines:
+            engine.step()
+    for index, engine in enumerate(engines):
+        results.update({f"{index}.{name}": value for name, value in job.values(engine).items()})
+    return results
+
+
+@idiom("an actor and a critic, whose losses have a term in common")
+def actor_and_critic(job):
+    actor, critic = job.start(job.net(2)), job.start(job.net(3))
+    for step in range(3):
+        x, y = job.batch()
+        action, value = actor(x), critic(x)
+        advantage = (y - value.detach()).mean(1, keepdim=True)
+        actor.backward(-(advantage * action).mean() + action.pow(2).mean())
+        actor.step()
+        critic.backward(nn.functional.mse_loss(value, y))
+        critic.step()
+    return {**{f"a.{n}": v for n, v in job.values(actor).items()}, **{f"c.{n}": v for n, v in job.values(critic).items()}}
+
+
+@idiom("a penalty on the gradient of the input, with create_graph")
+def gradient_penalty(job):
+    engine = job.start(job.net())
+    for _ in range(2):
+        x, y = job.batch()
+        x.requires_grad_()
+        prediction = engine(x)
+        slope, = torch.autograd.grad(prediction.sum(), x, create_graph=True)
+        engine.backward(nn.functional.mse_loss(prediction, y) + slope.pow(2).mean())
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("the gradient of the input, beside training")
+def input_gradient(job):
+    engine = job.start(job.net())
+    slopes = []
+    for _ in range(2):
+        x, y = job.batch()
+        x.requires_grad_()
+        prediction = engine(x)
+        slope, = torch.autograd.grad(prediction.sum(), x, retain_graph=True)
+        slopes.append(slope.sum().item() if job.rank == 0 else 0.0)
+        engine.backward(nn.functional.mse_loss(prediction, y))
+        engine.step()
+    return {"slopes": slopes, **job.values(engine)}
+
+
+@idiom("an adversarial input: a backward to the input alone, then training on it", accumulation=2)
+def adversarial_input(job):
+    engine = job.start(job.net())
+    for _ in range(4):
+        x, y = job.batch()
+        x.requires_grad_()
+        slope, = torch.autograd.grad(nn.functional.mse_loss(engine(x), y), x)
+        engine.backward(nn.functional.mse_loss(engine((x + 0.1 * slope.sign()).detach()), y))
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("torch.autocast around the forward pass", dtype="fp32", tolerance=1e-5)
+def autocast(job):
+    engine = job.start(job.net())
+    for _ in range(2):
+        x, y = job.batch()
+        with torch.autocast("cpu", torch.bfloat16):
+            prediction = engine(x)
+        engine.backward(nn.functional.mse_loss(prediction.float(), y))
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("a penalty on weights that are gathered between forward and backward")
+def gathered_penalty(job):
+    engine = job.start(job.net())
+    for _ in range(3):
+        loss = job.loss(engine)
+        with gathered(job, engine.module.head.parameters()):
+            penalty = 1e-2 * sum(p.pow(2).sum() for p in engine.module.head.parameters())
+        engine.backward(loss + penalty)
+        engine.step()
+    return job.values(engine)
+
+
+def gathered(job, parameters, modifier_rank=None):
+    if job.plain:
+        return contextlib.nullcontext()
+    import zerocore
+    return zerocore.zero.GatheredParameters(list(parameters), modifier_rank)
+
+
+@idiom("a penalty on weights before the forward pass", refused_sharded="sharded at rest")
+def penalty_before(job):
+    engine = job.start(job.net())
+    for _ in range(3):
+        penalty = 1e-2 * sum(p.pow(2).sum() for p in engine.module.head.parameters())
+        engine.backward(job.loss(engine) + penalty)
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("the model's own forward, and parts of it, called without the engine")
+def parts_called(job):
+    engine = job.start(job.net())
+    for _ in range(2):
+        x, y = job.batch()
+        engine.backward(nn.functional.mse_loss(engine.module(x), y))
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("clip_grad_value_() by hand", refused="gradient_clipping")
+def clipped_values_by_hand(job):
+    engine = job.start(job.net())
+    engine.backward(job.loss(engine))
+    torch.nn.utils.clip_grad_value_(engine.module.parameters(), 0.1)
+    engine.step()
+    return job.values(engine)
+
+
+@idiom("a gradient that the program sets", refused="was set by the program")
+def set_gradient(job):
+    engine = job.start(job.net())
+    engine.backward(job.loss(engine))
+    engine.module.head.weight.grad = torch.zeros(5, 18)
+    engine.step()
+    return job.values(engine)
+
+
+@idiom("gradients of weights by torch.autograd.grad(): those of this rank, which train nothing")
+def gradients_by_grad(job):
+    engine = job.start(job.net())
+    results = {}
+    for step in range(2):
+        loss = job.loss(engine)
+        gradients = torch.autograd.grad(loss, list(engine.module.parameters()), retain_graph=True)
+        results.update({f"{step}.{index}": gradient for index, gradient in enumerate(gradients)})
+        engine.backward(loss)
+        engine.step()
+    return {**results, **job.values(engine)}
+
+
+@idiom("reads, digests and gathered values between the first forward and its backward")
+def reads_in_first_pass(job):
+    engine = job.start(job.net())
+    for _ in range(2):
+        first = job.loss(engine)
+        if not job.plain:
+            engine.digest()
+            engine.read(engine.module.head.weight)
+            with gathered(job, engine.module.parameters()):
+                pass
+        engine.backward(first + job.loss(engine) + 1e-2 * engine.module.head.weight.pow(2).sum())
+        engine.step()
     return job.values(engine)

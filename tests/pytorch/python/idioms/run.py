@@ -1,9 +1,13 @@
 """One rank: `run.py FOLDER FILE [NAME]...` runs the idioms of FILE.py at every stage and with plain torch, and prints a
-JSON line for each idiom and stage on rank 0: what differs, or the error. FOLDER is one that all ranks share."""
+JSON line for each idiom and stage on rank 0: what differs, or the error. FOLDER is one that all ranks share.
+
+FILE may be `all`, and `turn` those of all files whose turn it is at this number of ranks: at 1, 2 and 3 ranks together
+each idiom runs once."""
 
 import importlib
 import json
 import os
+import pathlib
 import sys
 import warnings
 
@@ -32,14 +36,31 @@ def run_once(idiom, stage, job_folder, number):
         return None, f"{type(error).__name__}: {error}"
 
 
+def import_idioms(file):
+    here = pathlib.Path(__file__).parent
+    files = [file] if file not in ("all", "turn") else sorted(
+        path.stem for path in here.glob("*.py") if path.stem not in ("__init__", "harness", "run"))
+    for each in files:
+        importlib.import_module(f"idioms.{each}")
+
+
+def is_due(idiom, index, ranks):
+    """Whether it is this idiom's turn."""
+    least = 2 if idiom.refused_sharded else idiom.least_ranks
+    counts = [count for count in (1, 2, 3) if count >= least]
+    return counts[index % len(counts)] == ranks
+
+
 def main(job_folder, file, names):
     ranks = zerocore.ranks()
     dist.init_process_group("gloo", init_method=f"file://{os.path.join(job_folder, 'store')}", rank=ranks.rank,
                             world_size=ranks.size)
-    importlib.import_module(f"idioms.{file}")
+    import_idioms(file)
     number = 0
-    for idiom in harness.all_idioms():
+    for index, idiom in enumerate(harness.all_idioms()):
         if (names and idiom.name not in names) or ranks.size < idiom.least_ranks:
+            continue
+        if file == "turn" and not is_due(idiom, index, ranks.size):
             continue
         expected = first = None
         if idiom.against_torch:
@@ -48,8 +69,9 @@ def main(job_folder, file, names):
                 raise SystemExit(f"{idiom.name} with plain torch: {error}")
         for stage in idiom.stages:
             result, error = run_once(idiom, stage, job_folder, number := number + 1)
-            cell = {"file": file, "idiom": idiom.name, "title": idiom.title, "stage": str(stage), "ranks": ranks.size,
-                    "error": error, "tolerance": idiom.tolerance, "refusal": idiom.refusal(stage)}
+            cell = {"file": idiom.file, "idiom": idiom.name, "title": idiom.title, "stage": str(stage), "ranks": ranks.size,
+                    "error": error, "tolerance": idiom.tolerance, "refusal": idiom.refusal(stage, ranks.size), "of_sharded": idiom.is_refused_sharded_alone(stage),
+                    "index": index}
             if result is not None:
                 first = first or result
                 cell["difference"], cell["at"] = harness.difference(result, expected or first)

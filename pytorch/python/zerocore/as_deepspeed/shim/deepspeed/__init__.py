@@ -7,6 +7,7 @@ import zerocore as _zerocore
 from zerocore import Engine as DeepSpeedEngine
 from zerocore import add_config_arguments
 from zerocore.as_deepspeed import VERSION as __version__
+from zerocore.as_deepspeed.accelerate_files import BY_FSDP as _BY_FSDP
 
 from . import accelerator, checkpoint, comm, launcher, ops, runtime, utils, zero
 from ._missing import refuse_missing
@@ -25,4 +26,16 @@ __getattr__ = refuse_missing(__name__)
 @_functools.wraps(_zerocore.initialize)
 def initialize(*args, **kwargs):
     init_distributed()  # scripts ask torch.distributed for their rank from here on
+    for name in ("config", "config_params"):
+        if isinstance(kwargs.get(name), dict):
+            kwargs[name] = _without_paths(kwargs[name])
     return _zerocore.initialize(*args, **kwargs)
+
+
+def _without_paths(config):
+    """TRL gives a reference's config keys like "zero_optimization.reduce_bucket_size", which DeepSpeed passes over."""
+    paths = [key for key in config if isinstance(key, str) and key.startswith("zero_optimization.")]
+    config = {key: value for key, value in config.items() if key != _BY_FSDP}
+    for key in paths:
+        log_dist(f"{key}: has no effect as one key; it belongs into zero_optimization", ranks=[0])
+    return {key: value for key, value in config.items() if key not in paths}

@@ -3,38 +3,71 @@
 import importlib.abc
 import sys
 
+_PIPELINE = "there is no pipeline parallelism from Python"
+_TENSOR = "there is no tensor parallelism from Python"
+_SEQUENCE = "there is no sequence parallelism"
+_KERNELS = "its kernels are not here; zerocore.initialize() of a model without an optimizer evaluates it"
+_LAYERS = "the module's own layers are trained as they are"
+_ONE_BIT = "its compression is not here; the config's wire formats compress what travels"
+_LOCAL = "what a rank holds is the engine's; the whole value is there by safe_get_full_fp32_param() and its like"
 _REFUSED = {
-    "InferenceEngine": "its kernels are not here; zerocore.initialize() of a model without an optimizer evaluates it",
-    "init_inference": "its kernels are not here; zerocore.initialize() of a model without an optimizer evaluates it",
+    "InferenceEngine": _KERNELS, "init_inference": _KERNELS, "DeepSpeedInferenceConfig": _KERNELS,
+    "default_inference_config": _KERNELS,
     "DeepSpeedHybridEngine": "the engine generates at any stage by the model's own generate()",
-    "PipelineEngine": "there is no pipeline parallelism from Python",
-    "PipelineModule": "there is no pipeline parallelism from Python",
-    "LayerSpec": "there is no pipeline parallelism from Python",
-    "TiedLayerSpec": "there is no pipeline parallelism from Python",
-    "DualPipeVEngine": "there is no pipeline parallelism from Python",
-    "DualPipeVModule": "there is no pipeline parallelism from Python",
-    "tp_model_init": "there is no tensor parallelism from Python",
-    "set_autotp_mode": "there is no tensor parallelism from Python",
-    "replace_transformer_layer": "there is no tensor parallelism from Python",
-    "DeepSpeedTransformerLayer": "the module's own layers are trained as they are",
-    "DeepSpeedTransformerConfig": "the module's own layers are trained as they are",
-    "OneBitAdam": "its compression is not here; the config's wire formats compress what travels",
-    "ZeroOneAdam": "its compression is not here; the config's wire formats compress what travels",
-    "OnebitLamb": "its compression is not here; the config's wire formats compress what travels",
-    "UlyssesSPAttentionHF": "there is no sequence parallelism",
-    "UlyssesSPDataLoaderAdapter": "there is no sequence parallelism",
+    "PipelineEngine": _PIPELINE, "PipelineModule": _PIPELINE, "LayerSpec": _PIPELINE, "TiedLayerSpec": _PIPELINE,
+    "DualPipeVEngine": _PIPELINE, "DualPipeVModule": _PIPELINE,
+    "tp_model_init": _TENSOR, "set_autotp_mode": _TENSOR, "replace_transformer_layer": _TENSOR,
+    "record_tp_model_init_args": _TENSOR, "merge_tp_model_init_into_config": _TENSOR,
+    "DeepSpeedTransformerLayer": _LAYERS, "DeepSpeedTransformerConfig": _LAYERS,
+    "OneBitAdam": _ONE_BIT, "ZeroOneAdam": _ONE_BIT, "OnebitLamb": _ONE_BIT,
+    "UlyssesSPAttentionHF": _SEQUENCE, "UlyssesSPDataLoaderAdapter": _SEQUENCE,
+    **{f"safe_{verb}_local_{what}": _LOCAL for verb in ("get", "set") for what in ("fp32_param", "grad", "optimizer_state")},
+    "DeepSpeedConfig": "zero config check FILE reads a config, and engine.config is that of an engine",
+    "SynchronizedWallClockTimer": "engine.last_step and the log of steps have what was measured",
+    "ThroughputTimer": "engine.last_step and the log of steps have what was measured",
 }
+# Modules, with all that is in them.
+_REFUSED_MODULES = {
+    "deepspeed.autotuning": "zerocore.compare_stages() tries stages with a model and its batches",
+    "deepspeed.compression": "it trains models smaller, by quantization and pruning, and is no part of the engine",
+    "deepspeed.elasticity": "a checkpoint loads at any number of ranks, and the batch is the config's",
+    "deepspeed.inference": _KERNELS,
+    "deepspeed.linear": "LoRA is peft's, and quantized weights are those that the model has",
+    "deepspeed.model_implementations": _KERNELS,
+    "deepspeed.module_inject": _TENSOR,
+    "deepspeed.moe": "experts are trained as the modules that they are; there is no expert parallelism from Python",
+    "deepspeed.pipe": _PIPELINE,
+    "deepspeed.profiling": "torch.profiler measures the modules; the engine's own times are in its log",
+    "deepspeed.runtime.domino": _TENSOR,
+    "deepspeed.runtime.fp16.onebit": _ONE_BIT,
+    "deepspeed.runtime.hybrid_engine": "the engine generates at any stage by the model's own generate()",
+    "deepspeed.runtime.pipe": _PIPELINE,
+    "deepspeed.runtime.sequence_parallel": _SEQUENCE,
+    "deepspeed.runtime.swap_tensor": "offload is the config's: offload_optimizer and offload_param",
+    "deepspeed.runtime.tensor_parallel": _TENSOR,
+    "deepspeed.sequence": _SEQUENCE,
+    "deepspeed.ops.transformer": _LAYERS,
+    "deepspeed.ops.sparse_attention": _LAYERS,
+    "deepspeed.ops.random_ltd": "dropping of tokens is the model's own",
+    "deepspeed.ops.aio": "offload is the config's: offload_optimizer and offload_param",
+    "deepspeed.ops.op_builder": "nothing is compiled when a script runs",
+    "deepspeed.nvme": "offload is the config's: offload_optimizer and offload_param",
+    "deepspeed.io": "checkpoints are written by the engine",
+}
+
+
+def _reason(full, name):
+    if name in _REFUSED:
+        return _REFUSED[name]
+    return next((why for module, why in _REFUSED_MODULES.items() if full == module or full.startswith(module + ".")), None)
 
 
 def text_of(module, name):
     full = f"{module}.{name}"
-    if name in _REFUSED:
-        return f"{full}: zerocore.as_deepspeed refuses this name of DeepSpeed: {_REFUSED[name]}"
+    why = _reason(full, name)
+    if why is not None:
+        return f"{full}: zerocore.as_deepspeed refuses this name of DeepSpeed: {why}"
     return f"{full}: zerocore.as_deepspeed does not have this name of DeepSpeed"
-
-
-def is_refused(name):
-    return name in _REFUSED
 
 
 def refuse_missing(module):
@@ -47,6 +80,12 @@ def refuse_missing(module):
             raise AttributeError(name)
         raise AttributeError(text_of(module, name))
     return missing
+
+
+def also_named(module, *names):
+    """The module under other names too, as DeepSpeed spreads its functions over files."""
+    for name in names:
+        sys.modules[name] = sys.modules[module]
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -2,9 +2,10 @@
 
 import torch
 
-from ._missing import refuse_missing
+from ._missing import also_named, refuse_missing
 
 __getattr__ = refuse_missing(__name__)
+also_named(__name__, f"{__name__}.real_accelerator")
 
 
 class _Cpu:

@@ -6,11 +6,19 @@ __getattr__ = refuse_missing(__name__)
 
 
 def clone_tensors_for_torch_save(item, device=torch.device("cpu")):
-    """Tensors that are parts of larger ones become whole, so that torch.save writes no more than them."""
+    """Tensors that are parts of larger ones become whole, so that torch.save writes no more than them. What is one
+    tensor under two names stays one."""
+    return _cloned(item, device, {})
+
+
+def _cloned(item, device, known):
     if isinstance(item, torch.Tensor):
-        return item.detach().clone().to(device)
+        place = (item.data_ptr(), item.dtype, item.shape, item.stride())
+        if place not in known or item.numel() == 0:
+            known[place] = item.detach().clone().to(device)
+        return known[place]
     if isinstance(item, (list, tuple)):
-        return type(item)(clone_tensors_for_torch_save(value, device) for value in item)
+        return type(item)(_cloned(value, device, known) for value in item)
     if isinstance(item, dict):
-        return type(item)({key: clone_tensors_for_torch_save(value, device) for key, value in item.items()})
+        return type(item)({key: _cloned(value, device, known) for key, value in item.items()})
     return item

@@ -1,4 +1,7 @@
+import resource
+
 import torch
+from zerocore.ranks import ranks
 
 from .._missing import refuse_missing
 
@@ -14,3 +17,11 @@ def move_to_device(item, device, criterion_func=lambda tensor: True):
     if isinstance(item, dict):
         return {key: move_to_device(each, device, criterion_func) for key, each in item.items()}
     return item
+
+
+def see_memory_usage(message, force=False):
+    """Rank 0 says how much memory its process has; without `force` it says nothing, as in DeepSpeed."""
+    if force and ranks().rank == 0:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            resident = int(file.read().split()[1]) * resource.getpagesize()
+        print(f"{message}: {resident / 2**30:.2f} GiB resident", flush=True)

@@ -1,0 +1,219 @@
+"""accelerate and transformers over the engine: what they decide by the machine or by DeepSpeed's own launcher."""
+
+import functools
+import json
+import os
+import weakref
+
+import torch
+
+from .. import _native
+from ..construction import ZeroParamStatus
+from ..engine import Engine
+from ..ranks import ranks
+from .accelerate_files import BY_FSDP, for_accelerate, tell
+from .after_import import after_import
+from .patches import let_accelerate_see_cpu_ranks
+
+_said = set()
+
+
+def adapt():
+    after_import("accelerate.state", let_accelerate_see_cpu_ranks)
+    after_import("accelerate.accelerator", _adapt_accelerator)
+    after_import("accelerate.utils.deepspeed", _read_config_files)
+    after_import("transformers.training_args", _adapt_arguments)
+    after_import("transformers.modeling_utils", _adapt_saving)
+
+
+def _tell_once(text):
+    if text not in _said and ranks().rank == 0:
+        print(f"zero: {text}", flush=True)
+    _said.add(text)
+
+
+def _read_config_files(module):
+    """Files and texts through the library's reader: with comments, and with errors in the user's own lines."""
+    init = module.HfDeepSpeedConfig.__init__
+
+    @functools.wraps(init)
+    def read(self, config_file_or_dict):
+        if isinstance(config_file_or_dict, (str, os.PathLike)):
+            name = os.fspath(config_file_or_dict)
+            if os.path.exists(name):
+                config_file_or_dict = json.loads(_native.Config.file_as_json(name))
+            elif "{" in name:
+                config_file_or_dict = json.loads(_native.Config.text_as_json(name, "DeepSpeed config"))
+        init(self, config_file_or_dict)
+
+    module.HfDeepSpeedConfig.__init__ = read
+    _step_after_clipping(module)
+
+
+# FSDP's keys, which become a stage of the engine.
+
+def _as_deepspeed_config(document, source):
+    text = json.dumps(document)
+    tell(_native.Config.of_text(text, source, {}).notices)
+    return for_accelerate(json.loads(_native.Config.text_as_json(text, source)))
+
+
+def _adapt_arguments(module):
+    """TrainingArguments(fsdp=...) trains by the engine, and bf16 is there on CPU ranks too."""
+    arguments = module.TrainingArguments
+    post_init = arguments.__post_init__
+
+    @functools.wraps(post_init)
+    def after_init(self):
+        if self.fsdp and not self.deepspeed:
+            self.deepspeed = _of_arguments(self)
+            self.fsdp, self.fsdp_config = None, None
+        post_init(self)
+
+    arguments.__post_init__ = after_init
+    if ranks().gpu < 0:
+        module.is_torch_bf16_gpu_available = lambda: True
+
+
+def _of_arguments(arguments):
+    words = arguments.fsdp
+    if isinstance(words, (list, tuple)):
+        words = " ".join(str(getattr(word, "value", word)) for word in words)
+    document = {"fsdp": True if words in (True, "True", "true", "1") else str(words)}
+    given = arguments.fsdp_config
+    if isinstance(given, str):
+        given = _json_of(given)
+    if given:
+        document["fsdp_config"] = given
+    return _as_deepspeed_config(document, "TrainingArguments")
+
+
+def _json_of(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def _adapt_accelerator(module):
+    _translate_fsdp(module)
+    clip = module.Accelerator.clip_grad_norm_
+
+    @functools.wraps(clip)
+    def clip_grad_norm_(self, parameters, max_norm, norm_type=2):
+        if self.distributed_type == module.DistributedType.DEEPSPEED and self.deepspeed_engine_wrapped is not None:
+            engine = self.deepspeed_engine_wrapped.engine
+            if _steps_later.get(engine) and norm_type == 2:
+                _step(engine, None if engine.gradient_clipping() == max_norm else max_norm)
+                return torch.tensor(engine.get_global_grad_norm())
+            _check_clipping(engine, max_norm, norm_type)
+        return clip(self, parameters, max_norm, norm_type)
+
+    module.Accelerator.clip_grad_norm_ = clip_grad_norm_
+
+
+def _translate_fsdp(module):
+    init, prepare = module.Accelerator.__init__, module.Accelerator._prepare_deepspeed
+
+    @functools.wraps(init)
+    def with_engine(self, *args, **kwargs):
+        plugin = kwargs.get("fsdp_plugin")
+        if plugin is None and os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
+            plugin = module.FullyShardedDataParallelPlugin()
+        if plugin is not None:
+            os.environ.pop("ACCELERATE_USE_FSDP", None)
+            kwargs["fsdp_plugin"] = None
+            kwargs["deepspeed_plugin"] = module.DeepSpeedPlugin(
+                hf_ds_config=_as_deepspeed_config(_of_plugin(plugin), "fsdp_plugin"))
+        init(self, *args, **kwargs)
+        if self.num_processes > 1 and self.distributed_type == module.DistributedType.MULTI_CPU:
+            _tell_once("accelerate trains by torch's DistributedDataParallel: nothing names DeepSpeed or FSDP. For the engine, "
+                       "give python -m zerocore.as_deepspeed --config_file FILE, or the script a DeepSpeed config")
+
+    @functools.wraps(prepare)
+    def prepare_deepspeed(self, *args):
+        config = self.deepspeed_plugin.deepspeed_config
+        later = config.pop(BY_FSDP, False) and config.get("gradient_clipping") == "auto"
+        if later:  # the Trainer would have filled it in
+            config["gradient_clipping"] = 0.0
+        result = prepare(self, *args)
+        for engine in (each for each in result if later and isinstance(each, Engine)):
+            _steps_later[engine] = False
+        return result
+
+    module.Accelerator.__init__, module.Accelerator._prepare_deepspeed = with_engine, prepare_deepspeed
+
+
+# Under FSDP's keys a loop clips by accelerator.clip_grad_norm_(), or not at all: there accelerate's backward() leaves the
+# step to that call or to optimizer.step().
+_steps_later = weakref.WeakKeyDictionary()  # engine -> whether backward() has come and its step has not
+
+
+def _step(engine, max_norm=None):
+    _steps_later[engine] = False
+    engine.step(max_norm=max_norm)
+
+
+def _step_after_clipping(module):
+    backward, step = module.DeepSpeedEngineWrapper.backward, module.DeepSpeedOptimizerWrapper.step
+
+    @functools.wraps(backward)
+    def backward_alone(self, loss, sync_gradients=True, **kwargs):
+        if self.engine not in _steps_later:
+            return backward(self, loss, sync_gradients=sync_gradients, **kwargs)
+        if _steps_later[self.engine]:
+            _step(self.engine)
+        self.engine.set_gradient_accumulation_boundary(is_boundary=sync_gradients)
+        self.engine.backward(loss, **kwargs)
+        _steps_later[self.engine] = sync_gradients
+
+    @functools.wraps(step)
+    def step_if_due(self):
+        for engine, due in list(_steps_later.items()):
+            if due and engine.optimizer is self.optimizer:
+                _step(engine)
+        return step(self)
+
+    module.DeepSpeedEngineWrapper.backward, module.DeepSpeedOptimizerWrapper.step = backward_alone, step_if_due
+
+
+def _check_clipping(engine, max_norm, norm_type):
+    """backward() of accelerate has done the step, with the config's clipping."""
+    own = engine.gradient_clipping()
+    if norm_type == 2 and (own == max_norm or own <= 0 and max_norm in (0, float("inf"))):
+        return
+    clips = f"to the norm {own:g}" if own > 0 else "nothing"
+    _tell_once(f"accelerator.clip_grad_norm_({max_norm}) does not act, as under DeepSpeed: the step clips {clips}, as "
+               f'"gradient_clipping" of the config says; set that to {max_norm}, or to "auto" under the Trainer')
+
+
+def _of_plugin(plugin):
+    """The plugin's fields under the names of accelerate's files."""
+    for name in ("ignored_modules", "param_init_fn", "mixed_precision_policy"):
+        if getattr(plugin, name, None) is not None:
+            raise _native.UsageError(f"FullyShardedDataParallelPlugin.{name} is set, which the engine does not have: leave "
+                                     "it out; mixed_precision of the Accelerator says the dtype")
+    reshard = plugin.reshard_after_forward if plugin.fsdp_version == 2 or plugin.sharding_strategy is None else \
+        plugin.sharding_strategy
+    offload = getattr(plugin.cpu_offload, "offload_params", plugin.cpu_offload)
+    return {"distributed_type": "FSDP",
+            "fsdp_config": {"fsdp_version": plugin.fsdp_version,
+                            "fsdp_reshard_after_forward": reshard if isinstance(reshard, bool) else
+                            getattr(reshard, "name", str(reshard)),
+                            "fsdp_offload_params": bool(offload),
+                            "fsdp_activation_checkpointing": bool(plugin.activation_checkpointing)}}
+
+
+def _adapt_saving(module):
+    """accelerate.get_state_dict() gives None to all ranks but 0, which then have nothing to save."""
+    save = module.PreTrainedModel.save_pretrained
+
+    @functools.wraps(save)
+    def save_pretrained(self, save_directory, is_main_process=True, state_dict=None, **kwargs):
+        if not is_main_process and not state_dict and any(_is_sharded(parameter) for parameter in self.parameters()):
+            return None
+        return save(self, save_directory, is_main_process=is_main_process, state_dict=state_dict, **kwargs)
+
+    module.PreTrainedModel.save_pretrained = save_pretrained
+
+
+def _is_sharded(parameter):
+    return getattr(parameter, "ds_status", None) == ZeroParamStatus.NOT_AVAILABLE

@@ -1,0 +1,49 @@
+"""The model's buffers, whose memory is the engine's, while the model may put other tensors in their places."""
+
+import torch
+
+from . import _native
+
+
+class Buffers:
+    """Those that checkpoints have."""
+
+    def __init__(self, model):
+        self._model = model
+        self._held = [(module._buffers, name, buffer, path) for path, module, name, buffer in _persistent(model)]
+        self._names = {path for *_, path in self._held}
+        self._said = False
+
+    def take_back(self):
+        """Before what reads or writes them in the engine: a buffer that the model has replaced (self.count = self.count + 1)
+        has its values in the engine's memory again, and is the tensor that it was."""
+        for owner, name, buffer, path in self._held:
+            there = owner.get(name)
+            if there is buffer:
+                continue
+            if there is None or there.shape != buffer.shape:
+                now = "is gone" if there is None else f"has the shape {tuple(there.shape)}"
+                raise _native.UsageError(
+                    f"buffer {path} had the shape {tuple(buffer.shape)} at zerocore.initialize(), and {now}: checkpoints have "
+                    "buffers of one shape; register it with persistent=False if no checkpoint needs it")
+            with torch.no_grad():
+                buffer.copy_(there)
+            owner[name] = buffer
+
+    def notice_on_save(self):
+        """Once: those that came after zerocore.initialize()."""
+        added = [path for path, *_ in _persistent(self._model) if path not in self._names]
+        if not added or self._said:
+            return None
+        self._said = True
+        return (f"{len(added)} buffers were added after zerocore.initialize(), {', '.join(added[:3])} among them, and no "
+                "checkpoint has them: register them before, or with persistent=False")
+
+
+def _persistent(model):
+    seen = set()
+    for prefix, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set and id(buffer) not in seen:
+                seen.add(id(buffer))
+                yield f"{prefix}.{name}" if prefix else name, module, name, buffer

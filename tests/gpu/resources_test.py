@@ -1,0 +1,85 @@
+"""What ptxas makes of every kernel on every architecture: it compiles, without spills, with no more local memory than the
+kernels named here have, and with as many registers as leave room for the blocks that they are launched in.
+
+  resources_test.py NVCC ROOT [--arch 80 90 100] [--flags ...]
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+# Bytes of local memory by kernel, at most. The first two: limbs of an exact sum, which one thread of a block folds. A
+# decision: one thread's copy of factors. Attention: rows of a head that do not fit into registers at its widest.
+STACK = {"norm_kernel": 256, "measure_kernel": 512, "count_norm_kernel": 256}
+# Compiled without contraction, as in the build.
+ENGINE = ("-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true")
+THREADS = {"classifier_kernel": 2 * 512}  # of the blocks that share a processor by design
+DEFAULT_THREADS = 512
+REGISTERS = 65536
+FUNCTION = re.compile(r"Compiling entry function '(\S+)' for '(\S+?)'\n(.*?)(?=ptxas info\s+: Compiling|\Z)", re.S)
+SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+USED = re.compile(r"Used (\d+) registers")
+NAME = re.compile(r"\d+([a-z_]+_kernel)(?=[IE])")
+
+
+def kernels_of(root):
+    folders = ("optim/cuda", "comm/cuda", "comm/wire/cuda", "examples/gpt/cuda")
+    return [path for folder in folders for path in sorted((root / folder).glob("*.cu"))]
+
+
+def compile_for(nvcc, root, path, arch, folder):
+    ours = not path.is_relative_to(root / "examples")
+    command = [nvcc, "-std=c++20", "-O3", "-cubin", f"-arch=sm_{arch}", "-Xptxas", "-v", "--expt-relaxed-constexpr",
+               "-I", root, *(ENGINE if ours else ()), "-o", f"{folder}/{path.stem}.{arch}", path]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def findings_of(path, arch, run):
+    if run.returncode != 0:
+        return [f"{path.name} for sm_{arch}: does not compile: {run.stdout[-2000:]}"], 0
+    findings, count = [], 0
+    for entry, _, text in FUNCTION.findall(run.stdout):
+        found = NAME.search(entry)
+        if not found:
+            continue  # of a library
+        count += 1
+        name = found[1]
+        stack, stores, loads = map(int, SPILLS.search(text).groups())
+        registers = int(USED.search(text)[1])
+        where = f"{name} ({entry}) for sm_{arch}"
+        if stores or loads:
+            findings.append(f"{where}: spills {stores} and reads back {loads} bytes")
+        if stack > STACK.get(name, 0):
+            findings.append(f"{where}: {stack} bytes of local memory, and at most {STACK.get(name, 0)} may be there")
+        if registers * THREADS.get(name, DEFAULT_THREADS) > REGISTERS:
+            findings.append(f"{where}: {registers} registers are too many for {THREADS.get(name, DEFAULT_THREADS)} threads")
+    if count == 0:
+        findings.append(f"{path.name} for sm_{arch}: no kernels in what ptxas says")
+    return findings, count
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nvcc")
+    parser.add_argument("root", type=pathlib.Path)
+    parser.add_argument("--arch", nargs="+", default=["80", "90", "100"])
+    args = parser.parse_args()
+    cases = [(path, arch) for path in kernels_of(args.root) for arch in args.arch]
+    assert len(cases) >= 10 * len(args.arch), cases
+    findings, kernels = [], 0
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = pool.map(lambda case: compile_for(args.nvcc, args.root, *case, folder), cases)
+        for (path, arch), run in zip(cases, runs):
+            found, count = findings_of(path, arch, run)
+            findings += found
+            kernels += count
+    print("\n".join(findings) if findings else f"{kernels} kernels on {len(args.arch)} architectures: nothing spills")
+    return 1 if findings else 0
+
+
+sys.exit(main())

@@ -1,0 +1,137 @@
+"""docs/deepspeed-names.md: every public name of DeepSpeed, and whether zerocore.as_deepspeed has it.
+
+    deepspeed_names.py --extract TREE   writes deepspeed_names.txt from a source tree of DeepSpeed
+    python -m zerocore.as_deepspeed deepspeed_names.py --write | --check   the page, from that list and the package
+"""
+
+import ast
+import importlib
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).parent
+LIST = HERE / "deepspeed_names.txt"
+PAGE = HERE.parents[2] / "docs" / "deepspeed-names.md"
+ENGINE = "deepspeed.runtime.engine.DeepSpeedEngine"
+VERSION = "0.19.8"
+MARK = "zerocore.as_deepspeed "
+
+
+def names_of(body, module, is_package):
+    """Functions and classes at the top of a module, and what a package imports from its own modules."""
+    for node in body:
+        if isinstance(node, (ast.If, ast.Try)):
+            parts = [node.body, node.orelse, *(handler.body for handler in getattr(node, "handlers", []))]
+            for part in parts:
+                yield from names_of(part, module, is_package)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif is_package and isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("deepspeed")):
+            yield from (alias.asname or alias.name for alias in node.names if alias.name != "*")
+
+
+def extract(tree):
+    lines = {}
+    for path in sorted(pathlib.Path(tree, "deepspeed").rglob("*.py")):
+        parts = path.relative_to(tree).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        module = ".".join(parts[:-1] if is_package else parts)
+        if any(part.startswith("_") for part in module.split(".")):
+            continue
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        lines[module] = sorted({name for name in names_of(body, module, is_package) if not name.startswith("_")})
+        for node in body:
+            if f"{module}.{getattr(node, 'name', '')}" == ENGINE:
+                methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+                lines[ENGINE] = sorted(name for name in methods if not name.startswith("_"))
+    LIST.write_text("".join(f"{module}: {' '.join(names)}".rstrip() + "\n" for module, names in sorted(lines.items())),
+                    encoding="utf-8")
+
+
+def state_of(module, name):
+    """("there", ""), ("refused", why) or ("missing", "")."""
+    try:
+        owner = importlib.import_module(module)
+        if name is not None and name not in vars(owner):
+            try:
+                getattr(owner, name)
+            except AttributeError:
+                importlib.import_module(f"{module}.{name}")  # it may be a module below
+        return "there", ""
+    except (ImportError, AttributeError) as error:
+        return judged(str(error))
+
+
+def judged(text):
+    if MARK not in text:
+        raise SystemExit(f"no error of zerocore.as_deepspeed: {text}")
+    if "refuses this name of DeepSpeed: " in text:
+        return "refused", text.split("refuses this name of DeepSpeed: ")[1]
+    return "missing", ""
+
+
+def state_of_method(name):
+    import zerocore
+    return ("there" if hasattr(zerocore.Engine, name) else "missing"), ""
+
+
+def collect():
+    """{state: {why or "": {module: [names]}}}; a module that is all in one state has "*" for itself."""
+    found = {"there": {}, "refused": {}, "missing": {}}
+    for line in LIST.read_text(encoding="utf-8").splitlines():
+        module, _, names = line.partition(":")
+        if module == ENGINE:
+            states = {name: state_of_method(name) for name in names.split()}
+        else:
+            states = {name: state_of(module, name) for name in names.split()}
+            states["*"] = state_of(module, None)
+        for name, (state, why) in states.items():
+            found[state].setdefault(why, {}).setdefault(module, []).append(name)
+    return found
+
+
+def page():
+    found = collect()
+    counts = {state: sum(len(names) for modules in groups.values() for names in modules.values())
+              for state, groups in found.items()}
+    lines = [
+        "# Names of DeepSpeed", "",
+        f"Every public name of DeepSpeed {VERSION} (modules, functions, classes, methods of its engine), as `python -m "
+        "zerocore.as_deepspeed`", f"has it: {counts['there']} are there, {counts['refused']} are refused, with the reason "
+        f"below, and {counts['missing']} are missing.",
+        "A name that is refused or missing, and every module that is none of DeepSpeed's, is an error that names it, an",
+        "`AttributeError` or an `ImportError`. `*` is the module itself, which can be imported. What DeepSpeed has from",
+        "torch, as `deepspeed.comm.all_reduce`, is there under the same names.", "",
+        "A test makes this page again from the package: `python -m zerocore.as_deepspeed "
+        "tests/pytorch/python/deepspeed_names.py --write`.", "",
+        "## There", ""]
+    lines += table(found["there"].get("", {}))
+    lines += ["## Refused", ""]
+    for why, modules in sorted(found["refused"].items()):
+        lines += [f"### Because {why}", ""] + table(modules)
+    lines += ["## Missing", "",
+              "They are DeepSpeed's own machinery, and nothing in transformers, accelerate, TRL, peft, Lightning, LLaMA-Factory "
+              "or", "axolotl imports them.", ""]
+    lines += table(found["missing"].get("", {}))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def table(modules):
+    rows = [f"| `{module}` | {', '.join(f'`{name}`' for name in sorted(names))} |" for module, names in sorted(modules.items())]
+    return ["| module | names |", "|---|---|", *rows, ""]
+
+
+def main(arguments):
+    if arguments[:1] == ["--extract"]:
+        extract(arguments[1])
+    elif arguments == ["--write"]:
+        PAGE.write_text(page(), encoding="utf-8")
+    elif arguments == ["--check"]:
+        if PAGE.read_text(encoding="utf-8") != page():
+            raise SystemExit(f"{PAGE.name} is not what the package has: write it again with --write")
+        print("the page is that of the package")
+    else:
+        raise SystemExit(__doc__)
+
+
+main(sys.argv[1:])

@@ -1,0 +1,30 @@
+// Conclusions from readings: one line for each fact, and advice if it will hurt a run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/doctor/links.h"
+#include "tools/doctor/readings.h"
+
+namespace zero::doctor {
+
+enum class Level : std::uint8_t {
+  fine,
+  slow,    // works, slower than it could
+  failing  // some runs will fail
+};
+const char* name_of(Level level);
+
+struct Finding {
+  std::string topic;  // "memory", "links", ...
+  std::string text;   // the fact
+  Level level = Level::fine;
+  std::string advice;  // one sentence, if it is not fine
+};
+
+std::vector<Finding> findings_of(const Readings& host);
+std::vector<Finding> findings_of(const Links& links);
+
+}  // namespace zero::doctor

@@ -1,0 +1,40 @@
+// The groups of ranks that exchange arrays in a training run, as its strategy and formats need
+// them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace zero::detail {
+
+struct EnginePlan;
+
+// Groups of ranks that exchange arrays, in the order of their creation.
+enum class GroupId : std::uint8_t {
+  all,
+  shard,           // the ranks that share one copy of the shards; all without replicas
+  replicas,        // the ranks that hold the same shard
+  slices,          // all, in the order of the slices that they own
+  second_copy,     // the ranks that share a second copy of gathered parameters
+  reduce_inside,   // first hop of reductions
+  reduce_between,  // second hop, among ranks of equal number in their groups
+  gather_inside,   // hops of gathers, if their groups differ from those of reductions
+  gather_between,
+};
+inline constexpr int group_id_count = 9;
+
+// A rank's arguments when a group is split off from all ranks: groups are the ranks of equal color,
+// ordered by key.
+struct GroupSplit {
+  int color = 0, key = 0;
+  // The order of sums: that of groups inside this many ranks, or across groups of this many; 0 and
+  // 0: the order over all ranks.
+  int sums_within = 0, sums_over = 0;
+};
+
+// Returns a rank's place in a group; none if the plan needs no such group, or if it is all ranks.
+std::optional<GroupSplit> split_of(const EnginePlan& plan, GroupId group, int rank);
+// The ranks that share the update, in the order of their parts.
+GroupId update_group(const EnginePlan& plan);
+
+}  // namespace zero::detail

@@ -1,0 +1,357 @@
+#include "zero/plan/route.h"
+
+#include <utility>
+
+#include "zero/plan/engine_plan.h"
+
+namespace zero::detail {
+
+namespace {
+
+const comm::wire::Codec plain{comm::wire::Format::none};
+
+}  // namespace
+
+std::vector<RouteWork> Routes::of(Op op, int flat_unit, const StepPosition& at) const {
+  std::vector<RouteWork> works;
+  switch (op) {
+    case Op::gather:
+      works.push_back(gathers(flat_unit));
+      break;
+    case Op::regather:
+      works.push_back(regathers(flat_unit));
+      break;
+    case Op::accumulate:
+      works.push_back({GroupId::shard, {}, {}, true});
+      add_up(flat_unit, at.first, works.front());
+      break;
+    case Op::reduce:
+      return reductions(flat_unit, at, plan_.policy.accumulate_locally);
+    case Op::reduce_late:
+      return late_reductions(flat_unit, at);
+    case Op::spread:
+      works.push_back(share_slices(flat_unit, Role::parameter_shard));
+      break;
+    default:
+      break;
+  }
+  return works;
+}
+
+std::vector<Leg> Routes::gather_legs(bool encoded) const {
+  const WireFormats& wire = plan_.wire;
+  const RankGrid& grid = plan_.grid;
+  const auto codec = [&](const comm::wire::Codec& chosen) { return encoded ? chosen : plain; };
+  const int inside = wire.gather_hop;
+  if (inside == 0) return {{GroupId::shard, grid.shard_ranks, codec(wire.gather_inside)}};
+  const bool shared = inside == plan_.policy.first_sum_ranks();
+  return {
+      {shared ? GroupId::reduce_inside : GroupId::gather_inside, inside, codec(wire.gather_inside)},
+      {shared ? GroupId::reduce_between : GroupId::gather_between, grid.shard_ranks / inside,
+       codec(wire.gather)}};
+}
+
+Route Routes::gather(const SegmentId& id) const {
+  const Segment& segment = layout_.segment(id);
+  const DType dtype = plan_.policy.types(segment).dtype;
+  Route route{Route::Kind::gather,
+              id,
+              {Role::parameter_shard, dtype},
+              {Role::parameter, dtype},
+              plan_.policy.shard(segment).count()};
+  route.legs = gather_legs(segment.encoded);
+  if (plan_.grid.ranks > 1) return route;
+  route.kind = Route::Kind::copy;
+  route.count = segment.length;
+  route.legs.clear();
+  return route;
+}
+
+// If each rank stores whole parameters, only trainable ones are stale: the update wrote only those.
+RouteWork Routes::gathers(int flat_unit) const {
+  const std::vector<Leg> legs = gather_legs(false);
+  RouteWork work{legs.front().group, {}, {}};
+  if (legs.size() > 1) work.second = legs[1].group;
+  for (const SegmentId id : layout_.segments_of(flat_unit)) {
+    const Segment& segment = layout_.segment(id);
+    if (!segment.trainable && !plan_.policy.parameters_sharded) continue;
+    work.routes.push_back(gather(id));
+    if (!plan_.inputs.has_second_copy(flat_unit)) continue;
+    const Range kept = plan_.policy.second_copy(segment);
+    const DType dtype = plan_.policy.types(segment).dtype;
+    work.routes.push_back({Route::Kind::copy,
+                           id,
+                           {Role::parameter, dtype, kept.begin},
+                           {Role::second_copy, dtype},
+                           kept.count()});
+  }
+  return work;
+}
+
+RouteWork Routes::regathers(int flat_unit) const {
+  RouteWork work{GroupId::second_copy, {}, {}};
+  for (const SegmentId id : layout_.segments_of(flat_unit)) {
+    const Segment& segment = layout_.segment(id);
+    const DType dtype = plan_.policy.types(segment).dtype;
+    Route route{Route::Kind::gather,
+                id,
+                {Role::second_copy, dtype},
+                {Role::parameter, dtype},
+                plan_.policy.second_copy(segment).count()};
+    route.legs = {{GroupId::second_copy, plan_.policy.second_copy_ranks, plain}};
+    work.routes.push_back(std::move(route));
+  }
+  return work;
+}
+
+// Gathers the slices that replicas own of the shard that all of them hold.
+RouteWork Routes::share_slices(int flat_unit, Role role) const {
+  RouteWork work{GroupId::replicas, {}, {}};
+  for (const SegmentId id : layout_.trainable_of(flat_unit)) {
+    const Segment& segment = layout_.segment(id);
+    const SegmentTypes types = plan_.policy.types(segment);
+    const DType dtype = role == Role::parameter_shard ? types.dtype : types.sum;
+    Route route{Route::Kind::gather,
+                id,
+                {role, dtype, plan_.policy.slice_in_shard(segment)},
+                {role, dtype},
+                segment.slice};
+    route.legs = {{GroupId::replicas, plan_.grid.replicas(), plain}};
+    work.routes.push_back(std::move(route));
+  }
+  return work;
+}
+
+// Adds backward's output to this rank's own sum over micro steps.
+void Routes::add_up(int flat_unit, bool first, RouteWork& work) const {
+  for (const SegmentId id : layout_.trainable_of(flat_unit)) {
+    const Segment& segment = layout_.segment(id);
+    const SegmentTypes types = plan_.policy.types(segment);
+    Route route{Route::Kind::copy,
+                id,
+                {Role::gradient, types.dtype},
+                {Role::accumulated, types.sum},
+                segment.length};
+    route.replaces = first;
+    work.routes.push_back(std::move(route));
+  }
+}
+
+RouteWork Routes::reduction_work() const {
+  if (plan_.policy.first_sum_ranks() == 0) return {GroupId::shard, {}, {}};
+  return {GroupId::reduce_inside, GroupId::reduce_between, {}};
+}
+
+std::vector<RouteWork> Routes::reductions(int flat_unit, const StepPosition& at,
+                                          bool adds_up) const {
+  const StatePolicy& policy = plan_.policy;
+  const bool replaces = at.first || !plan_.sync_each();
+  RouteWork inside = reduction_work();
+  inside.ends_gradient = true;
+  if (adds_up) add_up(flat_unit, at.first, inside);
+  for (const SegmentId id : layout_.trainable_of(flat_unit)) {
+    if (policy.inner_ranks > 0) {
+      add_inside_sums(id, replaces, inside);
+      if (at.last) inside.routes.push_back(group_sums_to_shard(id));
+      continue;
+    }
+    Route route = sum_in_group(id, replaces, at.last);
+    // Without peers the gradient stays in place, unless sums are kept elsewhere.
+    const bool rests = plan_.inputs.offload.gradients || policy.keeps_sum_in_place();
+    if (plan_.grid.ranks > 1 || !rests) inside.routes.push_back(std::move(route));
+  }
+  std::vector<RouteWork> works;
+  works.push_back(std::move(inside));
+  if (plan_.grid.replicas() > 1 && (at.last || !policy.sums_groups_last))
+    works.push_back(over_groups(flat_unit, policy.sums_groups_last || replaces, at.last));
+  return works;
+}
+
+// Finishes the gradient if no micro step was declared last: each has reduced its gradients already,
+// or added them to this rank's sum.
+std::vector<RouteWork> Routes::late_reductions(int flat_unit, const StepPosition& at) const {
+  const StatePolicy& policy = plan_.policy;
+  if (!plan_.sync_each()) return reductions(flat_unit, at, false);
+  std::vector<RouteWork> works;
+  if (policy.inner_ranks > 0) {
+    works.push_back(reduction_work());
+    for (const SegmentId id : layout_.trainable_of(flat_unit))
+      works.front().routes.push_back(group_sums_to_shard(id));
+  } else if (policy.sums_groups_last) {
+    works.push_back(over_groups(flat_unit, true, true));
+  } else if (plan_.grid.replicas() > 1) {
+    // Offloaded gradients were already written in full; replicas have nothing left to exchange.
+    if (policy.updates == Portion::shard && !plan_.inputs.offload.gradients)
+      works.push_back(share_slices(flat_unit, Role::gradient_shard));
+  } else {
+    for (const SegmentId id : layout_.trainable_of(flat_unit))
+      for (RouteWork& work : spread_gradient(id)) works.push_back(std::move(work));
+  }
+  return works;
+}
+
+std::vector<RouteWork> Routes::spread_gradient(const SegmentId& id) const {
+  if (plan_.grid.ranks == 1 || plan_.policy.optimizer_sharded()) return {};
+  const Segment& segment = layout_.segment(id);
+  const DType dtype = plan_.policy.types(segment).sum;
+  Route route{Route::Kind::gather, id, {Role::gradient_shard, dtype}, whole_sum(id), segment.slice};
+  route.legs = {{GroupId::all, plan_.grid.ranks, plain}};
+  return {{GroupId::all, {}, {std::move(route)}}};
+}
+
+RouteWork Routes::over_groups(int flat_unit, bool replaces, bool last) const {
+  RouteWork work{GroupId::replicas, {}, {}};
+  for (const SegmentId id : layout_.trainable_of(flat_unit))
+    work.routes.push_back(sum_over_groups(id, replaces, last));
+  return work;
+}
+
+ArrayRef Routes::summands(const SegmentId& id) const {
+  const SegmentTypes types = plan_.policy.types(layout_.segment(id));
+  return {plan_.policy.accumulate_locally ? Role::accumulated : Role::gradient, types.summand};
+}
+
+ArrayRef Routes::whole_sum(const SegmentId& id) const {
+  const bool apart = plan_.policy.accumulator == Accumulator::whole;
+  return {apart ? Role::accumulated : Role::gradient, plan_.policy.types(layout_.segment(id)).sum};
+}
+
+std::vector<Leg> Routes::reduce_legs() const {
+  const WireFormats& wire = plan_.wire;
+  const RankGrid& grid = plan_.grid;
+  const int inside = wire.reduce_hop;
+  if (grid.ranks == 1) return {};
+  if (inside == 0) return {{GroupId::shard, grid.shard_ranks, wire.reduce_inside}};
+  return {{GroupId::reduce_inside, inside, wire.reduce_inside},
+          {GroupId::reduce_between, grid.shard_ranks / inside, wire.reduce}};
+}
+
+// The groups sum the slices of ranks of equal number; these are adjacent in the segment.
+void Routes::add_inside_sums(const SegmentId& id, bool first, RouteWork& work) const {
+  const Segment& segment = layout_.segment(id);
+  const SegmentTypes types = plan_.policy.types(segment);
+  const int inner = plan_.policy.inner_ranks;
+  for (int group = 0; group < plan_.grid.ranks / inner; ++group) {
+    const std::int64_t begin = group * inner * segment.slice;
+    Route route{Route::Kind::sum,
+                id,
+                summands(id),
+                {Role::group_sums, types.sum, group * segment.slice},
+                segment.slice};
+    route.from.offset = begin;
+    route.legs = {{GroupId::reduce_inside, inner, plan_.wire.reduce_inside}};
+    route.replaces = route.first_use = first;
+    route.wire = types.wire;
+    route.divisor = plan_.policy.precision.predivision;
+    route.exchange = exchange_inside;
+    route.residue_begin = begin;
+    work.routes.push_back(std::move(route));
+  }
+}
+
+Route Routes::group_sums_to_shard(const SegmentId& id) const {
+  const Segment& segment = layout_.segment(id);
+  const SegmentTypes types = plan_.policy.types(segment);
+  Route route{Route::Kind::sum,
+              id,
+              {Role::group_sums, types.sum},
+              {Role::gradient_shard, types.sum},
+              segment.slice};
+  route.legs = {
+      {GroupId::reduce_between, plan_.grid.ranks / plan_.policy.inner_ranks, plan_.wire.reduce}};
+  route.wire = types.wire;
+  route.exchange = exchange_between;
+  if (!plan_.policy.optimizer_sharded()) route.whole = whole_sum(id);
+  return route;
+}
+
+bool Routes::waits_for_groups(const SegmentId& id, bool replaces) const {
+  return plan_.grid.replicas() > 1 && !plan_.policy.sums_groups_last &&
+         (!replaces || !plan_.policy.types(layout_.segment(id)).sum_holds_wire());
+}
+
+// The sum over the shard group overwrites the gradient shard, or is added to it. If gradients are
+// offloaded, it goes to Role::landing; if the groups add up their sums in each micro step, it may
+// have to wait in Role::group_sum first.
+Route Routes::sum_in_group(const SegmentId& id, bool replaces, bool last) const {
+  const Segment& segment = layout_.segment(id);
+  const SegmentTypes types = plan_.policy.types(segment);
+  Route route{plan_.grid.ranks > 1 ? Route::Kind::sum : Route::Kind::copy,
+              id,
+              summands(id),
+              {Role::gradient_shard, types.sum},
+              plan_.policy.shard(segment).count()};
+  route.legs = reduce_legs();
+  route.replaces = route.first_use = replaces;
+  route.wire = types.wire;
+  route.divisor = plan_.policy.precision.predivision;
+  route.exchange = exchange_inside;
+  const bool lands = plan_.inputs.offload.gradients;
+  if (lands || waits_for_groups(id, replaces)) {
+    route.to = {lands ? Role::landing : Role::group_sum, types.wire};
+    route.replaces = true;
+  }
+  // Every rank needs the whole sum if it updates everything.
+  if (last && !plan_.policy.optimizer_sharded()) route.whole = whole_sum(id);
+  return route;
+}
+
+// Sums the group's result over the groups into this rank's slice, and into the whole shard if that
+// is updated or offloaded.
+Route Routes::sum_over_groups(const SegmentId& id, bool replaces, bool last) const {
+  const StatePolicy& policy = plan_.policy;
+  const Segment& segment = layout_.segment(id);
+  const SegmentTypes types = policy.types(segment);
+  const bool lands = plan_.inputs.offload.gradients;
+  const ArrayRef rest =
+      lands ? ArrayRef{Role::landing, types.wire} : ArrayRef{Role::gradient_shard, types.sum};
+  Route route{Route::Kind::sum, id, rest, rest, segment.slice};
+  route.to.offset = policy.slice_in_shard(segment);
+  route.legs = {{GroupId::replicas, plan_.grid.replicas(), plan_.wire.reduce}};
+  route.replaces = replaces || lands;
+  route.first_use = replaces;
+  route.wire = types.wire;
+  route.exchange = exchange_over_groups;
+  if (!lands && waits_for_groups(id, replaces)) route.from = {Role::group_sum, types.wire};
+  if ((last || lands) && policy.updates == Portion::shard) route.whole = rest;
+  return route;
+}
+
+std::vector<Route> Routes::sums(const SegmentId& id) const {
+  std::vector<Route> sums;
+  for (const Op op : {Op::reduce, Op::reduce_late})
+    for (const StepPosition at : {StepPosition{true, false}, StepPosition{true, true},
+                                  StepPosition{false, false}, StepPosition{false, true}})
+      for (RouteWork& work : of(op, id.flat_unit, at))
+        for (Route& route : work.routes)
+          if (route.kind == Route::Kind::sum && route.id == id) sums.push_back(std::move(route));
+  return sums;
+}
+
+std::string Routes::describe_residues() const {
+  const WireFormats& wire = plan_.wire;
+  const auto text = [](const comm::wire::Codec& codec) {
+    return std::string(name_of(codec.format)) + " in blocks of " + std::to_string(codec.block);
+  };
+  const int first = plan_.policy.first_sum_ranks();
+  const std::string hops = first > 0 ? " in two hops, with " + text(wire.reduce_inside) +
+                                           " inside " + std::to_string(first) + " of them"
+                                     : "";
+  // The same hops in one reduction keep their residues in another order.
+  const std::string apart =
+      plan_.policy.inner_ranks > 0 && wire.reduce_hop > 0 ? ", the second once per step" : "";
+  return text(wire.reduce) + " over " + std::to_string(plan_.grid.ranks) + " ranks in groups of " +
+         std::to_string(plan_.grid.shard_ranks) + hops + apart;
+}
+
+std::int64_t Routes::waiting_elements(const SegmentId& id) const {
+  const bool waits = plan_.policy.adds_group_sums && waits_for_groups(id, false);
+  return waits || waits_for_groups(id, true) ? plan_.policy.shard(layout_.segment(id)).count() : 0;
+}
+
+std::int64_t Routes::group_sums_elements(const SegmentId& id) const {
+  const int inner = plan_.policy.inner_ranks;
+  return inner > 0 ? layout_.segment(id).length / inner : 0;
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,145 @@
+// Routes describe how an instruction moves the arrays of a segment: over groups of ranks, in wire
+// formats, from one memory to another. Execution, staging memory, residues of error feedback and
+// the groups of ranks of a training run are all derived from routes, so that a strategy is
+// interpreted only once. Routes follow from the plan alone, and are the same on all ranks except
+// for offsets.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/wire/codec.h"
+#include "zero/plan/layout.h"
+#include "zero/plan/rank_groups.h"
+#include "zero/plan/step_plan.h"
+
+namespace zero::detail {
+
+// The memory of a segment that a route reads or writes.
+enum class Role : std::uint8_t {
+  parameter,        // gathered
+  parameter_shard,  // this rank's shard
+  second_copy,      // this rank's part of the second copy
+  gradient,         // whole, as written by backward
+  accumulated,      // the whole sum over micro steps
+  gradient_shard,   // this rank's part of the reduced gradient
+  landing,          // the same, before it is offloaded
+  group_sum,        // a shard group's sum, before the sum over the groups
+  group_sums,       // one slice for each group, summed inside the groups only
+};
+
+struct ArrayRef {
+  Role role{};
+  DType dtype = DType::fp32;
+  std::int64_t offset = 0;  // elements from the first that the rank keeps
+};
+
+// One collective.
+struct Leg {
+  GroupId group{};
+  int ranks = 1;
+  comm::wire::Codec codec{comm::wire::Format::none};
+};
+
+struct Route {
+  enum class Kind : std::uint8_t {
+    copy,    // from -> to on this rank, cast
+    sum,     // a reduce-scatter of `from`, with parts in rank order; this rank's part -> to
+    gather,  // an all-gather of every rank's `from` -> to
+  };
+  Kind kind{};
+  SegmentId id;
+  ArrayRef from, to;
+  std::int64_t count = 0;              // elements: all of a copy, otherwise one rank's part
+  std::vector<Leg> legs = {};          // one, or two hops; none for a copy
+  bool replaces = true;                // overwrites `to`; otherwise adds to it
+  DType wire = DType::fp32;            // dtype between ranks, for a sum
+  float divisor = 1;                   // applied to each summand in the wire dtype
+  std::optional<ArrayRef> whole = {};  // receives all parts of `to`, on every rank of the work
+
+  // Residues of error feedback: the exchange that the first leg belongs to (see residue exchanges
+  // below), the element of its residues for the start of the first part, and whether this is its
+  // first use in the step.
+  int exchange = 0;
+  std::int64_t residue_begin = 0;
+  bool first_use = true;
+
+  int parts() const {
+    int product = 1;
+    for (const Leg& leg : legs) product *= leg.ranks;
+    return product;
+  }
+};
+
+// Exchanges of reductions that have residues of their own: the sum over the shard group or the
+// first of two hops, the second hop, and the sum over groups.
+inline constexpr int exchange_inside = 0, exchange_between = 1, exchange_over_groups = 2,
+                     exchange_count = 3;
+
+// Routes that are queued as one item of work on the communicators of one group, or of two.
+struct RouteWork {
+  GroupId first{};
+  std::optional<GroupId> second;
+  std::vector<Route> routes;
+  bool ends_gradient = false;  // backward's output is not read afterwards
+};
+
+// The position of the current micro step in its step.
+struct StepPosition {
+  bool first = true, last = true;
+};
+
+class Routes {
+ public:
+  // Plan and layout must outlive it. The layout is the plan's own, or that of a checkpoint over the
+  // same ranks.
+  Routes(const EnginePlan& plan, const Layout& layout) : plan_(plan), layout_(layout) {}
+  Routes(const Routes&) = delete;
+  Routes& operator=(const Routes&) = delete;
+
+  const Layout& layout() const { return layout_; }
+  // Returns the routes in queueing order; empty for instructions that move nothing between arrays
+  // of this memory.
+  std::vector<RouteWork> of(Op op, int flat_unit, const StepPosition& at) const;
+  // Gathers a segment's parameter shards into the whole.
+  Route gather(const SegmentId& id) const;
+  // Sends the reduced gradient, after its owners have changed it, to the ranks that hold all of it;
+  // empty if no rank does.
+  std::vector<RouteWork> spread_gradient(const SegmentId& id) const;
+  // All possible sums of a segment's gradient, over all micro steps.
+  std::vector<Route> sums(const SegmentId& id) const;
+  // The array that the reductions of a segment read.
+  ArrayRef summands(const SegmentId& id) const;
+  // Describes the sums that have residues, for checkpoints: the text differs if their layout
+  // differs.
+  std::string describe_residues() const;
+  // Elements of Role::group_sum for the segment.
+  std::int64_t waiting_elements(const SegmentId& id) const;
+  // Elements of Role::group_sums for the segment.
+  std::int64_t group_sums_elements(const SegmentId& id) const;
+
+ private:
+  RouteWork gathers(int flat_unit) const;
+  RouteWork regathers(int flat_unit) const;
+  RouteWork share_slices(int flat_unit, Role role) const;
+  std::vector<RouteWork> reductions(int flat_unit, const StepPosition& at, bool adds_up) const;
+  std::vector<RouteWork> late_reductions(int flat_unit, const StepPosition& at) const;
+  void add_up(int flat_unit, bool first, RouteWork& work) const;
+  RouteWork over_groups(int flat_unit, bool replaces, bool last) const;
+  RouteWork reduction_work() const;
+  void add_inside_sums(const SegmentId& id, bool first, RouteWork& work) const;
+  Route group_sums_to_shard(const SegmentId& id) const;
+  Route sum_in_group(const SegmentId& id, bool replaces, bool last) const;
+  Route sum_over_groups(const SegmentId& id, bool replaces, bool last) const;
+  bool waits_for_groups(const SegmentId& id, bool replaces) const;
+  ArrayRef whole_sum(const SegmentId& id) const;
+  std::vector<Leg> reduce_legs() const;
+  std::vector<Leg> gather_legs(bool encoded) const;
+
+  const EnginePlan& plan_;
+  const Layout& layout_;
+};
+
+}  // namespace zero::detail
