@@ -80,7 +80,7 @@ class Communicator {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // "self", "threads", "shm", "mpi", "hierarchical", "nccl", "staged".
+  // "self", "threads", "shm", "mpi", "gloo", "hierarchical", "nccl", "staged".
   virtual std::string_view transport() const = 0;
 
   // Sets the subject of the following operations ("unit h.3"), for messages.

@@ -282,10 +282,11 @@ class Run {
     const std::int64_t moved =
         comm_.traffic().bytes_inside_node[index] - before.bytes_inside_node[index] +
         comm_.traffic().bytes_between_nodes[index] - before.bytes_between_nodes[index];
-    const bool tree = comm_.transport() == "mpi" && case_.operation == Operation::broadcast;
+    const bool messages = comm_.transport() == "mpi" || comm_.transport() == "gloo";
+    const bool tree = messages && case_.operation == Operation::broadcast;
     // Digests are sent too.
-    const bool more = comm_.terms().verify && comm_.transport() == "mpi";
-    const bool small = comm_.transport() == "mpi" && case_.operation == Operation::all_reduce;
+    const bool more = comm_.terms().verify && messages;
+    const bool small = messages && case_.operation == Operation::all_reduce;
     if (moved != sent && !tree && !small && !more && comm_.transport() != "hierarchical" &&
         comm_.transport() != "nccl")
       throw std::runtime_error(text_of(case_, comm_) + ": the path's traffic is wrong");

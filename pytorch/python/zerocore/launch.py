@@ -63,7 +63,7 @@ def rendezvous():
     if not 0 < port < 65536:
         raise _native.ConfigError(f"MASTER_PORT is {os.environ['MASTER_PORT']!r}; expected a port from 1 to 65535")
     place = f"MASTER_ADDR {os.environ['MASTER_ADDR']}, MASTER_PORT {port}"
-    with _Limit(f"rank {rank}: {place} has not let this rank in"):
+    with _Limit(_unreached(rank, place, "nobody has answered")):
         return _joined(_open_store(os.environ["MASTER_ADDR"], port, rank, size, place), rank, size, place)
 
 
@@ -110,12 +110,16 @@ def _open_store(host, port, rank, size, place):
             raise _native.ConfigError(
                 f"{place} cannot be opened on rank 0's host, {socket.gethostname()}: {reason}; another job, or a process of an "
                 "earlier one, may have the port: set another MASTER_PORT") from None
-        raise _native.StalledError(
-            f"rank {rank}, on host {socket.gethostname()}, did not reach {place} within {limit:g} s: {reason}; the variables may "
-            "be those of an earlier job, rank 0 may not have started, or a firewall is between the hosts") from None
+        raise _native.StalledError(_unreached(rank, place, reason)) from None
     # A restart of torchrun's has keys of its own.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"zerocore/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{attempt}", store)
+
+
+def _unreached(rank, place, reason):
+    return (f"rank {rank}, on host {socket.gethostname()}, did not reach {place} within {start_limit():g} s: {reason}; rank 0 may "
+            "not have started, the variables may be those of an earlier job, another program may have the port, or a firewall "
+            "is between the hosts")
 
 
 def _joined(store, rank, size, place):
@@ -130,13 +134,14 @@ def _gloo_group(name, rank, size, seconds):
 
 
 class _Limit:
-    """Ends the process if torch itself waits beyond the start limit, as for a server that is no store."""
+    """Ends the process if torch itself waits beyond the start limit: it tries again, and waits for a server that is no
+    store."""
 
-    def __init__(self, what):
-        self._what = what
+    def __init__(self, last_words):
+        self._last_words = last_words
 
     def __enter__(self):
-        self._timer = threading.Timer(start_limit() + 5, self._end)
+        self._timer = threading.Timer(start_limit() + 1, self._end)
         self._timer.daemon = True
         self._timer.start()
 
@@ -144,7 +149,5 @@ class _Limit:
         self._timer.cancel()
 
     def _end(self):
-        code = _native.StalledError.exit_code
-        print(f"zerocore: {self._what} within {start_limit():g} s: another program may listen there; set another MASTER_PORT",
-              file=sys.__stderr__, flush=True)
-        os._exit(code)
+        print(f"zerocore: {self._last_words}", file=sys.__stderr__, flush=True)
+        os._exit(_native.StalledError.exit_code)
