@@ -282,7 +282,8 @@ MicroStep& ShardedParameters::micro_step() {
   if (pass_ != Pass::training)
     throw UsageError(
         "backward was called before a training pass of forward(): in eval() mode, or without "
-        "gradients, a pass keeps nothing for it");
+        "gradients, a pass keeps nothing for it; to train without dropout, let the model be in "
+        "train() mode, and put the modules in it into eval() mode that shall be");
   return *micro_step_;
 }
 
