@@ -162,12 +162,12 @@ def refuse_shared(model):
         engine = link() if link is not None else None
         if engine is None or engine.native is None or engine._successor is not None:
             continue
-        if not _has_memory(parameter):
-            raise _native.UsageError(
-                f"zerocore.initialize: parameter {name} is sharded in another engine of this {type(model).__name__}, which "
-                "has its values: save that engine's, construct the model anew, and load them, or go on with that engine")
         if any(id(other) not in mine for other in engine.module.parameters()):
             raise _native.UsageError(
                 f"zerocore.initialize: parameter {name} is a parameter of another engine's {type(engine.module).__name__}, "
                 "too, and one engine trains it: give both models to one engine (an nn.ModuleDict, or a module that calls "
                 "both), or each a copy of its own; engine.destroy() ends the other one")
+        if not _has_memory(parameter):
+            raise _native.UsageError(
+                f"zerocore.initialize: parameter {name} is sharded in another engine of this {type(model).__name__}, which "
+                "has its values: save that engine's, construct the model anew, and load them, or go on with that engine")

@@ -363,7 +363,7 @@ def vector_to_parameters(job):
     return {}
 
 
-@idiom("half() or to() of the model after initialize", refused="was given other memory")
+@idiom("half() or to() of the model after initialize", refused="was given other memory", refused_sharded="sharded at rest")
 def converted_later(job):
     engine = job.start(job.net())
     engine.module.to(torch.float64)
@@ -480,3 +480,11 @@ def averaged_in_steps(job):
         average.update_parameters(engine.module)
     with torch.no_grad():
         return {"output": average(torch.ones(2, 9)), **{name: p.detach() for name, p in average.named_parameters()}}
+
+
+@idiom("buffers that the config casts", dtype="bf16", against_torch=False, config={"data_types": {"buffer_dtype": "bf16"}})
+def cast_buffers(job):
+    engine = job.start(job.net(1, Counting))
+    job.micro_steps(engine, 2)
+    assert engine.module.count.dtype == torch.bfloat16 and engine.module.scale.dtype == torch.bfloat16
+    return {"count": engine.module.count.float()}

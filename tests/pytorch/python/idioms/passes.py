@@ -554,3 +554,36 @@ def common_encoder(job):
 @idiom("a model under DistributedDataParallel", against_torch=False, refused="give the module inside of it")
 def under_ddp(job):
     job.start(nn.parallel.DistributedDataParallel(job.net()))
+
+
+@idiom("a discriminator that is frozen while its generator steps")
+def frozen_discriminator(job):
+    discriminator, generator = job.start(job.net(2)), job.start(job.net(3, Generator))
+
+    def judged(x, value):
+        return (discriminator(x).mean(1) - value).pow(2).mean()
+
+    for step in range(3):
+        x, z = job.batch()
+        discriminator.module.requires_grad_(True)
+        discriminator.backward(judged(x, 1) + judged(generator(z).detach(), 0))
+        discriminator.step()
+        discriminator.module.requires_grad_(False)
+        generator.backward(judged(generator(z), 1))
+        generator.step()
+    results = {f"d.{name}": value for name, value in job.values(discriminator).items()}
+    results.update({f"g.{name}": value for name, value in job.values(generator).items()})
+    return results
+
+
+@idiom("a model that is frozen for its evaluation alone")
+def frozen_for_evaluation(job):
+    engine = job.start(job.net())
+    outputs = {}
+    for step in range(2):
+        job.micro_steps(engine)
+        engine.module.requires_grad_(False)
+        outputs[f"output {step}"] = job.evaluate(engine)
+        engine.train()
+        engine.module.requires_grad_(True)
+    return {**outputs, **job.values(engine)}
