@@ -65,18 +65,18 @@ void add_precision(RowList& rows) {
                     "dtype of gradients between ranks; null: the one that the model computes in")
                    .in_any_case()
                    .or_null()});
-  rows.in("data_types",
-          {section("dtypes of gradient sums, parameters and buffers"),
-           acts("grad_accum_dtype", dtype_names,
-                "dtype of sums of gradients over micro steps and of gradients at rest; null: the "
-                "one that the model computes in")
-               .or_null()
-               .with(&Key::refused_choices,
-                     {{"int8", "gradients are added up in fp32, bf16 or fp16"}}),
-           acts("buffer_dtype", dtype_names,
-                "dtype of the floating-point buffers of a PyTorch module; null: their own in Python, "
-                "the one that the model computes in for a C++ module")
-               .or_null()});
+  rows.in(
+      "data_types",
+      {section("dtypes of gradient sums, parameters and buffers"),
+       acts("grad_accum_dtype", dtype_names,
+            "dtype of sums of gradients over micro steps and of gradients at rest; null: the "
+            "one that the model computes in")
+           .or_null()
+           .with(&Key::refused_choices, {{"int8", "gradients are added up in fp32, bf16 or fp16"}}),
+       acts("buffer_dtype", dtype_names,
+            "dtype of the floating-point buffers of a PyTorch module; null: their own in Python, "
+            "the one that the model computes in for a C++ module")
+           .or_null()});
   rows.in("torch_autocast", {section("PyTorch's automatic casts")});
 }
 

@@ -160,12 +160,6 @@ void ManagedParameter::check_unchanged(bool trains) const {
       throw UsageError("parameter " + name_ +
                        " was frozen when it became the engine's and requires a gradient now: "
                        "choose what is trained before");
-    if (!tensor.requires_grad() && trainable())
-      throw UsageError("parameter " + name_ +
-                       " was trained when it became the engine's and is frozen now "
-                       "(requires_grad is false): its momentum and weight decay would go on. "
-                       "Freeze it before, or let it require a gradient and give its group the "
-                       "learning rate 0");
   }
 }
 

@@ -29,6 +29,20 @@ std::vector<UnitScopes::UnitState> states_of(std::vector<UnitDeclaration>& units
   return states;
 }
 
+// Before a step: in passes a parameter may be frozen, as a discriminator is while its generator
+// trains.
+void refuse_frozen(const std::vector<UnitScopes::UnitState>& units) {
+  for (const UnitScopes::UnitState& unit : units)
+    for (const ManagedParameter& parameter : unit.parameters)
+      for (const at::Tensor& tensor : parameter.tensors())
+        if (parameter.trainable() && !tensor.requires_grad())
+          throw UsageError("parameter " + parameter.name() +
+                           " was trained when it became the engine's and is frozen now "
+                           "(requires_grad is false): its momentum and weight decay would go on. "
+                           "Freeze it before, or let it require a gradient again before the step "
+                           "and give its group the learning rate 0");
+}
+
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
@@ -282,7 +296,8 @@ MicroStep& ShardedParameters::micro_step() {
   if (pass_ != Pass::training)
     throw UsageError(
         "backward was called before a training pass of forward(): in eval() mode, or without "
-        "gradients, a pass keeps nothing for it");
+        "gradients, a pass keeps nothing for it; to train without dropout, let the model be in "
+        "train() mode, and put the modules in it into eval() mode that shall be");
   return *micro_step_;
 }
 
@@ -464,6 +479,7 @@ void ShardedParameters::come_to_rest() {
 }
 
 StepTicket ShardedParameters::step(StepOptions options) {
+  refuse_frozen(scopes_.units());
   end_backward();
   take_gradients_back();
   adopt_changes();

@@ -186,7 +186,7 @@ struct Config {
   // Dtype of gradients between ranks, and of their sums over micro steps; absent: the compute
   // dtype.
   std::optional<DType> communication_data_type, grad_accum_dtype;
-  std::optional<DType> buffer_dtype;  // of a torch module's buffers; absent: their own
+  std::optional<DType> buffer_dtype;           // of a torch module's buffers; absent: their own
   bool prescale_gradients = false;             // divide by the ranks before the sum over them
   double gradient_predivide_factor = 1;        // or divide by this before, and by the rest after
   std::string gradient_allreduce_op = "mean";  // or "sum": of the ranks' gradients

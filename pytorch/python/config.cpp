@@ -111,12 +111,12 @@ void declare_config(py::module_& module) {
       .def_property_readonly("stage", [](const Config& c) { return c.zero_optimization.stage; })
       .def_property_readonly("reshards",
                              [](const Config& c) { return c.zero_core.reshard_after_forward; })
-      .def_property_readonly("sync_is_automatic",
-                             [](const Config& c) {
-                               return c.zero_core.gradient_sync == GradientSync::automatic;
-                             })
       .def_property_readonly(
-          "syncs_each", [](const Config& c) { return c.zero_core.gradient_sync == GradientSync::each; })
+          "sync_is_automatic",
+          [](const Config& c) { return c.zero_core.gradient_sync == GradientSync::automatic; })
+      .def_property_readonly(
+          "syncs_each",
+          [](const Config& c) { return c.zero_core.gradient_sync == GradientSync::each; })
       .def_property_readonly("optimizer_type", [](const Config& c) { return c.optimizer.type; })
       .def_property_readonly(
           "learning_rate",

@@ -331,8 +331,8 @@ void declare_ranks(py::module_& module) {
       .def_property_readonly("threads", [](Ranks& r) { return r.runtime().threads(); })
       .def_property_readonly("gpu", [](Ranks& r) { return r.runtime().gpu(); })
       .def("describe", [](Ranks& r) { return r.runtime().describe(); })
-      .def("catch_signals", [](Ranks& r,
-                               const std::vector<int>& numbers) { r.runtime().catch_signals(numbers); })
+      .def("catch_signals",
+           [](Ranks& r, const std::vector<int>& numbers) { r.runtime().catch_signals(numbers); })
       .def("end", &Ranks::end, Unlocked())
       .def("sum", &Ranks::sum, Unlocked())
       .def("broadcast", &Ranks::broadcast, py::arg("tensor"), py::arg("root") = 0, Unlocked())

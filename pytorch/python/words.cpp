@@ -6,6 +6,8 @@
 std::string in_python(std::string message) {
   // The first that fits comes first.
   static const std::pair<std::regex, const char*> words[] = {
+      {std::regex(R"(run every element of Engine::micro_steps\(\))"),
+       "forward and backward come before"},
       {std::regex(R"(Engine::(begin_micro_step|micro_steps|evaluate)\(\))"), "a pass of the model"},
       {std::regex(R"(Evaluation::next\(\))"), "an evaluation pass"},
       {std::regex(R"(MicroStep::loss\(\))"), "engine.backward()"},

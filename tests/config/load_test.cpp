@@ -308,8 +308,7 @@ TEST_CASE("the dtypes of a run and its loss scale") {
   CHECK(config.buffer_dtype == DType::fp16);
   CHECK(config.prescale_gradients);
   CHECK(config.gradient_predivide_factor == 8);
-  const Config none =
-      parse(R"({"communication_data_type": null,
+  const Config none = parse(R"({"communication_data_type": null,
                 "data_types": {"grad_accum_dtype": null, "buffer_dtype": null}})");
   CHECK_FALSE(none.communication_data_type);
   CHECK_FALSE(none.grad_accum_dtype);

@@ -10,8 +10,8 @@ from . import _native, checkpoints, construction, signals, weights
 from .buffers import Buffers
 from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
-from .optimizers import clear_by
-from .passes import Link, PlainState, Tree, make_passes
+from .optimizers import clear_by, refuse_missing_metrics
+from .passes import Link, PlainState, Tree, make_passes, refuse_no_loss, supersede
 from .progress import NoTimer, Progress
 from .ranks import register
 from .units import is_in_engine
@@ -54,8 +54,10 @@ class Engine(nn.Module):
             parameter.ds_numel = parameter.numel()
             parameter.ds_status = at_rest
             parameter.__getstate__ = PlainState(parameter)
+            supersede(parameter, self)
             if is_in_engine(parameter):
                 parameter._zerocore_engine = Link(self)
+        self._successor = None  # the module's engine since a later zerocore.initialize()
         self._tree = Tree(module)
         self._buffers_of_model = Buffers(module)
         self._compiled = CompiledModules(module, units_around)
@@ -148,6 +150,7 @@ class Engine(nn.Module):
         """For `engine.scale(loss).backward()` in place of engine.backward(loss). As in DeepSpeed, hooks see gradients that
         are divided by gradient_accumulation_steps."""
         self._refuse_without_optimizer("backward")
+        refuse_no_loss(loss)
         with self._guarded("scale"):
             self._scaled = True
             steps = self._accumulation if scale_wrt_gas else 1
@@ -170,7 +173,7 @@ class Engine(nn.Module):
         boundary = self.is_gradient_accumulation_boundary()
         self._refuse_unscaled()
         if boundary:
-            self._refuse_missing_metrics(lr_kwargs)
+            refuse_missing_metrics(self.lr_scheduler, lr_kwargs)
             rate, groups = self.optimizer.given()
             rates = self.optimizer.rates()
         self.micro_steps += 1
@@ -215,12 +218,6 @@ class Engine(nn.Module):
                                      "gradients are too small: call engine.backward(loss), or "
                                      "engine.scale(loss).backward(), in place of loss.backward()")
         self._scaled = False
-
-    def _refuse_missing_metrics(self, lr_kwargs):
-        if isinstance(self.lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) and "metrics" not in (lr_kwargs or {}):
-            raise _native.UsageError("the ReduceLROnPlateau that zerocore.initialize() was given takes a step in each "
-                                     "engine.step(), which needs engine.step(lr_kwargs={\"metrics\": loss}); to step it "
-                                     "after each epoch instead, do not give it to initialize(), and call its step(loss)")
 
     def _refuse_without_optimizer(self, what):
         if self.optimizer is None:
@@ -552,6 +549,9 @@ class Engine(nn.Module):
     @contextlib.contextmanager
     def _guarded(self, what, evaluates=False, settles=False):
         """`settles`: a collective call other than a pass or a step, before which what is open closes."""
+        if self._successor is not None and what != "destroy":
+            raise _native.UsageError(f"engine.{what}: the model was given to zerocore.initialize() again, and has another "
+                                     "engine since: use that one")
         if self._failure is not None:
             raise _native.UsageError(
                 f"{what} was called after an earlier call had failed, and the ranks may differ since; end the job "

@@ -6,6 +6,7 @@ import torch
 
 from . import _native, config as configs, construction, evaluation, optimizers, units, views
 from .engine import Engine
+from .passes import refuse_shared
 from .ranks import ranks
 from .zero import leave_meta
 
@@ -21,7 +22,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     engine evaluates, and has neither gradients nor states. `unit_policy(name, module, parent, lists_around)` says which modules are gathered as a whole."""
     if model is None:
         raise _native.UsageError("zerocore.initialize: model is missing")
-    _refuse_wrapped(model)
+    _refuse_unfit(model)
     if mpu is not None or mesh_param is not None:
         raise _native.UsageError("zerocore.initialize: mpu and mesh_param (model parallelism) are not supported "
                                  "from Python")
@@ -73,8 +74,8 @@ def add_config_arguments(parser):
     return parser
 
 
-def _refuse_wrapped(model):
-    """What exchanges gradients itself, or is an engine already."""
+def _refuse_unfit(model):
+    """What exchanges gradients itself, is an engine already, or is not made yet."""
     if not isinstance(model, torch.nn.Module):
         raise _native.UsageError(f"zerocore.initialize: model is a {type(model).__name__}; expected a torch.nn.Module")
     exchanging = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "Engine"}
@@ -82,6 +83,11 @@ def _refuse_wrapped(model):
         if exchanging & {cls.__name__ for cls in type(module).__mro__ if cls.__module__.startswith(("torch.", "zerocore."))}:
             raise _native.UsageError(f"zerocore.initialize: {name or 'the model'} is a {type(module).__name__}, which has "
                                      "gradients of its own: give the module inside of it")
+    for name, parameter in model.named_parameters():
+        if torch.nn.parameter.is_lazy(parameter):
+            raise _native.UsageError(f"zerocore.initialize: parameter {name} of a lazy module has no shape yet: call the "
+                                     "model once before")
+    refuse_shared(model)
 
 
 def _client_optimizer(optimizer, model, model_parameters):

@@ -393,3 +393,11 @@ def clear_by(optimizer, engine):
                 reference().zero_grad()
 
         optimizer.zero_grad = zero_grad
+
+
+def refuse_missing_metrics(scheduler, lr_kwargs):
+    """Before a step, after which the scheduler would raise."""
+    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) and "metrics" not in (lr_kwargs or {}):
+        raise _native.UsageError("the ReduceLROnPlateau that zerocore.initialize() was given takes a step in each "
+                                 "engine.step(), which needs engine.step(lr_kwargs={\"metrics\": loss}); to step it "
+                                 "after each epoch instead, do not give it to initialize(), and call its step(loss)")

@@ -6,6 +6,7 @@ import functools
 import types
 import weakref
 
+import torch
 from torch import nn
 
 from . import _native
@@ -52,6 +53,8 @@ class Pass:
         self._module = weakref.ref(module)
         self._own = module.__dict__.get("forward")  # what the program has put there
         self._call = module.forward
+        if isinstance(self._own, Pass):  # of an engine that had the module before
+            self._own, self._call = self._own._own, self._own._call
         self._name = type(module).__name__
         self._engine = weakref.ref(engine)
         functools.update_wrapper(self, self._call)
@@ -121,3 +124,50 @@ class Tree:
                     f"parameter {name} was added to {model_name} after zerocore.initialize(), and would never be "
                     "trained: add it before (adapters too), and make the engine then")
         self._sizes = self._list_sizes()
+
+
+def refuse_no_loss(loss):
+    if not isinstance(loss, torch.Tensor):
+        raise _native.UsageError(f"engine.backward: the loss is a {type(loss).__name__}; expected a tensor with one number "
+                                 "(of an output of transformers, its .loss)")
+    if loss.numel() != 1:
+        raise _native.UsageError(f"engine.backward: the loss has the shape {tuple(loss.shape)}; expected one number: take its "
+                                 "mean()")
+    if not loss.requires_grad:
+        raise _native.UsageError("engine.backward: the loss does not depend on anything that is trained: it was made under "
+                                 "torch.no_grad(), from a detached output, or as a new tensor; for a batch that shall count "
+                                 "nothing, multiply the loss by 0")
+
+
+def _has_memory(parameter):
+    try:
+        return parameter.numel() == 0 or parameter.untyped_storage().data_ptr() != 0
+    except RuntimeError:
+        return False
+
+
+def supersede(parameter, engine):
+    """An engine that had the parameter before is done."""
+    link = getattr(parameter, "_zerocore_engine", None)
+    before = link() if link is not None else None
+    if before is not None and before is not engine:
+        before._successor = weakref.ref(engine)
+
+
+def refuse_shared(model):
+    """Parameters of another engine's model, a part of which this model would take away from it."""
+    mine = {id(parameter) for parameter in model.parameters()}
+    for name, parameter in model.named_parameters():
+        link = getattr(parameter, "_zerocore_engine", None)
+        engine = link() if link is not None else None
+        if engine is None or engine.native is None or engine._successor is not None:
+            continue
+        if any(id(other) not in mine for other in engine.module.parameters()):
+            raise _native.UsageError(
+                f"zerocore.initialize: parameter {name} is a parameter of another engine's {type(engine.module).__name__}, "
+                "too, and one engine trains it: give both models to one engine (an nn.ModuleDict, or a module that calls "
+                "both), or each a copy of its own; engine.destroy() ends the other one")
+        if not _has_memory(parameter):
+            raise _native.UsageError(
+                f"zerocore.initialize: parameter {name} is sharded in another engine of this {type(model).__name__}, which "
+                "has its values: save that engine's, construct the model anew, and load them, or go on with that engine")

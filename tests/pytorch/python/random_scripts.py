@@ -128,7 +128,7 @@ class Plain:
         return self.net(*args, **kwargs)
 
     def backward(self, loss, retain_graph=False):
-        (loss / self.script.size / self.script.accumulation).backward(retain_graph=retain_graph)
+        (loss / self.script.accumulation).backward(retain_graph=retain_graph)
 
     backward_by_hand = backward
 
@@ -141,7 +141,9 @@ class Plain:
 
     def gradient(self, name):
         gradient = self.net.get_parameter(name).grad
-        return torch.zeros_like(self.net.get_parameter(name)) if gradient is None else gradient.float().clone()
+        if gradient is None:
+            return torch.zeros_like(self.net.get_parameter(name))
+        return gradient.float() / self.script.size
 
     def step(self, is_boundary, metric):
         if not is_boundary:
@@ -152,6 +154,7 @@ class Plain:
         for parameter in self.trained():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)  # as the engine has it
+            parameter.grad /= self.script.size  # after the hooks, which see those of a rank
         if self.script.clipping:
             nn.utils.clip_grad_norm_(self.trained(), self.script.clipping)
         self.optimizer.step()
@@ -203,7 +206,7 @@ class Sharded:
         self.criterion, self.scheduler = criterion, schedule
         arguments = {"optimizer": optimizer, "config": self.config()}
         if "configured" in self.script.habits:
-            section = {"type": "AdamW", "params": {"lr": 1e-2, "weight_decay": 0.05, "eps": 1e-3}}
+            section = {"type": "AdamW", "params": {"lr": 1e-2, "weight_decay": 0.05, "eps": 1e-2}}
             arguments = {"model_parameters": list(net.parameters()), "config": self.config(optimizer=section)}
         given = {} if self.script.steps_by_hand else {"lr_scheduler": schedule}
         self.engine, self.optimizer, *_ = zerocore.initialize(model=net, **arguments, **given)
@@ -351,13 +354,13 @@ class Script:
         if "sgd" in self.habits:
             return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=0.01)
         if "adagrad" in self.habits:
-            return torch.optim.Adagrad(parameters, lr=1e-2, eps=1e-3)
+            return torch.optim.Adagrad(parameters, lr=1e-2, eps=1e-2)
         groups = parameters
         if self.habits & {"groups", "zero_rate"}:
             own = {id(p) for p in net.head.parameters()}
             groups = [{"params": [p for p in parameters if id(p) in own], "lr": 0.0 if "zero_rate" in self.habits else 2e-2},
                       {"params": [p for p in parameters if id(p) not in own], "weight_decay": 0.0}]
-        return torch.optim.AdamW(groups, lr=1e-2, weight_decay=0.05, eps=1e-3)
+        return torch.optim.AdamW(groups, lr=1e-2, weight_decay=0.05, eps=1e-2)
 
     def batch(self, at, number=0):
         step, micro, rank = at

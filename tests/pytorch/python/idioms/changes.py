@@ -126,6 +126,16 @@ def hooks(job):
     return {"calls": len(calls), **job.values(engine)}
 
 
+@idiom("a hook that clamps gradients, which sees those of a micro-batch's share", accumulation=2)
+def clamping_hook(job):
+    net = job.net()
+    net.head.weight.register_hook(lambda gradient: gradient.clamp(-1e-2, 1e-2))
+    engine = job.start(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    net.inp.bias.register_hook(lambda gradient: gradient.clamp(-1e-3, 1e-3))
+    job.micro_steps(engine, 2)
+    return job.values(engine)
+
+
 @idiom("a hook that changes a gradient when it has arrived")
 def changing_hook(job):
     net = job.net()
@@ -353,7 +363,7 @@ def vector_to_parameters(job):
     return {}
 
 
-@idiom("half() or to() of the model after initialize", refused="was given other memory")
+@idiom("half() or to() of the model after initialize", refused="was given other memory", refused_sharded="sharded at rest")
 def converted_later(job):
     engine = job.start(job.net())
     engine.module.to(torch.float64)
@@ -458,3 +468,23 @@ def replaced_buffers(job):
     # Each rank has its own in a pass, and a checkpoint has rank 0's.
     average = there.module.average.clone() if job.rank == 0 else torch.zeros(5)
     return {"count": there.module.count, "average": average, **job.values(there)}
+
+
+@idiom("an AveragedModel that is updated after each step", refused_sharded="GatheredParameters")
+def averaged_in_steps(job):
+    engine = job.start(job.net())
+    average = torch.optim.swa_utils.AveragedModel(
+        engine.module, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    for _ in range(3):
+        job.micro_steps(engine)
+        average.update_parameters(engine.module)
+    with torch.no_grad():
+        return {"output": average(torch.ones(2, 9)), **{name: p.detach() for name, p in average.named_parameters()}}
+
+
+@idiom("buffers that the config casts", dtype="bf16", against_torch=False, config={"data_types": {"buffer_dtype": "bf16"}})
+def cast_buffers(job):
+    engine = job.start(job.net(1, Counting))
+    job.micro_steps(engine, 2)
+    assert engine.module.count.dtype == torch.bfloat16 and engine.module.scale.dtype == torch.bfloat16
+    return {"count": engine.module.count.float()}

@@ -462,3 +462,128 @@ def reads_in_first_pass(job):
         engine.backward(first + job.loss(engine) + 1e-2 * engine.module.head.weight.pow(2).sum())
         engine.step()
     return job.values(engine)
+
+
+def refusing(name, text, call):
+    """Something that is given to engine.backward() in place of a loss, after which the engine stays usable."""
+    def script(job):
+        engine = job.start(job.net())
+        try:
+            call(engine, engine(job.batch()[0]))
+        except RuntimeError as error:
+            job.micro_steps(engine)
+            raise error
+    script.__name__ = f"refused_{name}"
+    idiom(f"a loss that is none: {name.replace('_', ' ')}", against_torch=False, refused=text)(script)
+
+
+refusing("vector", "has the shape (2,)", lambda engine, prediction: engine.backward(prediction.pow(2).mean(1)))
+refusing("tuple", "the loss is a tuple", lambda engine, prediction: engine.backward((prediction.mean(),)))
+refusing("without_graph", "does not depend on anything", lambda engine, prediction: engine.backward(prediction.detach().mean()))
+
+
+@idiom("engine.backward() in one micro step and loss.backward() in another", accumulation=2, against_torch=False,
+       refused="call one of them in all")
+def mixed_backwards(job):
+    engine = job.start(job.net())
+    engine.backward(job.loss(engine))
+    engine.step()
+    job.loss(engine).backward()
+    engine.step()
+
+
+@idiom("loss.backward() by hand, with accumulation: the engine divides", accumulation=2)
+def accumulated_by_hand(job):
+    engine = job.start(job.net())
+    for _ in range(4):
+        loss = job.loss(engine)
+        (loss / 2 if job.plain else loss).backward()
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("engine.scale(loss).backward(), with accumulation", accumulation=2)
+def accumulated_by_scale(job):
+    engine = job.start(job.net())
+    for _ in range(4):
+        loss = job.loss(engine)
+        (loss / 2 if job.plain else engine.scale(loss)).backward()
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("engine.backward(loss, scale_wrt_gas=False), of a loss that is divided already", accumulation=2)
+def divided_already(job):
+    engine = job.start(job.net())
+    for _ in range(4):
+        engine.backward(job.loss(engine) / 2, scale_wrt_gas=False)
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("a model that is given to initialize() again, and its first engine", against_torch=False,
+       refused="has another engine since", refused_sharded="is sharded in another engine")
+def given_again(job):
+    net = job.net()
+    first = job.start(net)
+    job.micro_steps(first)
+    second = job.start(net)
+    job.micro_steps(second)
+    assert second.global_steps == 1
+    job.micro_steps(first)
+
+
+@idiom("a model that is given to initialize() again, and its second engine", refused_sharded="is sharded in another engine")
+def goes_on_with_second(job):
+    net = job.net()
+    first = job.start(net)
+    job.micro_steps(first)
+    second = job.start(net)
+    job.micro_steps(second, 2)
+    return job.values(second)
+
+
+@idiom("two models with an encoder in common, in two engines", against_torch=False, refused="one engine trains it")
+def common_encoder(job):
+    first, second = job.net(1), job.net(2)
+    second.inp = first.inp
+    job.start(first)
+    job.start(second)
+
+
+@idiom("a model under DistributedDataParallel", against_torch=False, refused="give the module inside of it")
+def under_ddp(job):
+    job.start(nn.parallel.DistributedDataParallel(job.net()))
+
+
+@idiom("a discriminator that is frozen while its generator steps")
+def frozen_discriminator(job):
+    discriminator, generator = job.start(job.net(2)), job.start(job.net(3, Generator))
+
+    def judged(x, value):
+        return (discriminator(x).mean(1) - value).pow(2).mean()
+
+    for step in range(3):
+        x, z = job.batch()
+        discriminator.module.requires_grad_(True)
+        discriminator.backward(judged(x, 1) + judged(generator(z).detach(), 0))
+        discriminator.step()
+        discriminator.module.requires_grad_(False)
+        generator.backward(judged(generator(z), 1))
+        generator.step()
+    results = {f"d.{name}": value for name, value in job.values(discriminator).items()}
+    results.update({f"g.{name}": value for name, value in job.values(generator).items()})
+    return results
+
+
+@idiom("a model that is frozen for its evaluation alone")
+def frozen_for_evaluation(job):
+    engine = job.start(job.net())
+    outputs = {}
+    for step in range(2):
+        job.micro_steps(engine)
+        engine.module.requires_grad_(False)
+        outputs[f"output {step}"] = job.evaluate(engine)
+        engine.train()
+        engine.module.requires_grad_(True)
+    return {**outputs, **job.values(engine)}
