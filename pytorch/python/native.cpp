@@ -407,8 +407,7 @@ void declare_model(py::module_& module) {
       .def(
           "drop_gradients", [](Model& m) { return m.parameters().drop_gradients(); }, Unlocked())
       .def(
-          "check_unchanged",
-          [](Model& m, bool trains) { m.parameters().check_unchanged(trains); },
+          "check_unchanged", [](Model& m, bool trains) { m.parameters().check_unchanged(trains); },
           py::arg("trains"), Unlocked())
       .def("failed", [](Model& m) { return m.engine().failed(); })
       .def("reduces_each_micro_step", [](Model& m) { return m.engine().reduces_each_micro_step(); })

@@ -65,6 +65,9 @@ class Engine(nn.Module):
         self._slices = {}  # of what zero.Init constructed, until they are in the native engine
         self._lent = set()  # ids of the parameters that GatheredParameters holds whole
         self._in_forward = False
+        # from_pretrained() gives a model in eval() mode, and not every script calls train(): until one mode or the other
+        # is set, passes with gradients train.
+        self._was_given_in_eval = not module.training
         self._evaluation = Evaluation(native, ranks, type(module).__name__, sharded)
         make_passes(module, native.unit_names(), self)
         self._reduces_each = native.reduces_each_micro_step()
@@ -98,6 +101,7 @@ class Engine(nn.Module):
     def train(self, mode=True):
         """Between evaluation and training it is collective where parameters rest as shards: a rank that has no
         more batches takes part in the passes of the others."""
+        self._was_given_in_eval = False
         if mode:
             with self._guarded("train"):
                 pass
@@ -115,7 +119,9 @@ class Engine(nn.Module):
         """The module's own forward as a pass of the engine, whether the engine or the module was called."""
         if self._in_forward:
             return call(*args, **kwargs)
-        training = self.module.training and torch.is_grad_enabled() and self.optimizer is not None
+        self._was_given_in_eval = self._was_given_in_eval and not self.module.training
+        trains = self.module.training or self._was_given_in_eval
+        training = trains and torch.is_grad_enabled() and self.optimizer is not None
         if self._lent:
             if not training and len(self._lent) == len(self._names):
                 return call(*args, **kwargs)

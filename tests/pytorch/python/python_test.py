@@ -434,6 +434,22 @@ def config_file():
             if done.returncode != 10:
                 raise SystemExit(f"{arguments} ended with {done.returncode}: {done.stderr}")
             contains(done.stderr, part)
+        if has("accelerate"):
+            fsdp_in_a_script(pathlib.Path(folder))
+
+
+def fsdp_in_a_script(folder):
+    """FSDP's plugin becomes a stage; what accelerate would leave out in silence is an error."""
+    folder.joinpath("plugin.py").write_text(
+        "from accelerate import Accelerator, FullyShardedDataParallelPlugin\n"
+        "plugin = FullyShardedDataParallelPlugin(fsdp_version=2, reshard_after_forward=False)\n"
+        "print(Accelerator(fsdp_plugin=plugin).state.deepspeed_plugin.deepspeed_config['zero_core'])\n")
+    contains(as_deepspeed(1, str(folder / "plugin.py")), "{'reshard_after_forward': False}")
+    folder.joinpath("cpu.py").write_text("from accelerate import Accelerator, DeepSpeedPlugin\n"
+                                         "Accelerator(cpu=True, deepspeed_plugin=DeepSpeedPlugin(zero_stage=2))\n")
+    done = subprocess.run([PYTHON, "-W", "ignore", "-m", "zerocore.as_deepspeed", str(folder / "cpu.py")],
+                          capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
+    contains(done.stderr, "accelerate leaves DeepSpeed out, with cpu=True")
 
 
 def installed():

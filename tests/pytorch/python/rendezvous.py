@@ -11,7 +11,8 @@ if sys.argv[1] == "parsed":
     parser.add_argument("--local_rank", type=int, required=True)
     import deepspeed
 
-    print("local rank", deepspeed.add_config_arguments(parser).parse_args().local_rank, "of", os.environ["LOCAL_RANK"])
+    local_rank = deepspeed.add_config_arguments(parser).parse_args().local_rank
+    print(f"local rank {local_rank} of {os.environ['LOCAL_RANK']}")
     sys.exit()
 
 import torch  # noqa: E402

@@ -25,6 +25,8 @@ _LOWER = ("gradient_clipping", "offload_optimizer_device", "offload_param_device
           "zero3_save_16bit_model")
 
 
+# The launcher's, in whose place mpirun is.
+_LAUNCHER = ("deepspeed_hostfile", "deepspeed_multinode_launcher", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter")
 BY_FSDP = "zerocore_by_fsdp"  # in a config for accelerate's plugin: it was made of FSDP's keys
 
 
@@ -41,16 +43,23 @@ def use_config_file(path):
 def environment_of(path):
     """The variables of accelerate for a file of its own. The library's reader checks it, and turns FSDP's keys into a
     stage; files for data parallelism alone are stage 0."""
-    settings = _native.Config.of_file(path, {})
     document = load(path)
+    if not isinstance(document, dict):
+        raise _native.ConfigError(f"--config_file {path}: it is no file of accelerate, whose keys lie in an object")
     mixed = str(document.get("mixed_precision", "no")).lower()
     found = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_MIXED_PRECISION": "no" if mixed in ("false", "none") else mixed}
     if str(document.get("distributed_type", "")).upper() != "DEEPSPEED":
         found["ACCELERATE_DEEPSPEED_CONFIG_FILE"] = json.dumps(
             for_accelerate(json.loads(_native.Config.file_as_json(path))))
-        tell(settings.notices)
+        tell(_native.Config.of_file(path, {}).notices)
         return found
     own = document.get("deepspeed_config") or {}
+    if "deepspeed_config_file" not in own:  # else accelerate fills in values that are not known yet
+        _native.Config.of_file(path, {})
+    unknown = sorted(set(own) - set(_PLUGIN) - set(_LAUNCHER))
+    if unknown:
+        raise _native.ConfigError(f"--config_file {path}: deepspeed_config.{unknown[0]} is not known; it has "
+                                  f"{', '.join(_PLUGIN)}")
     for key, name in _PLUGIN.items():
         value = own.get(key)
         if value is not None and str(value) != "":

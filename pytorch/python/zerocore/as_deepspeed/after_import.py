@@ -18,28 +18,36 @@ def after_import(name, action):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self):
+        self._asked = set()  # names for which the other finders are asked now
+
     def find_spec(self, fullname, path=None, target=None):
-        if fullname not in _actions:
+        if fullname not in _actions or fullname in self._asked:
             return None
-        action = _actions.pop(fullname)
-        spec = importlib.util.find_spec(fullname)
+        self._asked.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._asked.discard(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, action)
+            spec.loader = _Loader(spec.loader)
         return spec
 
 
 class _Loader(importlib.abc.Loader):
     """The module's own loader, and then the action."""
 
-    def __init__(self, own, action):
-        self._own, self._action = own, action
+    def __init__(self, own):
+        self._own = own
 
     def create_module(self, spec):
         return self._own.create_module(spec)
 
     def exec_module(self, module):
         self._own.exec_module(module)
-        self._action(module)
+        action = _actions.pop(module.__name__, None)  # it may be imported a second time
+        if action is not None:
+            action(module)
 
     def __getattr__(self, name):
         return getattr(self._own, name)

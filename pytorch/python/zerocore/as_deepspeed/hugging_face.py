@@ -124,6 +124,10 @@ def _translate_fsdp(module):
             kwargs["deepspeed_plugin"] = module.DeepSpeedPlugin(
                 hf_ds_config=_as_deepspeed_config(_of_plugin(plugin), "fsdp_plugin"))
         init(self, *args, **kwargs)
+        if (_uses_deepspeed() or kwargs.get("deepspeed_plugin") is not None) and (
+                self.distributed_type != module.DistributedType.DEEPSPEED):
+            raise _native.UsageError("Accelerator: accelerate leaves DeepSpeed out, with cpu=True or ACCELERATE_USE_CPU: remove "
+                                     "them, the ranks of the engine are CPU ranks where torch has no GPU")
         if self.num_processes > 1 and self.distributed_type == module.DistributedType.MULTI_CPU:
             _tell_once("accelerate trains by torch's DistributedDataParallel: nothing names DeepSpeed or FSDP. For the engine, "
                        "give python -m zerocore.as_deepspeed --config_file FILE, or the script a DeepSpeed config")

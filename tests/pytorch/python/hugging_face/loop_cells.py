@@ -20,7 +20,7 @@ def accelerator_of(cell):
 def loop(cell):
     """prepare, accumulate, clip_grad_norm_, gather_for_metrics, save_state and load_state, get_state_dict."""
     accelerator = accelerator_of(cell)
-    model = made.causal("llama")
+    model = made.causal("llama").eval()  # as from_pretrained leaves it, and not every script calls train()
     if cell.plain and cell.bf16:
         model = in_bf16(model)
     kind = MasterAdamW if cell.plain and cell.bf16 else torch.optim.AdamW

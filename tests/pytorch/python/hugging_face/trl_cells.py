@@ -14,7 +14,7 @@ STEPS = 3
 
 def arguments(kind, cell, **more):
     engine = {"deepspeed": ds_config(cell.stage)} if cell.stage is not None and not cell.plain else {}
-    return kind(cell.folder, per_device_train_batch_size=4 // cell.ranks, max_steps=STEPS, learning_rate=5e-3, logging_steps=1,
+    return kind(cell.folder, per_device_train_batch_size=4 // cell.ranks, max_steps=STEPS, learning_rate=1e-3, logging_steps=1,
                 report_to=[], seed=11, bf16=cell.bf16 and not cell.plain, disable_tqdm=True, save_strategy="no",
                 lr_scheduler_type="cosine", **engine, **more)
 
@@ -23,8 +23,10 @@ def fitted(cell, model):
     return in_bf16(model) if cell.plain and cell.bf16 else model
 
 
-def saved(cell, **more):
+def saved(cell):
     """The path of a saved model, which TRL loads: at stage 3 inside of zero.Init. With its arguments of loading."""
+    if cell.plain and cell.bf16 and cell.kind == "sft":
+        return fitted(cell, made.causal("llama")), {}
     path = os.path.join(cell.folder, "made")
     if cell.rank == 0:
         made.causal("llama").save_pretrained(path)
