@@ -490,28 +490,11 @@ class Engine(nn.Module):
 
     def module_state_dict(self, exclude_frozen_parameters=False):
         """All values in the compute dtype on each rank. Collective."""
-        return self._state_dict(True, exclude_frozen_parameters)
+        return weights.gathered(self, True, exclude_frozen_parameters)
 
     def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
         """The same on rank 0, and None on the others."""
-        return self._state_dict(self._ranks.rank == 0, exclude_frozen_parameters)
-
-    def _state_dict(self, keeps, exclude_frozen_parameters):
-        state, read = {}, {}
-        for name, parameter in self.module.named_parameters(remove_duplicate=False):
-            if exclude_frozen_parameters and not parameter.requires_grad:
-                continue
-            if id(parameter) not in read:  # else it is tied, in the file too
-                values = self.read(parameter)
-                read[id(parameter)] = values.to(parameter.dtype) if keeps else None
-            state[name] = read[id(parameter)]
-        if not keeps:
-            return None
-        saved = self.module.state_dict(keep_vars=True).keys()  # without buffers that are not saved
-        for name, buffer in self.module.named_buffers():
-            if name in saved:
-                state[name] = buffer.detach().clone()
-        return state
+        return weights.gathered(self, self._ranks.rank == 0, exclude_frozen_parameters)
 
     def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
         state = self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)

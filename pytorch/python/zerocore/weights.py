@@ -93,3 +93,23 @@ def _equal(here, there):
                 return False
             begin += count
     return True
+
+
+def gathered(engine, keeps, exclude_frozen_parameters):
+    """{name: whole values in the compute dtype} of an engine's module, buffers included; None on ranks that do not keep
+    them. Collective."""
+    state, read = {}, {}
+    for name, parameter in engine.module.named_parameters(remove_duplicate=False):
+        if exclude_frozen_parameters and not parameter.requires_grad:
+            continue
+        if id(parameter) not in read:  # else it is tied, in the file too
+            values = engine.read(parameter)
+            read[id(parameter)] = values.to(parameter.dtype) if keeps else None
+        state[name] = read[id(parameter)]
+    if not keeps:
+        return None
+    saved = engine.module.state_dict(keep_vars=True).keys()  # without buffers that are not saved
+    for name, buffer in engine.module.named_buffers():
+        if name in saved:
+            state[name] = buffer.detach().clone()
+    return state
