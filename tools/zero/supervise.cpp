@@ -147,9 +147,9 @@ void Supervisor::watch() {
   while ((open_ || !ended_) && !given_up_) {
     std::array<pollfd, 2> sources = {{{signals_, POLLIN, 0}, {open_ ? output_ : -1, POLLIN, 0}}};
     const int ready = poll(sources.data(), sources.size(), milliseconds_to_wait());
-    if (ready > 0 && sources[0].revents != 0) take_signal();
     const bool owed = lines_.owes();
-    if (ready > 0 && open_ && sources[1].revents != 0) open_ = take_output();
+    if (ready > 0 && sources[1].revents != 0) open_ = take_output();
+    if (ready > 0 && sources[0].revents != 0) take_signal();
     if (!owed) owed_since_ = Clock::now();
     if (ready == 0) after_silence();
     if (lines_.owes() && Clock::now() - owed_since_ >= patience) write_all(lines_.settle());
