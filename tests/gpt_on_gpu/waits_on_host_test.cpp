@@ -38,7 +38,9 @@ MicroBatch batch_of(std::vector<std::int32_t>& tokens) {
 
 }  // namespace
 
-TEST_CASE("an upload waits for the copy before within the limit, and its end leaves the memory to the GPU") {
+TEST_CASE(
+    "an upload waits for the copy before within the limit, and its end leaves the memory to the "
+    "GPU") {
   const Limited limited;
   std::unique_ptr<Held> held;
   std::vector<std::int32_t> tokens(4, 1);
@@ -54,7 +56,8 @@ TEST_CASE("an upload waits for the copy before within the limit, and its end lea
   CHECK(cuda::waits().stalled());
 }
 
-TEST_CASE("the end of what has memory of a GPU that hangs says so after the limit, and frees nothing") {
+TEST_CASE(
+    "the end of what has memory of a GPU that hangs says so after the limit, and frees nothing") {
   const Limited limited;
   std::unique_ptr<Held> held;
   const std::string said = zero::tests::stderr_of([&] {

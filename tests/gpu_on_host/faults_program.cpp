@@ -80,8 +80,7 @@ int main(int argc, char** argv) {
     std::printf("error: %s\n", error.what());
     return error.exit_code();
   }
-  if (argc == 1)
-    for (const auto& [name, count] : calls_so_far()) std::printf("%s %d\n", name.c_str(), count);
+  for (const auto& [name, count] : calls_so_far()) std::printf("%s %d\n", name.c_str(), count);
   std::puts("done");
   return 0;
 }

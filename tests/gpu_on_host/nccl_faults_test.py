@@ -46,7 +46,7 @@ def main():
         calls = {name: int(count) for name, count in (line.split() for line in open(file.name, encoding="utf-8"))}
     assert len(calls) >= 18, calls
     cases = [(call, first, outcome) for call, count in calls.items() for outcome in (SYSTEM_ERROR, "never")
-             for first in sorted({1, max(1, count - 2)})]
+             for first in sorted({1, (count + 1) // 2})]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         findings = [found for found in pool.map(problem, cases) if found]
     code, output = run("busy")
