@@ -76,6 +76,9 @@ bool same_user(int socket_fd) {
 bool read_message(int socket_fd, FdMailbox::Message& message) {
   Packet packet({});
   const ssize_t got = recvmsg(socket_fd, &packet.message, MSG_CMSG_CLOEXEC);
+  // The kernel drops a descriptor that this process has no number left for.
+  if (got >= 0 && (packet.message.msg_flags & MSG_CTRUNC) != 0)
+    throw_system("cannot take over shared memory from a rank of this host", EMFILE);
   int fd = -1;
   if (const cmsghdr* header = CMSG_FIRSTHDR(&packet.message);
       got >= 0 && header != nullptr && header->cmsg_type == SCM_RIGHTS)
