@@ -570,8 +570,11 @@ class Engine(nn.Module):
 
     def _add_call(self, error, what):
         """The library names its own calls, and the script has called this one."""
+        call = f"Rank {self._ranks.rank} was in engine.{what}() of {type(self.module).__name__}"
         if isinstance(error, _native.DisagreementError):
-            error.args = (f"{error}. Rank {self._ranks.rank} was in engine.{what}() of {type(self.module).__name__}",)
+            error.args = (f"{error}. {call}",)
+        elif isinstance(error, _native.PeerFailed):
+            error.call = call
 
     def _stays_sound(self, what, error):
         """A call that all ranks refuse alike, before it has changed anything, leaves the engine as it was."""

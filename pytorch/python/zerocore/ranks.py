@@ -92,6 +92,8 @@ def _tell_others_of_errors():
         if not of_peer or _prints_for_peer(error):
             before(kind, error, traceback)
             sys.stderr.flush()
+        elif getattr(error, "exit_code", 1) == _native.DisagreementError.exit_code and hasattr(error, "call"):
+            print(error.call, file=sys.stderr, flush=True)  # the other rank has named the calls that differ, by its own
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             return
         error = _cause_of(error)

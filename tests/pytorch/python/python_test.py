@@ -226,7 +226,9 @@ def endings():
     contains(end(1, "before", "SIGINT")[0], "interrupted at once False")
     contains(end(1, "worker", "0")[0], "the worker ended by signal 15")
     contains(end(2, "alone", "save_checkpoint", "0", "ends", expect=12)[1], "the end of the job", "in engine.save_checkpoint() of")
-    contains(end(2, "alone", "read", "3", "steps", expect=12)[1], "in engine.read() of Net", "in engine.forward() of Net")
+    # A read may be the very exchange that the other rank's forward begins with; the call after it differs then.
+    contains(end(2, "alone", "read", "3", "steps", expect=12)[1], "the ranks disagree", "in engine.forward() of Net")
+    contains(end(2, "alone", "digest", "3", "steps", expect=12)[1], "in engine.digest() of Net", "in engine.forward() of Net")
     contains(end(2, "skips", "batch", "0", expect=12)[1], "the end of the job", "Rank 0 was in engine.forward()")
     contains(end(2, "skips", "zero_grad", "3", expect=12)[1], "the ranks disagree")
     contains(end(2, "by_hand", "3", expect=12)[1], "DisagreementError: the ranks disagree", "Rank 1 was in engine.digest()")

@@ -32,6 +32,10 @@ def _tell_once(text):
     _said.add(text)
 
 
+def _uses_deepspeed():
+    return os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
+
+
 def _read_config_files(module):
     """Files and texts through the library's reader: with comments, and with errors in the user's own lines."""
     init = module.HfDeepSpeedConfig.__init__
