@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <csignal>
@@ -25,7 +26,7 @@ namespace zero {
 namespace {
 
 volatile std::sig_atomic_t stop_signals = 0;
-pid_t catching_process = 0;
+std::atomic<pid_t> catching_process = 0;  // lock-free, so a signal handler may read it
 
 // The first signal asks for an orderly stop at the next step border; the second ends the process.
 // A process that this one has forked (a worker that loads data) ends by its first.
