@@ -57,7 +57,7 @@ start() {
   shift
   for program in "$@"; do
     case $program in
-      mlp) "$build/bin/mlp" "$source/examples/configs/zero0.json" | tail -n 1 ;;
+      mlp) (cd "$build" && bin/mlp "$source/examples/configs/zero0.json" | tail -n 1) ;;
       zerocore_python) PYTHONPATH=$build/python "$python" -c "import zerocore; print(zerocore.__file__)" ;;
       gpu_ranks) [[ -x $build/bin/gpu_ranks ]] ;;
       *) "$build/bin/$program" --version ;;
