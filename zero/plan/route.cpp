@@ -10,6 +10,14 @@ namespace {
 
 const comm::wire::Codec plain{comm::wire::Format::none};
 
+// A gather of unencoded parts over one group.
+Route plain_gather(const SegmentId& id, const ArrayRef& from, const ArrayRef& to,
+                   std::int64_t count, GroupId group, int ranks) {
+  Route route{Route::Kind::gather, id, from, to, count};
+  route.legs = {{group, ranks, plain}};
+  return route;
+}
+
 }  // namespace
 
 std::vector<RouteWork> Routes::of(Op op, int flat_unit, const StepPosition& at) const {
@@ -93,13 +101,9 @@ RouteWork Routes::regathers(int flat_unit) const {
   for (const SegmentId id : layout_.segments_of(flat_unit)) {
     const Segment& segment = layout_.segment(id);
     const DType dtype = plan_.policy.types(segment).dtype;
-    Route route{Route::Kind::gather,
-                id,
-                {Role::second_copy, dtype},
-                {Role::parameter, dtype},
-                plan_.policy.second_copy(segment).count()};
-    route.legs = {{GroupId::second_copy, plan_.policy.second_copy_ranks, plain}};
-    work.routes.push_back(std::move(route));
+    work.routes.push_back(plain_gather(id, {Role::second_copy, dtype}, {Role::parameter, dtype},
+                                       plan_.policy.second_copy(segment).count(),
+                                       GroupId::second_copy, plan_.policy.second_copy_ranks));
   }
   return work;
 }
@@ -111,13 +115,9 @@ RouteWork Routes::share_slices(int flat_unit, Role role) const {
     const Segment& segment = layout_.segment(id);
     const SegmentTypes types = plan_.policy.types(segment);
     const DType dtype = role == Role::parameter_shard ? types.dtype : types.sum;
-    Route route{Route::Kind::gather,
-                id,
-                {role, dtype, plan_.policy.slice_in_shard(segment)},
-                {role, dtype},
-                segment.slice};
-    route.legs = {{GroupId::replicas, plan_.grid.replicas(), plain}};
-    work.routes.push_back(std::move(route));
+    work.routes.push_back(plain_gather(id, {role, dtype, plan_.policy.slice_in_shard(segment)},
+                                       {role, dtype}, segment.slice, GroupId::replicas,
+                                       plan_.grid.replicas()));
   }
   return work;
 }
@@ -194,9 +194,10 @@ std::vector<RouteWork> Routes::spread_gradient(const SegmentId& id) const {
   if (plan_.grid.ranks == 1 || plan_.policy.optimizer_sharded()) return {};
   const Segment& segment = layout_.segment(id);
   const DType dtype = plan_.policy.types(segment).sum;
-  Route route{Route::Kind::gather, id, {Role::gradient_shard, dtype}, whole_sum(id), segment.slice};
-  route.legs = {{GroupId::all, plan_.grid.ranks, plain}};
-  return {{GroupId::all, {}, {std::move(route)}}};
+  return {{GroupId::all,
+           {},
+           {plain_gather(id, {Role::gradient_shard, dtype}, whole_sum(id), segment.slice,
+                         GroupId::all, plan_.grid.ranks)}}};
 }
 
 RouteWork Routes::over_groups(int flat_unit, bool replaces, bool last) const {
