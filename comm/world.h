@@ -69,12 +69,12 @@ class World {
   virtual void abort(int exit_code) noexcept = 0;
 };
 
-// Over options.rendezvous, if there is one; else over MPI, initialized when it is not
-// (THREAD_MULTIPLE asked for); finalizes only what it began.
-// Without an MPI launcher it is one rank. Throws TopologyError when the environment's launcher
+// Makes the World over options.rendezvous, if there is one; otherwise over MPI. Initializes MPI with
+// THREAD_MULTIPLE if it is not yet, and only then finalizes it. Without an MPI launcher it is one
+// rank. Throws TopologyError when the environment's launcher
 // variables (OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_NTASKS) say more ranks than MPI sees.
 std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions& options);
-// One rank, without MPI.
+// Makes a World of one rank, without MPI.
 std::unique_ptr<World> create_single_world(const WorldOptions& options);
 // What tests vary.
 struct ThreadSettings {

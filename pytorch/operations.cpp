@@ -71,9 +71,9 @@ void note_task() {
   }
 }
 
-// By their names, so that nothing is copied to find that out: operations that change their first
-// argument end in "_", and the overloads that write to a tensor that is given for the result
-// (torch.add(a, b, out=c)), which is the last argument, end in "out".
+// Names decide, because reading arguments would copy them: operations that change their first
+// argument end in "_", and overloads that write to a tensor given for the result
+// (torch.add(a, b, out=c)), the last argument, end in "out".
 bool writes_to_last(const char* overload) {
   return std::string_view(overload).ends_with("out");
 }

@@ -10,7 +10,7 @@
 namespace zero::comm {
 namespace {
 
-// Beside the file that this code is in.
+// The plugin is in the folder of the file that has this code.
 std::string plugin_path() {
   Dl_info own{};
   if (dladdr(reinterpret_cast<const void*>(&mpi_initialized), &own) == 0 ||

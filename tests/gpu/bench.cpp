@@ -99,7 +99,7 @@ void bench_copies(Bench& bench, void* master, void* first) {
   });
 }
 
-// Of bf16 gradients: encode, encode with a measured error, decode, and the sum of four sources.
+// Kernels on bf16 gradients: encode, encode with a measured error, decode, and the sum of four sources.
 void bench_wire(Bench& bench) {
   namespace wire = comm::wire;
   constexpr int sources = 4;

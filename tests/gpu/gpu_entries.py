@@ -57,7 +57,7 @@ class Models:
         return python("gpu_training.py", "speed", self.train, "--model", model, *options, *repeats, *self.size), estimate, 2 * estimate
 
 
-# What must hold before speed means anything, and the kernels of a step.
+# Checks that have to pass before speed means anything, and the kernels of a step.
 def checks(m):
     yield Entry("probe", "libraries, driver and programs", [sys.executable, f"{TESTS}/gpu/probe.py", m.programs], 5, 90)
     yield Entry("bits", "kernels, streams, one rank",

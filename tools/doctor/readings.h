@@ -1,5 +1,5 @@
-// What one host offers to a training run, as read from the system. Plain values, so that what is
-// concluded from them (findings.h) can be tested for hosts that are not at hand.
+// Readings of one host that matter to a training run. They are plain values, so that tests can draw
+// conclusions (findings.h) for hosts that are not at hand.
 #pragma once
 
 #include <cstdint>

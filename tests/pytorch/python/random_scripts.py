@@ -25,7 +25,7 @@ from zerocore.ranks import text_of_root
 STAGES = (0, 1, 2, 3, "SHARD_GRAD_OP")
 STEPS = 4
 
-# What a script may do beside the usual loop: (name, kind); of a kind there is one at most.
+# Habits that a script may have in addition to the usual loop: (name, kind), at most one of each kind.
 HABITS = [
     ("tied", "model"), ("weight_norm", "model"), ("recurrent", "model"), ("scale", "model"), ("strided", "model"),
     ("checkpoint", "pass"), ("reentrant_checkpoint", "pass"), ("skips_block", "pass"), ("late_block", "pass"),

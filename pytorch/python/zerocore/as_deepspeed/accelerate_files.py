@@ -20,7 +20,7 @@ _PLUGIN = {
     "deepspeed_config_file": "DEEPSPEED_CONFIG_FILE",
     "deepspeed_moe_layer_cls_names": "DEEPSPEED_MOE_LAYER_CLS_NAMES",
 }
-# Of these, the ones that accelerate's launcher writes in small letters.
+# The names among these whose values accelerate's launcher writes in small letters.
 _LOWER = ("gradient_clipping", "offload_optimizer_device", "offload_param_device", "zero3_init_flag",
           "zero3_save_16bit_model")
 
