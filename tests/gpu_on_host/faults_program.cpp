@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "tests/gpu_on_host/train_step.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"
 #include "zero/zero.h"
@@ -18,17 +19,7 @@
 namespace {
 
 using namespace zero;
-
-// Accesses the replacement's memory directly, since it is the host's.
-StepTicket train_step(Engine& engine) {
-  for (MicroStep micro : engine.micro_steps()) {
-    { auto scope = engine.unit("a").forward(); }
-    auto scope = engine.unit("a").backward();
-    scope.grad<float>("w")[0] += 1;
-    micro.loss(0.5);
-  }
-  return engine.step();
-}
+using gpu_on_host::train_step;
 
 void train(Runtime& runtime, const Config& config, const std::string& folder) {
   ModelSpec model;

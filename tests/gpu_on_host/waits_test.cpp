@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/staged_communicator.h"
+#include "tests/gpu_on_host/train_step.h"
 #include "tests/support/refusal.h"
 #include "tests/support/toy_model.h"
 #include "zero/base/cuda/call_watch.h"
@@ -18,6 +19,7 @@
 #include "zero/zero.h"
 
 using namespace zero;
+using gpu_on_host::train_step;
 
 namespace {
 
@@ -25,16 +27,6 @@ struct Held {
   Held() { hold_devices(true); }
   ~Held() { hold_devices(false); }
 };
-
-StepTicket train_step(Engine& engine) {
-  for (MicroStep micro : engine.micro_steps()) {
-    { auto scope = engine.unit("a").forward(); }
-    auto scope = engine.unit("a").backward();
-    scope.grad<float>("w")[0] += 1;
-    micro.loss(0.5);
-  }
-  return engine.step();
-}
 
 RuntimeOptions hosted_on_gpu() {
   RuntimeOptions options;
