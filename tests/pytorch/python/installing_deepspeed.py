@@ -11,4 +11,4 @@ import deepspeed  # noqa: E402
 
 deepspeed.init_distributed()
 assert local_rank == deepspeed.comm.get_local_rank()
-print("local rank", local_rank, "of", deepspeed.comm.get_world_size(), flush=True)
+print(f"local rank {local_rank} of {deepspeed.comm.get_world_size()}", flush=True)

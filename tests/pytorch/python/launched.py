@@ -67,7 +67,7 @@ def restarts():
         raise zerocore.ConfigError("the first attempt ends here")
     step(engine)
     if engine.global_rank == 0:
-        print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], "done", flush=True)
+        print(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']} done", flush=True)
 
 
 def groups(order):
@@ -90,7 +90,9 @@ def arrives(*seconds):
     """The ranks alone."""
     if seconds:
         time.sleep(float(seconds[0]))
-    print("arrived", zerocore.ranks().rank, "of", zerocore.ranks().size, "with" if has_mpi() else "without", "MPI", flush=True)
+    ranks = zerocore.ranks()
+    # One text, since print() may write each of its arguments by itself, and another rank's between them.
+    print(f"arrived {ranks.rank} of {ranks.size} {'with' if has_mpi() else 'without'} MPI", flush=True)
 
 
 def has_mpi():
