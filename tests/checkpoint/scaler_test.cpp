@@ -7,7 +7,7 @@
 
 #include "tests/checkpoint/engine_support.h"
 #include "tests/support/temporary_directory.h"
-#include "zero/run/scaler_record.h"
+#include "zero/weights/scaler_record.h"
 
 namespace {
 

@@ -14,8 +14,13 @@ MAX_LINES = 600
 MAX_LINES_OF_LIBRARIES = 400
 
 # Longest prefix wins: a file belongs to the most specific of these.
-FOLDERS = ("zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint/format", "zero/checkpoint", "zero/run",
-           "zero/monitor", "zero", "comm", "optim", "offload", "config_schemas", "pytorch", "tools", "examples", "tests")
+FOLDERS = ("zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint/format", "zero/checkpoint", "zero/pass",
+           "zero/step", "zero/weights", "zero/engine", "zero/monitor", "zero", "comm", "optim", "offload", "config_schemas", "pytorch", "tools", "examples", "tests")
+
+# Each room of the engine may include those before it.
+ENGINE_ROOMS = ("pass", "step", "weights", "engine")
+BELOW_THE_ENGINE = ("zero", "zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint/format",
+                    "zero/checkpoint", "comm", "optim", "offload")
 
 # The folders, or single files, that a folder may include in addition to itself.
 EDGES = {
@@ -30,8 +35,8 @@ EDGES = {
     "zero/state": ("zero", "zero/base", "zero/plan", "zero/runtime", "comm", "optim", "offload"),
     "zero/checkpoint/format": ("zero/base",),
     "zero/checkpoint": ("zero", "zero/base", "zero/checkpoint/format", "zero/plan/step_plan.h", "zero/runtime", "comm"),
-    "zero/run": ("zero", "zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint/format",
-                 "zero/checkpoint", "comm", "optim", "offload"),
+    **{f"zero/{room}": BELOW_THE_ENGINE + tuple(f"zero/{other}" for other in ENGINE_ROOMS[:floor])
+       for floor, room in enumerate(ENGINE_ROOMS)},
     "zero/monitor": ("zero", "zero/base"),
     "config_schemas": ("zero", "zero/base", "zero/plan/config_fields.h", "zero/plan/placement.h",
                        "comm/reduce_groups.h", "comm/wire/codec.h", "optim/lr_schedule.h", "optim/options.h",

@@ -13,7 +13,7 @@ GOOD = {
     "zero/base/dtype.h": "#pragma once\n#include <cstdint>\n#include <sys/mman.h>\n#include <unistd.h>\n",
     "zero/base/device.h": "",
     "zero/base/cuda/stream.cu": "#include <cuda_runtime.h>\n",
-    "zero/run/engine.cpp": '#include "comm/world.h"\n#include "optim/options.h"\n#include "zero/base/device.h"\n',
+    "zero/engine/engine.cpp": '#include "comm/world.h"\n#include "optim/options.h"\n#include "zero/base/device.h"\n',
     "zero/plan/placement.cpp": "bool f(int stage) { return stage >= 2; }\n",
     "zero/checkpoint/format/header.cpp": '#include <nlohmann/json.hpp>\n#include "zero/base/dtype.h"\n',
     "comm/world.h": '#include "zero/base/dtype.h"\n// if MPI, then stage == 3\n#if defined(__AVX2__)\n#endif\n',
@@ -54,14 +54,16 @@ class Rules(unittest.TestCase):
                 ("optim/a.cpp", "comm/world.h"), ("offload/a.cpp", "comm/world.h"),
                 ("comm/a.cpp", "offload/tier.h"), ("zero/a.cpp", "config_schemas/load.h"),
                 ("zero/checkpoint/format/a.cpp", "zero/engine.h"), ("config_schemas/a.cpp", "comm/world.h"),
-                ("zero/run/a.cpp", "tools/zero/run.h"), ("zero/a.h", "zero/run/scopes.h"),
+                ("zero/engine/a.cpp", "tools/zero/run.h"), ("zero/a.h", "zero/pass/scopes.h"),
+                ("zero/pass/a.cpp", "zero/step/stepper.h"), ("zero/step/a.cpp", "zero/weights/weights.h"),
+                ("zero/weights/a.cpp", "zero/engine/engine_core.h"), ("zero/pass/a.cpp", "zero/engine/engine_core.h"),
                 ("zero/plan/a.cpp", "zero/state/state.h"), ("zero/plan/a.cpp", "zero/runtime/ranks.h"),
-                ("zero/state/a.cpp", "zero/run/scopes.h"), ("zero/runtime/a.cpp", "zero/state/state.h"),
-                ("zero/checkpoint/a.cpp", "zero/run/engine_core.h"),
+                ("zero/state/a.cpp", "zero/pass/scopes.h"), ("zero/runtime/a.cpp", "zero/state/state.h"),
+                ("zero/checkpoint/a.cpp", "zero/engine/engine_core.h"),
                 ("zero/checkpoint/a.cpp", "zero/state/state.h"), ("zero/checkpoint/format/a.cpp", "zero/checkpoint/store.h"), ("optim/a.cpp", "tests/support/x.h"),
                 ("examples/a.cpp", "comm/world.h"), ("examples/a.cpp", "zero/engine.h"),
-                ("examples/a.cpp", "zero/base/device.h"), ("examples/a.cpp", "tools/zero/launcher.h"), ("pytorch/a.cpp", "zero/run/scopes.h"),
-                ("zero/run/a.cpp", "pytorch/module.h"), ("examples/a.cpp", "pytorch/operations.h")):
+                ("examples/a.cpp", "zero/base/device.h"), ("examples/a.cpp", "tools/zero/launcher.h"), ("pytorch/a.cpp", "zero/pass/scopes.h"),
+                ("zero/engine/a.cpp", "pytorch/module.h"), ("examples/a.cpp", "pytorch/operations.h")):
             self.finds("edge", path, f'#include "{target}"\n')
             self.finds("edge", path, f"  #  include <{target}>\n")
         self.finds("edge", "comm/a.cpp", '#include "world.h"\n')

@@ -13,8 +13,8 @@
 #include "tests/support/mock_device.h"
 #include "tests/support/models.h"
 #include "tests/support/plan_walks.h"
+#include "zero/pass/plan_walker.h"
 #include "zero/plan/engine_plan.h"
-#include "zero/run/plan_walker.h"
 
 using namespace zero::detail;
 using plan_walks::Moment;

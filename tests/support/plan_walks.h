@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "zero/pass/plan_walker.h"
 #include "zero/plan/plan_checker.h"
-#include "zero/run/plan_walker.h"
 
 namespace plan_walks {
 

@@ -8,8 +8,8 @@
 #include "tests/support/models.h"
 #include "tests/support/plan_walks.h"
 #include "tests/zero/plan_memory.h"
+#include "zero/pass/plan_walker.h"
 #include "zero/plan/engine_plan.h"
-#include "zero/run/plan_walker.h"
 
 using namespace zero::detail;
 using plan_memory::Memory;

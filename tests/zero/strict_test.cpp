@@ -9,7 +9,7 @@
 #include "tests/support/refusal.h"
 #include "tests/support/stderr_of.h"
 #include "tests/support/toy_model.h"
-#include "zero/run/hidden_memory.h"
+#include "zero/pass/hidden_memory.h"
 #include "zero/runtime/strict_mode.h"
 #include "zero/testing.h"
 

@@ -1,0 +1,195 @@
+// The calls of Engine, forwarded to the parts of the engine; those of its handles are in
+// handles.cpp.
+
+#include "zero/engine/engine_core.h"
+
+namespace zero {
+
+Engine::Engine(Runtime& runtime, const ModelSpec& model, Config config)
+    : core_(std::make_unique<detail::EngineCore>(runtime.core(), model, std::move(config))) {
+  for (int u = 0; u < std::ssize(core_->train().model.units); ++u)
+    core_->units().push_back(Unit(core_->link(), u));
+}
+Engine::Engine(Engine&&) noexcept = default;
+Engine::~Engine() = default;
+
+void Engine::initialize(const std::function<void(ParamShard)>& fill) {
+  core_->require_no_save("Engine::initialize()");
+  core_->weights().initialize(fill);
+}
+void Engine::initialize_rest(const std::function<void(ParamShard)>& fill) {
+  core_->require_no_save("Engine::initialize_rest()");
+  core_->weights().initialize_rest(fill);
+}
+void Engine::load_weights(const std::string& file,
+                          const std::function<std::string(std::string_view)>& name_in_file) {
+  load_weights(file, LoadOptions{.name_in_file = name_in_file});
+}
+std::vector<std::string> Engine::load_weights(const std::string& file, const LoadOptions& options) {
+  core_->require_changeable("Engine::load_weights()");
+  std::vector<std::string> missing = core_->weights().load(file, options);
+  core_->scopes().note_new_values();
+  return missing;
+}
+void* Engine::raw_buffer(std::string_view name, DType dtype) {
+  return core_->train().buffers.address(name, dtype);
+}
+
+const void* Engine::raw_resident(std::string_view name, DType dtype) {
+  const void* address = core_->scopes().resident(name, dtype);
+  if (address != nullptr) core_->finish_work();
+  return address;
+}
+
+std::span<Unit> Engine::units() {
+  return core_->units();
+}
+std::vector<Unit*> Engine::backward_units() {
+  std::vector<Unit*> units;
+  for (const detail::ScopeStep& step : detail::backward_steps(core_->train().plan.inputs))
+    units.push_back(&core_->units()[step.unit]);
+  return units;
+}
+std::vector<Unit*> Engine::forward_order() {
+  std::vector<Unit*> units;
+  for (const int unit : core_->train().plan.inputs.order) units.push_back(&core_->units()[unit]);
+  return units;
+}
+Unit& Engine::unit(std::string_view name) {
+  const detail::Model& model = core_->train().model;
+  if (const int index = model.find_unit(name); index >= 0) return core_->units()[index];
+  throw UsageError("no unit is named \"" + std::string(name) + "\"" +
+                   detail::hint_among(model.units, name));
+}
+
+MicroSteps Engine::micro_steps() {
+  return {core_->link(), static_cast<int>(batch().accumulation)};
+}
+MicroStep Engine::begin_micro_step(bool last) {
+  return {core_->link(), core_->scopes().begin_micro_step(last)};
+}
+void Engine::settle() {
+  core_->scopes().come_to_rest();
+}
+GroupValues Engine::next_values(std::string_view group) {
+  return core_->stepper().next_values(group);
+}
+StepTicket Engine::step(const StepOptions& options) {
+  return StepTicket(core_->stepper().step(options));
+}
+bool Engine::drop_gradients() {
+  core_->guard().refuse_after_failure("Engine::drop_gradients() was called");
+  const bool had_some = core_->scopes().drop_gradients();
+  if (had_some) core_->transfers().note_dropped();
+  return had_some;
+}
+Evaluation Engine::evaluate() {
+  core_->scopes().begin_evaluation();
+  return Evaluation(core_->link());
+}
+FullModel Engine::materialize(int only_rank) {
+  core_->guard().require(detail::Phase::between_steps, "Engine::materialize()");
+  core_->finish_work();
+  core_->weights().materialize(only_rank);
+  return FullModel(core_->link());
+}
+void Engine::export_model(const std::string& directory, const ExportOptions& options) {
+  core_->require_idle("Engine::export_model()");
+  core_->verify_before_save();
+  core_->weights().export_model(directory, options);
+}
+void Engine::read(std::string_view name, std::string_view what, std::span<float> whole) {
+  core_->require_idle("Engine::read()");
+  const double scale = what == "grad" ? core_->stepper().inverse_gradient_scale() : 1;
+  core_->weights().read(name, what, whole, static_cast<float>(scale));
+}
+void Engine::read_gradient(std::string_view name, std::span<float> whole,
+                           std::optional<double> mean_over) {
+  core_->require_idle("Engine::read_gradient()");
+  const detail::TrainState& train = core_->train();
+  const int pending = core_->scopes().ended_micro_steps();
+  if (pending == 0) return read(name, "grad", whole);
+  if (train.last_micro_step || train.plan.sync == GradientSync::each)
+    return core_->weights().read(
+        name, "grad", whole, static_cast<float>(core_->stepper().pending_scale(mean_over, true)));
+  if (train.plan.sync != GradientSync::last)
+    throw UsageError(
+        "Engine::read_gradient() was called among micro steps, and zero_core.gradient_sync "
+        "\"inner\" sums gradients over all ranks in the last one alone: read it after the step");
+  core_->weights().read_unreduced_gradient(
+      name, whole, static_cast<float>(core_->stepper().pending_scale(mean_over, false)));
+}
+void Engine::adopt(std::string_view name) {
+  core_->require_changeable("Engine::adopt()");
+  core_->weights().adopt(name);
+}
+void Engine::write(std::string_view name, std::span<const float> whole) {
+  core_->require_changeable("Engine::write()");
+  core_->weights().write(name, whole);
+  core_->scopes().note_new_values();
+}
+std::uint64_t Engine::digest() {
+  core_->require_idle("Engine::digest()");
+  return core_->weights().digest();
+}
+
+void Engine::open_checkpoints(const std::string& directory) {
+  core_->require_no_save("Engine::open_checkpoints()");
+  core_->checkpoints().open(directory);
+}
+SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptions& options) {
+  const char* call = "Engine::save_checkpoint()";
+  if (!core_->train().model.any_order) core_->scopes().refuse_among_micro_steps(call);
+  // The device's copies are ordered after its steps by streams; copies by the host need an idle
+  // device.
+  if (core_->checkpoints().copies_behind_steps(options))
+    core_->require_settled(call);
+  else
+    core_->require_idle(call);
+  core_->train().require_values(" to save");
+  core_->verify_before_save();
+  core_->checkpoints().finish_pending();
+  return {core_->link(), core_->checkpoints().save(directory, options)};
+}
+double Engine::predicted_save_seconds() const {
+  return core_->checkpoints().predicted_seconds();
+}
+std::optional<Resumed> Engine::resume(const std::string& directory, Resume mode,
+                                      const std::string& tag) {
+  core_->require_no_save("Engine::resume()");
+  try {
+    std::optional<Resumed> resumed = core_->checkpoints().resume(directory, mode, tag);
+    if (resumed && core_->train().scaler.dynamic()) core_->stepper().note_restored_scaler();
+    return resumed;
+  } catch (const Error& error) {
+    if (core_->checkpoints().spoiled()) core_->guard().poison(error.what());
+    throw;
+  }
+}
+
+EngineReport Engine::report() {
+  return core_->report();
+}
+const Config& Engine::config() const {
+  return core_->train().config;
+}
+Batch Engine::batch() const {
+  return core_->train().plan.batch;
+}
+std::int64_t Engine::step_count() const {
+  return core_->train().step;
+}
+DType Engine::compute_dtype() const {
+  return core_->train().policy().precision.compute;
+}
+bool Engine::reduces_each_micro_step() const {
+  return core_->train().plan.sync == GradientSync::each;
+}
+bool Engine::failed() const {
+  return core_->guard().failed();
+}
+std::string Engine::memory_table() const {
+  return core_->train().runtime.ledger().table();
+}
+
+}  // namespace zero

@@ -1,0 +1,121 @@
+#include "zero/engine/engine_core.h"
+
+#include <exception>
+
+#include "zero/base/notice.h"
+#include "zero/engine/hybrid_advice.h"
+#include "zero/step/replica_check.h"
+#include "zero/weights/train_snapshot.h"
+
+namespace zero::detail {
+
+EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config)
+    : exceptions_at_start_(std::uncaught_exceptions()),
+      train_(runtime, spec, std::move(config)),
+      guard_(train_.ranks, train_.plan.strict),
+      hidden_(train_),
+      scalars_(runtime, train_.plan),
+      agreement_(runtime, train_.ranks, train_.plan, scalars_, [this] { offload_.check(); }),
+      updates_({runtime, train_.ranks, train_.update_group(), train_.plan, train_.arrays, scalars_,
+                agreement_}),
+      memory_(train_, scalars_, agreement_, updates_),
+      checkpoints_(with_memory_table(
+          runtime.ledger(),
+          [&] { return Checkpoints(runtime, train_.ranks, train_.config, snapshot_of(train_)); })),
+      transfers_(train_, hidden_, scalars_, checkpoints_),
+      offload_(train_, scalars_, checkpoints_),
+      walker_(train_.plan.inputs, plan_lanes(), clock_,
+              [this](int flat_unit) { scopes_.complete_gradients(flat_unit); }),
+      learner_(train_, walker_),
+      scopes_(train_, guard_, walker_, learner_, hidden_, clock_, scalars_),
+      stepper_({train_, guard_, scopes_, transfers_, offload_, walker_, clock_, hidden_, updates_,
+                checkpoints_, scalars_, agreement_}),
+      weights_(train_, guard_, transfers_, offload_) {
+  // The program's own calls wait as long as the engine's.
+  comm::CallTerms terms = runtime.ranks().terms();
+  terms.time_limit = train_.ranks.terms().time_limit;
+  runtime.ranks().set_terms(terms);
+  if (train_.collective()) share_memory();
+  with_memory_table(runtime.ledger(), require_address_space);
+  if (runtime.topology().local_rank == 0) notice_settings();
+  updates_.prepare(*train_.store);
+}
+
+PlanWalker::Lanes EngineCore::plan_lanes() {
+  PlanWalker::Lanes lanes;
+  for (int s = 0; s < plan_stream_count; ++s)
+    lanes[s] = {offload_.stream(static_cast<PlanStream>(s)),
+                [this](const Instruction& i) { offload_.issue(i); }};
+  lanes[PlanStream::host].issue = [this](const Instruction& i) { stepper_.issue_on_host(i); };
+  lanes[PlanStream::compute] = {&train_.runtime.compute(), nullptr};
+  lanes[PlanStream::communication] = {&train_.runtime.communication(),
+                                      [this](const Instruction& i) { transfers_.issue(i); }};
+  return lanes;
+}
+
+void EngineCore::share_memory() {
+  train_.for_groups([&](Ranks& group) {
+    group.exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
+      communicator.share(memory_.shared_arena());
+    });
+  });
+  transfers_.reserve_staging();
+}
+
+// Prints settings with another effect than the config requests, or a higher cost than it suggests.
+void EngineCore::notice_settings() const {
+  const ZeroOptions& zero = train_.config.zero_optimization;
+  if (train_.runtime.device().is_host() && (zero.offload_optimizer.device == OffloadDevice::cpu ||
+                                            zero.offload_param.device == OffloadDevice::cpu))
+    warn_once(
+        "offload to cpu: CPU ranks keep their state in host memory anyway; nothing is pinned");
+  if (train_.config.zero_core.offload_step == "device" && !train_.plan.inputs.offload.streams)
+    warn_once(
+        "zero_core.offload_step \"device\" changes nothing: no GPU rank keeps optimizer state in "
+        "host memory");
+  if (train_.offload) {
+    warn_once(train_.offload->describe());
+    for (const std::string& notice : train_.offload->notices()) warn_once(notice);
+  }
+  if (const std::string advice = hybrid_advice(train_); !advice.empty()) warn_once(advice);
+  if (train_.plan.strict)
+    warn_once(
+        "strict mode: stage 3's rules hold at every stage, which costs time and memory; "
+        "ZERO_STRICT=0 ends it");
+}
+
+EngineCore::~EngineCore() {
+  *self_ = nullptr;
+  if (guard_.full_model_lives()) weights_.dematerialize();
+  const bool completes = !guard_.failed() && std::uncaught_exceptions() == exceptions_at_start_;
+  try {
+    if (completes) guard_.require_same_call("the end of the engine");
+  } catch (const std::exception&) {
+    // The rank that makes another call throws it.
+  }
+  checkpoints_.end(completes);
+  RuntimeCore& runtime = train_.runtime;
+  try {
+    // Wait, because work in flight uses the buffers, and peers read them.
+    runtime.communication().synchronize();
+    runtime.compute().synchronize();
+    if (train_.collective())
+      train_.for_groups([&](Ranks& group) {
+        group.communicate(
+            [this](comm::Communicator& c, Stream) { c.withdraw(memory_.shared_arena()); });
+      });
+    runtime.communication().synchronize();
+  } catch (const std::exception&) {
+    // The failure has been thrown at its origin.
+  }
+  offload_.finish_quietly();
+  hidden_.show_all();
+}
+
+void EngineCore::verify_before_save() {
+  if (train_.config.zero_core.verify_every == 0) return;
+  guard_.or_poison(
+      [&] { verify_replicas(train_, "before a save after step " + std::to_string(train_.step)); });
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,125 @@
+// The engine behind the public handles: owns the model in training, its memory and the parts that
+// work on it, each in files of its own name. engine.cpp maps public calls to parts.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "zero/checkpoint/checkpoints.h"
+#include "zero/engine/engine_memory.h"
+#include "zero/pass/hidden_memory.h"
+#include "zero/pass/offload_streams.h"
+#include "zero/pass/order_learner.h"
+#include "zero/pass/plan_walker.h"
+#include "zero/pass/scopes.h"
+#include "zero/pass/step_clock.h"
+#include "zero/pass/transfers.h"
+#include "zero/runtime/call_guard.h"
+#include "zero/state/train_state.h"
+#include "zero/step/stepper.h"
+#include "zero/step/updates.h"
+#include "zero/weights/weights.h"
+#include "zero/zero.h"
+
+namespace zero::detail {
+
+class EngineCore {
+ public:
+  EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config);
+  ~EngineCore();
+  EngineCore(const EngineCore&) = delete;
+
+  // For handles, so that they can detect the end of the engine.
+  EngineLink link() const { return EngineLink(self_); }
+
+  TrainState& train() { return train_; }
+  CallGuard& guard() { return guard_; }
+  Scopes& scopes() { return scopes_; }
+  Stepper& stepper() { return stepper_; }
+  const StepScalars& scalars() const { return scalars_; }
+  Transfers& transfers() { return transfers_; }
+  Weights& weights() { return weights_; }
+  Checkpoints& checkpoints() { return checkpoints_; }
+  // The handles that Engine::units() returns.
+  std::vector<Unit>& units() { return units_; }
+
+  // Preconditions of collective calls between steps, each stronger than the one before; they throw
+  // like CallGuard::require(). settled: every rank has read the decisions on all steps; idle: no
+  // work is in flight; step_border: no micro step of the next step has run; no_save: a pending save
+  // is finished. If the order of calls is free, a forward pass may be open in the first two.
+  void require_settled(const char* call) {
+    scopes_.come_to_rest();
+    if (guard_.phase() == Phase::micro_step)
+      guard_.require(Phase::micro_step, call);
+    else
+      guard_.require(Phase::between_steps, call);
+    stepper_.settle();
+  }
+  void require_idle(const char* call) {
+    require_settled(call);
+    finish_work();
+  }
+  void require_step_border(const char* call) {
+    scopes_.refuse_among_micro_steps(call);
+    require_idle(call);
+  }
+  // Precondition for changing values between micro steps, if the order of calls is free and nothing
+  // has been read ahead of the update.
+  void require_changeable(const char* call) {
+    const bool free =
+        train_.model.any_order && !train_.offloads_to_file() && !train_.offloads_beside_gpu();
+    if (!free) return require_no_save(call);
+    require_idle(call);
+    if (scopes_.inside_any())
+      throw UsageError(
+          std::string(call) +
+          " was called inside of a forward or backward pass; it belongs before or after");
+    checkpoints_.finish_pending();
+  }
+  void require_no_save(const char* call) {
+    require_step_border(call);
+    checkpoints_.finish_pending();
+  }
+  // Throws NumericError, and ends the engine, if replicated parameters differ.
+  void verify_before_save();
+
+  // Waits for all work in flight.
+  void finish_work() {
+    train_.runtime.communication().synchronize();
+    train_.runtime.compute().synchronize();
+    offload_.finish();
+  }
+
+  // Returns every rank's figures, on every rank. In engine_report.cpp.
+  EngineReport report();
+
+ private:
+  std::vector<std::int64_t> report_words();
+  // Maps the instructions of each stream to the parts that execute them.
+  PlanWalker::Lanes plan_lanes();
+  void share_memory();
+  void notice_settings() const;
+
+  const std::shared_ptr<EngineCore*> self_ = std::make_shared<EngineCore*>(this);
+  const int exceptions_at_start_;
+  TrainState train_;
+  StepClock clock_;
+  CallGuard guard_;
+  HiddenMemory hidden_;
+  StepScalars scalars_;
+  StepAgreement agreement_;
+  Updates updates_;
+  EngineMemory memory_;
+  Checkpoints checkpoints_;
+  Transfers transfers_;
+  OffloadStreams offload_;
+  PlanWalker walker_;
+  OrderLearner learner_;
+  Scopes scopes_;
+  Stepper stepper_;
+  Weights weights_;
+  std::vector<Unit> units_;
+};
+
+}  // namespace zero::detail

@@ -1,0 +1,48 @@
+#include "zero/engine/engine_memory.h"
+
+#include "zero/base/number_text.h"
+
+namespace zero::detail {
+
+namespace {
+
+// Space for generated code of kernels, because oneDNN crashes without memory for it, and for 64 MiB
+// that the C library maps for each of the first threads.
+constexpr std::int64_t address_space_margin = std::int64_t{256} << 20;
+
+}  // namespace
+
+void require_address_space() {
+  const std::int64_t left = address_space_left();
+  if (left < address_space_margin)
+    throw MemoryError("the limit of address space leaves " + byte_text(left) +
+                      " beside what the engine holds, and kernels and threads need " +
+                      byte_text(address_space_margin) + ": raise the limit (ulimit -v)");
+}
+
+EngineMemory::EngineMemory(TrainState& train, StepScalars& scalars, StepAgreement& agreement,
+                           Updates& updates) {
+  Ledger& ledger = train.runtime.ledger();
+  baseline_bytes_ = proportional_set_size();
+  ledger.restart_peaks();
+  train.arrays.plan(ledger);
+  train.buffers.plan(ledger);
+  if (train.offload) train.offload->plan(ledger);
+  agreement.plan(ledger);
+  updates.plan(ledger);
+  with_memory_table(ledger, [&] {
+    arena_ = train.runtime.device().reserve(
+        train.arrays.bytes() + agreement.exchanged_bytes(),
+        train.collective() ? Arena::Sharing::node : Arena::Sharing::private_memory, "zero engine");
+  });
+  train.arrays.allocate(arena_, ledger);
+  agreement.allocate(arena_, ledger);
+  scalars.set_scaler(train.scaler.state());
+  updates.allocate(ledger);
+  with_memory_table(ledger, [&] {
+    train.buffers.allocate(ledger);
+    if (train.offload) train.offload->open(ledger);
+  });
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,46 @@
+// All memory of an engine, taken at its start and freed at its end, when work in flight has ended
+// and no peer reads the buffers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "zero/base/arena.h"
+#include "zero/base/error.h"
+#include "zero/state/train_state.h"
+#include "zero/step/updates.h"
+
+namespace zero::detail {
+
+class EngineMemory {
+ public:
+  // Adds all bytes to the ledger's plan, then takes them. Throws MemoryError with the ledger's
+  // table.
+  EngineMemory(TrainState& train, StepScalars& scalars, StepAgreement& agreement, Updates& updates);
+  EngineMemory(const EngineMemory&) = delete;
+
+  // Memory that peers may read in place.
+  Arena& shared_arena() { return arena_; }
+  // The process's bytes before the engine took its own.
+  std::int64_t baseline_bytes() const { return baseline_bytes_; }
+
+ private:
+  std::int64_t baseline_bytes_ = 0;
+  Arena arena_;
+};
+
+// Throws MemoryError if a limit of address space (ulimit -v) leaves too little for kernels and
+// threads after the engine's memory.
+void require_address_space();
+
+// Adds the ledger's table to a MemoryError of the work.
+template <class Work>
+auto with_memory_table(const Ledger& ledger, const Work& work) {
+  try {
+    return work();
+  } catch (const MemoryError& error) {
+    throw MemoryError(std::string(error.what()) + "\n" + ledger.table());
+  }
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,128 @@
+// The calls of the handles that an engine returns (scopes.h, zero.h), forwarded to the parts of the
+// engine.
+#include <exception>
+#include <utility>
+
+#include "zero/engine/engine_core.h"
+
+namespace zero {
+
+namespace detail {
+
+EngineCore& EngineLink::of(const char* handle) const {
+  if (!core_) throw UsageError("this " + std::string(handle) + " has been moved from");
+  if (*core_ == nullptr)
+    throw UsageError("the engine of this " + std::string(handle) + " has been destroyed");
+  return **core_;
+}
+
+}  // namespace detail
+
+void Evaluation::end() noexcept {
+  if (detail::EngineCore* core = core_.get()) core->scopes().end_evaluation();
+}
+bool Evaluation::next(bool have_batch) {
+  return core_.of("evaluation").scopes().next_evaluation(have_batch);
+}
+
+void FullModel::end() noexcept {
+  if (detail::EngineCore* core = core_.get()) core->weights().dematerialize();
+}
+
+bool SaveTicket::wait() const {
+  detail::EngineCore& core = core_.of("save");
+  if (!save_->is_finished()) core.require_step_border("SaveTicket::wait()");
+  return core.checkpoints().finish(*save_);
+}
+
+Scope::Scope(detail::EngineLink core, detail::Op op, int unit)
+    : core_(std::move(core)),
+      op_(op),
+      unit_(unit),
+      number_(core_.of("unit").scopes().enter(op, unit)),
+      exceptions_at_entry_(std::uncaught_exceptions()) {}
+
+Scope& Scope::operator=(Scope&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  core_ = std::move(other.core_);
+  op_ = other.op_;
+  unit_ = other.unit_;
+  number_ = other.number_;
+  exceptions_at_entry_ = other.exceptions_at_entry_;
+  return *this;
+}
+
+void Scope::end() noexcept {
+  detail::EngineCore* core = core_.get();
+  if (core == nullptr) return;
+  if (op_ == detail::Op::backward && std::uncaught_exceptions() > exceptions_at_entry_)
+    core->guard().poison("the backward scope of unit " + core->train().model.units[unit_].name +
+                         " was left by an exception");
+  else
+    core->scopes().leave(op_, unit_, number_);
+}
+
+const void* Scope::raw(std::string_view name, DType dtype) const {
+  return core_.of("scope").scopes().value(unit_, name, dtype);
+}
+
+void* BackwardScope::raw_grad(std::string_view name, DType dtype, float* beta) {
+  return core_.of("scope").scopes().gradient(unit_, name, dtype, beta);
+}
+
+std::string_view Unit::name() const {
+  return core_.of("unit").train().model.units[index_].name;
+}
+
+ForwardScope Unit::forward() {
+  return {core_, detail::Op::forward, index_};
+}
+
+BackwardScope Unit::backward() {
+  return {core_, detail::Op::backward, index_};
+}
+
+bool MicroStep::last() const {
+  return core_.of("micro step").train().last_micro_step;
+}
+float MicroStep::loss_scale() const {
+  return core_.of("micro step").stepper().loss_scale();
+}
+const float* MicroStep::device_loss_scale() const {
+  return core_.of("micro step").scalars().loss_scale();
+}
+void MicroStep::loss(double mean) {
+  core_.of("micro step").scopes().set_loss(mean);
+}
+void MicroStep::loss(const float* device_mean) {
+  core_.of("micro step").scopes().set_loss(device_mean);
+}
+
+MicroSteps::iterator MicroSteps::begin() const {
+  return {core_, 0, core_.of("micro step").scopes().begin_pass()};
+}
+
+MicroStep MicroSteps::iterator::operator*() const {
+  core_.of("micro step").scopes().begin_micro_step(index_, pass_);
+  return {core_, index_};
+}
+
+StepResult StepTicket::wait() const {
+  return detail::result_of(*pending_);
+}
+
+double Gradients::loss() const {
+  return stepper_.loss();
+}
+double Gradients::norm() const {
+  return stepper_.gradient_norm();
+}
+double Gradients::norm(std::string_view name) const {
+  return stepper_.gradient_norm(name);
+}
+void Gradients::edit(const std::function<void(ParamShard)>& change) {
+  stepper_.edit_gradients(change);
+}
+
+}  // namespace zero

@@ -1,0 +1,60 @@
+// The memory that an engine would need, computed by the same code that enters it into the ledger of
+// a training run.
+#include <memory>
+
+#include "zero/plan/engine_plan.h"
+#include "zero/runtime/strict_mode.h"
+#include "zero/state/buffers.h"
+#include "zero/state/offload_tier.h"
+#include "zero/step/updates.h"
+#include "zero/zero.h"
+
+namespace zero {
+
+namespace {
+
+using namespace detail;
+
+std::vector<MemoryUse> planned(const Ledger& ledger, Tier tier) {
+  std::vector<MemoryUse> uses;
+  for (int i = 0; i < memory_category_count; ++i) {
+    const auto category = static_cast<MemoryCategory>(i);
+    uses.push_back({name_of(category), ledger.account(category, tier).planned});
+  }
+  return uses;
+}
+
+// A runtime of one rank. Its device is not used before memory is taken.
+RuntimeCore stand_in() {
+  RuntimeOptions options;
+  options.threads = 1;
+  options.abort_job = options.catch_signals = false;
+  return {comm::create_single_world(world_options(options)), options};
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, bool on_gpu,
+                       int rank) {
+  RuntimeCore runtime = stand_in();
+  const EnginePlan plan(spec.declared(), config, {rank, ranks, on_gpu, strict_mode()});
+  const PlanInputs& inputs = plan.inputs;
+  ModelState state(plan);
+  Ledger ledger;
+  state.plan(ledger);
+  Buffers(runtime, spec.declared()).plan(ledger);
+  if (inputs.offload.offloads()) OffloadTier(runtime, inputs, state, config).plan(ledger);
+  StepScalars scalars(runtime, plan);
+  const StepAgreement agreement(runtime, runtime.ranks(), plan, scalars, {});
+  agreement.plan(ledger);
+  Updates({runtime, runtime.ranks(), runtime.ranks(), plan, state, scalars, agreement})
+      .plan(ledger);
+  MemoryPlan result;
+  result.memory = planned(ledger, Tier::memory);
+  if (on_gpu) result.in_host = planned(ledger, Tier::host);
+  if (on_gpu) result.in_pinned = planned(ledger, Tier::pinned);
+  if (inputs.offload.in_file) result.in_file = planned(ledger, Tier::file);
+  return result;
+}
+
+}  // namespace zero

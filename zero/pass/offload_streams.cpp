@@ -1,0 +1,90 @@
+#include "zero/pass/offload_streams.h"
+
+#include <utility>
+
+#include "zero/pass/device_range.h"
+
+namespace zero::detail {
+
+OffloadStreams::OffloadStreams(TrainState& train, StepScalars& scalars, Checkpoints& checkpoints)
+    : train_(train), scalars_(scalars), checkpoints_(checkpoints) {
+  const auto worker = [&](bool needed, const char* thread_name) {
+    return needed ? train.runtime.create_stream(thread_name) : create_inline_stream();
+  };
+  const auto copies = [&] {
+    return train.offloads_beside_gpu() ? train.runtime.device().create_stream(Device::Role::copies)
+                                       : create_inline_stream();
+  };
+  streams_[PlanStream::inbound] = worker(train.offloads_to_file(), "zero-inbound");
+  streams_[PlanStream::outbound] = worker(train.offloads_to_file(), "zero-outbound");
+  streams_[PlanStream::copies_in] = copies();
+  streams_[PlanStream::copies_out] = copies();
+  streams_[PlanStream::host] = worker(train.offloads_beside_gpu(), "zero-host");
+}
+
+void OffloadStreams::enqueue(const Instruction& instruction, std::function<void()> work) {
+  streams_[instruction.stream]->enqueue(
+      [this, op = instruction.op, unit = unit_of(instruction), work = std::move(work)](Stream) {
+        const DeviceRange range(train_.runtime, op, unit);
+        maybe_delay();
+        try {
+          work();
+        } catch (const std::exception& error) {
+          const auto* known = dynamic_cast<const Error*>(&error);
+          if (!train_.runtime.device().is_host())
+            scalars_.note_failure(known ? known->exit_code() : Error::code);
+          throw;
+        }
+      });
+}
+
+// Transfers between the file and memory may run after the micro step has continued.
+void OffloadStreams::issue(const Instruction& instruction) {
+  const PlanStream stream = instruction.stream;
+  if (stream != PlanStream::inbound && stream != PlanStream::outbound)
+    return issue_copy(instruction);
+  OffloadTier* tier = train_.offload.get();
+  const Op op = instruction.op;
+  const int target = instruction.target;
+  if (op != Op::spill || tier->beside_gpu())
+    return enqueue(instruction, [=] { tier->move(op, target); });
+  enqueue(instruction, [=, first = train_.replaces_gradients(), last = train_.last_micro_step] {
+    tier->spill(target, first, last);
+  });
+}
+
+// Issues copies between a GPU and host memory.
+void OffloadStreams::issue_copy(const Instruction& instruction) {
+  if (instruction.op == Op::upload)
+    checkpoints_.precede_by_copies(flat_unit_of(instruction, train_.plan.inputs.chunks),
+                                   *streams_[instruction.stream]);
+  const DeviceRange range(train_.runtime, instruction.op, unit_of(instruction));
+  streams_[instruction.stream]->enqueue(
+      [this, op = instruction.op, target = instruction.target](Stream stream) {
+        if (op != Op::download) return train_.offload->move(op, target, stream);
+        optim::StepVote& vote = *scalars_.own_vote();
+        const bool measures = train_.policy().measures_shards();
+        train_.offload->download(target, measures ? &vote.norm : &vote.uncounted, stream);
+      });
+}
+
+void OffloadStreams::fetch_shard(int flat_unit) {
+  if (train_.plan.inputs.offload.shard_slot(flat_unit) < 0) return;
+  if (train_.plan.inputs.offload.fetches(flat_unit)) {
+    issue({Op::fetch, flat_unit, {}, {}});
+    streams_[PlanStream::inbound]->synchronize();
+  }
+  if (!train_.offloads_beside_gpu()) return;
+  issue({Op::supply, flat_unit, {}, {}});
+  streams_[PlanStream::copies_in]->synchronize();
+}
+
+void OffloadStreams::finish_quietly() noexcept {
+  for (const auto& stream : streams_) try {
+      if (stream) stream->synchronize();
+    } catch (const std::exception&) {
+      // The failure has been thrown at its origin; work that ended with the engine needs no file.
+    }
+}
+
+}  // namespace zero::detail

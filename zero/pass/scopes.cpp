@@ -1,0 +1,295 @@
+#include "zero/pass/scopes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <utility>
+
+#include "zero/base/text.h"
+#include "zero/state/array_exchange.h"
+
+namespace zero::detail {
+
+Scopes::Scopes(TrainState& train, CallGuard& guard, PlanWalker& walker, OrderLearner& learner,
+               HiddenMemory& hidden, StepClock& clock, StepScalars& scalars)
+    : train_(train),
+      guard_(guard),
+      walker_(walker),
+      learner_(learner),
+      hidden_(hidden),
+      clock_(clock),
+      scalars_(scalars),
+      free_(train, walker, [this](int flat) { complete_and_forget(flat); }),
+      free_evaluation_(train, walker, [](int) {}),
+      touched_(train_.model.params.size(), 0),
+      ever_touched_(train_.model.params.size(), 0),
+      open_ranges_(2 * train_.model.units.size()) {}
+
+void Scopes::check_order(int index) const {
+  const int done = ended_micro_steps();
+  if (done == accumulation())
+    throw UsageError(
+        "Engine::micro_steps() was begun again before Engine::step(): call step() once, after " +
+        (accumulation() == 1 ? "the micro step"
+                             : "all " + std::to_string(accumulation()) + " micro steps"));
+  if (index != done)
+    throw UsageError("micro step " + std::to_string(index) + " was begun where micro step " +
+                     std::to_string(done) + " of " + std::to_string(accumulation()) +
+                     " comes next; run every element of Engine::micro_steps(), in order");
+}
+
+int Scopes::begin_micro_step(bool last) {
+  const int index = ended_micro_steps() + (guard_.phase() == Phase::micro_step ? 1 : 0);
+  start_micro_step(index, no_loop, last || !train_.plan.accumulates);
+  return index;
+}
+
+void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
+  end_open_micro_step();
+  guard_.require(Phase::between_steps, "a micro step");
+  train_.require_values("");
+  const bool after_last = index > 0 && train_.last_micro_step && pass == no_loop;
+  if (after_last && (!train_.model.any_micro_steps || train_.plan.sync != GradientSync::each))
+    throw UsageError(accumulation() == 1
+                         ? "Engine::begin_micro_step() was called again before Engine::step(), "
+                           "and gradient_accumulation_steps is 1; set it to 2 or more"
+                         : "Engine::begin_micro_step() was called after the last micro step of a "
+                           "step; call Engine::step()");
+  if (pass != no_loop) check_order(index);
+  check_replicas(train_);
+  if (index == 0) {
+    begin_losses();
+    more_after_last_ = false;
+    clock_.start();
+  }
+  more_after_last_ = more_after_last_ || after_last;
+  if (index == 0 || train_.plan.sync_each() || train_.policy().accumulate_locally)
+    std::fill(touched_.begin(), touched_.end(), char{0});
+  pass_ = pass;
+  train_.micro_step = index;
+  train_.last_micro_step = last;
+  loss_given_ = false;
+  micro_loss_ = 0;
+  forward_.clear();
+  guard_.enter(Phase::micro_step);
+  if (learner_.waits())
+    learner_.begin();
+  else
+    walker_.begin(plan_of_micro_step());
+  slots_changed_ = false;
+}
+
+void Scopes::begin_losses() {
+  loss_sum_ = 0;
+  losses_missing_ = 0;
+  free_micro_steps_ = 0;
+  scalars_.begin_losses();
+}
+
+void Scopes::end_learning() {
+  if (!learner_.active()) return;
+  backward_ = train_.plan.learn_order(learner_.finish(), train_.last_micro_step);
+  used_order_ = learner_.used();
+  walker_.begin(backward_);
+}
+
+void Scopes::end_open_micro_step() {
+  if (guard_.phase() != Phase::micro_step) return;
+  guard_.refuse_after_failure("the micro step cannot end");
+  guard_.or_poison([&] {
+    resume_micro_step();
+    end_learning();
+    if (free_.active())
+      end_free_micro_step();
+    else
+      walker_.finish();
+    while (agrees_on_leaving() && someone_leaves(false)) {
+      begin_free_micro_step();
+      end_free_micro_step();
+    }
+  });
+  if (!loss_given_) ++losses_missing_;
+  ++micro_steps_done_;
+  guard_.enter(Phase::between_steps);
+}
+
+void Scopes::refuse_among_micro_steps(const char* call) const {
+  if (guard_.phase() == Phase::micro_step || micro_steps_done_ != 0)
+    throw UsageError(
+        std::string(call) +
+        " was called among the micro steps of a step; it belongs after Engine::step()");
+}
+
+void Scopes::end_accumulation(std::optional<double> mean_over) {
+  const bool in_loop = pass_ != no_loop;
+  const int done = ended_micro_steps();
+  if (in_loop ? done != accumulation() : done == 0)
+    throw UsageError("Engine::step() was called after " + std::to_string(done) + " of " +
+                     std::to_string(accumulation()) +
+                     " micro steps; run every element of Engine::micro_steps()");
+  if (mean_over && !(*mean_over > 0 && std::isfinite(*mean_over)))
+    throw UsageError("StepOptions::mean_over is " + std::to_string(*mean_over) +
+                     "; expected a positive number");
+  train_.losses = mean_over.value_or(done);
+  micro_steps_done_ = free_micro_steps_ = 0;
+  name_unasked_gradients();
+  name_missing_losses();
+}
+
+bool Scopes::reduce_late() {
+  if (train_.last_micro_step) return more_after_last_;
+  train_.last_micro_step = true;
+  walker_.begin(train_.plan.steps.late_reductions);
+  walker_.finish();
+  return true;
+}
+
+std::int64_t Scopes::enter(Op op, int unit) {
+  const std::int64_t scope = ++scopes_;
+  guard_.refuse_after_failure("a scope was opened");
+  const Phase phase = guard_.phase();
+  if (op == Op::forward && phase == Phase::full_model) return scope;
+  if (op == Op::forward && phase == Phase::full_model_elsewhere)
+    throw UsageError("forward of unit " + unit_name(unit) + ": rank " +
+                     std::to_string(train_.rank()) +
+                     " does not hold the full model; see Engine::materialize(only_rank)");
+  if (phase != Phase::micro_step && !(phase == Phase::evaluation && op == Op::forward))
+    throw UsageError(std::string(name_of(op)) + " of unit " + unit_name(unit) +
+                     " was called outside Engine::micro_steps()" +
+                     (op == Op::forward ? " and Engine::evaluate()" : ""));
+  guard_.or_poison([&] {
+    if (phase == Phase::micro_step) resume_micro_step();
+    if (op == Op::backward) end_learning();
+    if (!learner_.active() && !free_pass().active() && train_.model.any_order &&
+        walker_.leaves_plan(op, unit))
+      leave_plan();
+    if (free_pass().active())
+      free_pass().enter(op, unit, scope);
+    else if (learner_.active())
+      learner_.enter(unit, scope);
+    else
+      walker_.enter(op, unit, scope);
+    if (op == Op::forward && phase == Phase::micro_step) forward_.push_back(unit);
+    for (const int f : train_.layout().needs_of_unit[unit]) hidden_.show_parameters(f);
+    open_ranges_[2 * unit + (op == Op::backward)].emplace(train_.runtime, op, unit_name(unit));
+    clock_.turn_to(StepClock::Activity::kernels);
+  });
+  return scope;
+}
+
+void Scopes::leave(Op op, int unit, std::int64_t scope) noexcept {
+  if (guard_.full_model_lives()) return;
+  const bool planned = !free_pass().active() && !learner_.active();
+  const bool was_open = planned                ? walker_.leave(op, unit, scope)
+                        : free_pass().active() ? free_pass().leave(scope)
+                                               : learner_.leave(scope);
+  if (!was_open) return;
+  open_ranges_[2 * unit + (op == Op::backward)].reset();
+  if (planned) hidden_.hide_parameters(unit, walker_);
+  if (!inside_any()) clock_.turn_to(StepClock::Activity::other);
+}
+
+int Scopes::find_param(int unit, std::string_view name) const {
+  const UnitDeclaration& declaration = train_.model.units[unit];
+  for (const int index : declaration.params)
+    if (train_.param(index).short_name == name || train_.param(index).name == name) return index;
+  for (const std::string& borrowed : declaration.borrowed_names)
+    if (borrowed == name) return train_.model.find(name);
+  std::vector<std::string> known = declaration.borrowed_names;
+  for (const int index : declaration.params) known.push_back(train_.param(index).short_name);
+  const bool elsewhere = train_.model.find(name) >= 0;
+  throw UsageError(
+      "unit " + declaration.name + " has no parameter \"" + std::string(name) + "\"" +
+      (elsewhere ? "; it belongs to another unit: declare .uses(\"" + std::string(name) + "\")"
+                 : hint_for(name, known)));
+}
+
+const SegmentBuffers& Scopes::buffers_of(int param, DType dtype) const {
+  const SegmentBuffers& buffers = train_.arrays.segment(train_.place(param));
+  if (dtype != buffers.dtype)
+    throw UsageError("parameter " + train_.param(param).name + " is " + name_of(buffers.dtype) +
+                     ", but " + name_of(dtype) + " was asked for; see Engine::compute_dtype()");
+  return buffers;
+}
+
+const void* Scopes::value(int unit, std::string_view name, DType dtype) const {
+  const int index = find_param(unit, name);
+  return buffers_of(index, dtype).whole + train_.place(index).offset * size_of(dtype);
+}
+
+const void* Scopes::resident(std::string_view name, DType dtype) const {
+  const int index = train_.model.find(name);
+  if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");
+  if (train_.policy().parameters_sharded) return nullptr;
+  return buffers_of(index, dtype).whole + train_.place(index).offset * size_of(dtype);
+}
+
+void* Scopes::gradient(int unit, std::string_view name, DType dtype, float* beta) {
+  const int index = find_param(unit, name);
+  const ParamDeclaration& declaration = train_.param(index);
+  if (!declaration.options.trainable)
+    throw UsageError("parameter " + declaration.name + " is frozen and has no gradient");
+  const bool inside =
+      free_.active() ? free_.inside(Op::backward, unit) : walker_.inside(Op::backward, unit);
+  if (!inside)
+    throw UsageError("the gradient of " + declaration.name +
+                     " was asked for outside a backward scope");
+  const Place& place = train_.place(index);
+  const SegmentBuffers& buffers = buffers_of(index, dtype);
+  walker_.await_gradient(train_.plan.inputs.gradient_slots.slot_of[place.flat_unit]);
+  hidden_.show_gradients(place.flat_unit);
+  std::byte* data = buffers.gradient_whole + place.offset * size_of(dtype);
+  char& touched = touched_[index];
+  if (beta != nullptr)
+    *beta = touched ? 1.f : 0.f;
+  else if (!touched)
+    queue_zeros(train_.runtime, data, declaration.elements * size_of(dtype));
+  touched = ever_touched_[index] = 1;
+  return data;
+}
+
+void Scopes::complete_gradients(int flat_unit) {
+  walker_.await_gradient(train_.plan.inputs.gradient_slots.slot_of[flat_unit]);
+  hidden_.show_gradients(flat_unit);
+  for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
+    const Segment& segment = train_.layout().segment(id);
+    const SegmentBuffers& buffers = train_.arrays.segment(id);
+    const auto zero = [&](std::int64_t begin, std::int64_t end) {
+      queue_zeros(train_.runtime, buffers.gradient_whole + begin * size_of(buffers.dtype),
+                  (end - begin) * size_of(buffers.dtype));
+    };
+    std::int64_t filled = 0;
+    for (const auto& [param, offset] : segment.params) {
+      zero(filled, offset);
+      filled = offset + (touched_[param] ? train_.param(param).elements : 0);
+    }
+    zero(filled, segment.length);
+  }
+}
+
+void Scopes::name_unasked_gradients() {
+  if (std::exchange(unasked_named_, true) || train_.rank() != 0) return;
+  std::vector<std::string> names;
+  for (int p = 0; p < std::ssize(train_.model.params); ++p)
+    if (const ParamDeclaration& param = train_.param(p);
+        param.options.trainable && param.elements > 0 && !ever_touched_[p])
+      names.push_back(param.name);
+  if (!names.empty())
+    std::fprintf(stderr, "zero: no gradient was asked for of %s; it counts as zero\n",
+                 list_of(names, 8).c_str());
+}
+
+void Scopes::name_missing_losses() {
+  const int missing = losses_missing_, of = train_.micro_step + 1;
+  if (missing == 0 || train_.rank() != 0 || std::exchange(missing_loss_named_, true)) return;
+  std::fprintf(stderr,
+               train_.model.any_order
+                   ? "zero: backward of %d of the %d passes of step %lld came without the engine's "
+                     "backward() or scale(): their losses count as 0 in the loss that is reported\n"
+                   : "zero: MicroStep::loss() was not called in %d of the %d micro steps of step "
+                     "%lld: they count as 0 in the loss that is reported\n",
+               missing, of, static_cast<long long>(train_.step + 1));
+}
+
+}  // namespace zero::detail

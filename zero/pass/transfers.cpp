@@ -1,0 +1,228 @@
+#include "zero/pass/transfers.h"
+
+#include <algorithm>
+
+#include "zero/pass/device_range.h"
+
+namespace zero::detail {
+
+void Transfers::count_as_issued(Op op, int flat_unit, std::int64_t elements) {
+  for (const auto value : {static_cast<std::uint64_t>(op), static_cast<std::uint64_t>(flat_unit),
+                           static_cast<std::uint64_t>(elements)})
+    issued_hash_ = (issued_hash_ ^ value) * 0x100000001b3u;
+}
+
+void Transfers::transfer(GroupId first, std::optional<GroupId> second, int flat_unit, Work work) {
+  if (!train_.collective()) {
+    train_.runtime.communication().enqueue([work = std::move(work)](Stream stream) {
+      maybe_delay();
+      work(nullptr, stream);
+    });
+  } else if (!second) {
+    train_.group(first).communicate(
+        [this, flat_unit, work = std::move(work)](comm::Communicator& communicator, Stream stream) {
+          exchange({communicator}, flat_unit, work, stream);
+        });
+  } else {
+    train_.group(first).communicate_with(
+        train_.group(*second),
+        [this, flat_unit, work = std::move(work)](comm::Communicator& inside,
+                                                  comm::Communicator& between, Stream stream) {
+          exchange({inside, &between}, flat_unit, work, stream);
+        });
+  }
+}
+
+void Transfers::exchange(const Hops& hops, int flat_unit, const Work& work, Stream stream) {
+  for (comm::Communicator* communicator : {&hops.first, hops.second}) {
+    if (communicator == nullptr) continue;
+    communicator->set_subject(train_.subject(flat_unit));
+    communicator->use_staging(staging_.data(), staging_.size());
+    traffic_ -= communicator->traffic();
+  }
+  work(&hops, stream);
+  traffic_ += hops.first.traffic();
+  if (hops.second != nullptr) traffic_ += hops.second->traffic();
+}
+
+void Transfers::queue_for_update(int flat_unit, Ranks::Transfer operation) {
+  count_as_issued(Op::update, flat_unit, 0);
+  transfer(update_group(train_.plan), {}, flat_unit,
+           [operation = std::move(operation)](const Hops* hops, Stream stream) {
+             operation(hops->first, stream);
+           });
+}
+
+void Transfers::reserve_staging() {
+  EnumArray<GroupId, std::vector<std::pair<std::int64_t, DType>>, group_id_count> sums;
+  for (const SegmentId& id : train_.layout().segments()) {
+    if (!train_.layout().segment(id).trainable) continue;
+    for (const Route& route : train_.plan.routes.sums(id))
+      for (const Leg& leg : route.legs)
+        if (leg.codec.format == comm::wire::Format::none)
+          sums[leg.group].emplace_back(
+              std::min(train_.policy().reduce_piece(route.parts()), route.count), route.wire);
+  }
+  std::int64_t bytes = 0;
+  for (int group = 0; group < group_id_count; ++group) {
+    const auto& needed = sums[static_cast<std::size_t>(group)];
+    if (needed.empty()) continue;
+    train_.group(static_cast<GroupId>(group))
+        .exchange_on_device("start-up", [&](comm::Communicator& communicator, Stream) {
+          for (const auto& [count, dtype] : needed)
+            bytes = std::max(bytes, communicator.staging_bytes(count, dtype));
+        });
+  }
+  if (bytes == 0) return;
+  staging_request_.add(MemoryCategory::communication, bytes, staging_memory_);
+  staging_request_.plan(train_.runtime.ledger());
+  staging_ = train_.runtime.device().reserve(bytes, Arena::Sharing::private_memory,
+                                             "the staging of sums in rank order");
+  staging_request_.take(staging_, train_.runtime.ledger());
+}
+
+void Transfers::issue(const Instruction& instruction) {
+  const FlatUnit& flat = train_.layout().flat_unit(instruction.target);
+  count_as_issued(instruction.op, instruction.target, flat.elements());
+  const DeviceRange range(train_.runtime, instruction.op, flat.name);
+  const bool reduces = instruction.op == Op::reduce || instruction.op == Op::reduce_late;
+  if (reduces && train_.arrays.residues().exist())
+    checkpoints_.precede_by_copies(train_.residue_group(), train_.runtime.communication());
+  queue(instruction.op, instruction.target);
+}
+
+// Choose the routes now, because the micro step may have continued when the work runs.
+void Transfers::queue(Op op, int flat_unit) {
+  const StepPosition at{train_.micro_step == 0, train_.last_micro_step};
+  queue(train_.plan.routes.of(op, flat_unit, at), flat_unit, fills_slot(op));
+}
+
+void Transfers::queue(std::vector<RouteWork> works, int flat_unit, bool shows_parameters) {
+  const Residues::Use first = use_of_residues(true), later = use_of_residues(false);
+  for (RouteWork& each : works) {
+    const GroupId group = each.first;
+    const std::optional<GroupId> second = each.second;
+    transfer(group, second, flat_unit,
+             [this, flat_unit, shows_parameters, first, later, work = std::move(each)](
+                 const Hops* hops, Stream stream) {
+               if (shows_parameters) hidden_.show_parameters(flat_unit);
+               for (const Route& route : work.routes)
+                 run(route, work, hops, route.first_use ? first : later, stream);
+               if (work.ends_gradient) hidden_.hide_gradients(flat_unit);
+             });
+  }
+}
+
+void Transfers::spread_gradients(const SegmentId& id) {
+  queue(train_.plan.routes.spread_gradient(id), id.flat_unit, false);
+}
+
+void Transfers::run(const Route& route, const RouteWork& work, const Hops* hops,
+                    const Residues::Use& use, Stream stream) {
+  if (route.kind == Route::Kind::copy)
+    assign_or_add(at(route, route.to), at(route, route.from), route.count, route.replaces, stream);
+  else if (route.kind == Route::Kind::gather)
+    zero::detail::gather(train_, route, *hops, stream, errors_of(route.id.flat_unit));
+  else
+    sum(route, legs_of(route, work, *hops), *hops, use, stream);
+}
+
+Hops Transfers::legs_of(const Route& route, const RouteWork& work, const Hops& hops) {
+  if (route.legs.size() > 1 || hops.second == nullptr) return hops;
+  return {route.legs.front().group == work.first ? hops.first : *hops.second};
+}
+
+void Transfers::cast(const Typed& from, const Typed& to, std::int64_t count, Stream stream) const {
+  if (from.dtype != to.dtype)
+    train_.runtime.kernels().cast(from.data, from.dtype, to.data, to.dtype, count, stream);
+  else if (from.data != to.data)
+    train_.runtime.device().copy(to.data, from.data, count * size_of(to.dtype), stream);
+}
+
+void Transfers::assign_or_add(const Typed& sum, const Typed& addend, std::int64_t count, bool first,
+                              Stream stream) const {
+  if (first) return cast(addend, sum, count, stream);
+  train_.runtime.kernels().accumulate(sum.data, sum.dtype, addend.data, addend.dtype, count,
+                                      stream);
+}
+
+Residues::Use Transfers::use_of_residues(bool first) const {
+  const auto& feedback = train_.policy().wire.feedback;
+  return {first, first && feedback && train_.step % feedback->reset_steps == 0};
+}
+
+std::optional<comm::wire::SliceFeedback> Transfers::feedback_of(const Route& route, int leg,
+                                                                const Residues::Use& use,
+                                                                std::int64_t begin) const {
+  auto feedback = train_.arrays.residues().feedback(route.id, route.exchange + leg, use);
+  if (feedback) {
+    feedback->first = route.residue_begin + begin;
+    feedback->loss_scale = scalars_.loss_scale();
+  }
+  return feedback;
+}
+
+// `all` are the communicators of the route's work, for the gather of its whole result.
+void Transfers::sum(const Route& route, const Hops& hops, const Hops& all, const Residues::Use& use,
+                    Stream stream) {
+  const DType wire = route.wire;
+  const Typed to = at(route, route.to);
+  std::byte* const whole = route.whole ? at(route, *route.whole).data : nullptr;
+  // A sum that is replaced has wire values, and is sent on in the wire dtype.
+  const bool spreads_wire =
+      whole != nullptr && route.replaces && to.dtype != wire && all.ranks() == hops.ranks();
+  const comm::wire::Workspace workspace{train_.runtime.codec(), train_.arrays.wire_staging(),
+                                        stream, errors_of(route.id.flat_unit)};
+  const std::int64_t part = route.count, piece = train_.policy().reduce_piece(hops.ranks());
+  for (std::int64_t begin = 0; begin < part; begin += piece) {
+    const std::int64_t count = std::min(piece, part - begin);
+    const Outgoing outgoing = cast_for_wire(route, begin, count, stream);
+    const auto part_of = [&, size = size_of(wire)](int rank) {
+      return outgoing.data + rank * outgoing.stride * size;
+    };
+    std::byte* own = part_of(hops.rank());
+    std::byte* target = to.data + begin * size_of(to.dtype);
+    const bool direct = route.replaces && to.dtype == wire;
+    const comm::wire::Sum result{direct ? target : own, wire};
+    const auto first = feedback_of(route, 0, use, begin);
+    const comm::wire::Hop inner{hops.first, route.legs.front().codec, first ? &*first : nullptr};
+    if (hops.second == nullptr) {
+      comm::wire::reduce_scatter(inner, outgoing.data, result, {count, outgoing.stride, wire},
+                                 workspace);
+    } else {
+      const auto second = feedback_of(route, 1, use, begin);
+      comm::wire::reduce_scatter(
+          inner, {*hops.second, route.legs.back().codec, second ? &*second : nullptr},
+          outgoing.data, result,
+          {count, outgoing.stride, hops.first.size() * outgoing.stride, wire}, workspace);
+    }
+    if (!direct) assign_or_add({target, to.dtype}, {own, wire}, count, route.replaces, stream);
+    if (!spreads_wire) continue;
+    all_gather(train_, all, stream, {own, count, wire, outgoing.stride}, outgoing.data);
+    for (int r = 0; r < all.ranks(); ++r)
+      cast({part_of(r), wire}, {whole + (r * part + begin) * size_of(to.dtype), to.dtype}, count,
+           stream);
+  }
+  if (whole != nullptr && !spreads_wire)
+    all_gather(train_, all, stream, {to.data, part, to.dtype}, whole);
+}
+
+// Returns every rank's part of a piece in the wire dtype: in place, or cast to the staging.
+Transfers::Outgoing Transfers::cast_for_wire(const Route& route, std::int64_t begin,
+                                             std::int64_t count, Stream stream) {
+  const auto& [data, dtype] = at(route, route.from);
+  const DType wire = route.wire;
+  std::byte* piece = data + begin * size_of(dtype);
+  Outgoing outgoing{piece, route.count};
+  if (dtype != wire) outgoing = {train_.arrays.staging(), count};
+  for (int r = 0; r < route.parts(); ++r) {
+    std::byte* part = outgoing.data + r * outgoing.stride * size_of(wire);
+    if (dtype != wire)
+      cast({piece + r * route.count * size_of(dtype), dtype}, {part, wire}, count, stream);
+    if (route.divisor != 1)
+      train_.runtime.kernels().divide(part, wire, count, route.divisor, stream);
+  }
+  return outgoing;
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,101 @@
+// The work of the communication stream for an engine: gathers parameters, adds up and reduces
+// gradients, in pieces of the bucket sizes, and counts the bytes. A single rank copies and casts,
+// and sends nothing. Calls queue work; for the program's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "comm/communicator.h"
+#include "comm/wire/exchange.h"
+#include "zero/checkpoint/checkpoints.h"
+#include "zero/pass/hidden_memory.h"
+#include "zero/state/array_exchange.h"
+#include "zero/state/step_scalars.h"
+#include "zero/state/train_state.h"
+
+namespace zero::detail {
+
+class Transfers {
+ public:
+  Transfers(TrainState& train, HiddenMemory& hidden, const StepScalars& scalars,
+            Checkpoints& checkpoints)
+      : train_(train), hidden_(hidden), scalars_(scalars), checkpoints_(checkpoints) {}
+
+  // Call it once the communicator has the engine's memory: reserves the staging that the longest
+  // reduction needs in addition to the buffers.
+  void reserve_staging();
+
+  // Queues a gather, a reduction or an accumulation of the plan.
+  void issue(const Instruction& instruction);
+  // Gathers a flat unit's shards into the whole.
+  void gather(int flat_unit) { queue(Op::gather, flat_unit); }
+  // Queues an operation of the optimizer step on a flat unit. All ranks queue these in one order;
+  // the bytes are traffic of the step. Requires more than one rank.
+  void queue_for_update(int flat_unit, Ranks::Transfer operation);
+  // After owners have changed reduced gradients: sends them to the ranks that hold all of them.
+  void spread_gradients(const SegmentId& id);
+  // Records that reduced gradients were discarded; all ranks do this between the same transfers.
+  void note_dropped() { count_as_issued(Op::agree, -1, 0); }
+  // A rolling hash of all issued work, compared over ranks before each step.
+  std::uint64_t issued_hash() const { return issued_hash_; }
+
+  // Written by the communication stream.
+  const comm::Traffic& traffic() const { return traffic_; }
+
+ private:
+  struct Typed {
+    std::byte* data;
+    DType dtype;
+  };
+  // Rank r's part of a piece is r * stride elements from `data`.
+  struct Outgoing {
+    std::byte* data = nullptr;
+    std::int64_t stride = 0;
+  };
+  // Runs the work on the communication stream, with the staging of its communicators and the counts
+  // of their bytes; without hops on a single rank.
+  using Work = std::function<void(const Hops*, Stream)>;
+  void transfer(GroupId first, std::optional<GroupId> second, int flat_unit, Work work);
+  void exchange(const Hops& hops, int flat_unit, const Work& work, Stream stream);
+  void count_as_issued(Op op, int flat_unit, std::int64_t elements);
+
+  void queue(Op op, int flat_unit);
+  // shows_parameters: strict mode has hidden the destination of the works.
+  void queue(std::vector<RouteWork> works, int flat_unit, bool shows_parameters);
+  void run(const Route& route, const RouteWork& work, const Hops* hops, const Residues::Use& use,
+           Stream stream);
+  void sum(const Route& route, const Hops& hops, const Hops& all, const Residues::Use& use,
+           Stream stream);
+  // The communicators of a route's legs, among those of its work.
+  static Hops legs_of(const Route& route, const RouteWork& work, const Hops& hops);
+  Typed at(const Route& route, const ArrayRef& ref) const {
+    return {train_.arrays.array(route.id, ref), ref.dtype};
+  }
+  // For work queued now. `first`: the route's first use of its residues in the step.
+  Residues::Use use_of_residues(bool first) const;
+  // For one leg, from element `begin` of its part on; empty without error feedback.
+  std::optional<comm::wire::SliceFeedback> feedback_of(const Route& route, int leg,
+                                                       const Residues::Use& use,
+                                                       std::int64_t begin) const;
+  comm::wire::ErrorTarget errors_of(int flat_unit) const { return scalars_.errors_of(flat_unit); }
+  // Of gradients where they lie, in the order of the stream.
+  void cast(const Typed& from, const Typed& to, std::int64_t count, Stream stream) const;
+  // Replaces the sum if the addend is its first.
+  void assign_or_add(const Typed& sum, const Typed& addend, std::int64_t count, bool first,
+                     Stream stream) const;
+  Outgoing cast_for_wire(const Route& route, std::int64_t begin, std::int64_t count, Stream stream);
+
+  TrainState& train_;
+  HiddenMemory& hidden_;
+  const StepScalars& scalars_;
+  Checkpoints& checkpoints_;
+  MemoryRequests staging_request_;
+  Arena staging_;
+  std::byte* staging_memory_ = nullptr;
+  std::uint64_t issued_hash_ = 0;
+  comm::Traffic traffic_;
+};
+
+}  // namespace zero::detail

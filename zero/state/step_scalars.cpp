@@ -1,0 +1,42 @@
+#include "zero/state/step_scalars.h"
+
+#include <atomic>
+
+namespace zero::detail {
+
+StepScalars::StepScalars(RuntimeCore& runtime, const EnginePlan& plan)
+    : runtime_(runtime),
+      on_gpu_(plan.policy.on_gpu),
+      error_bytes_(plan.policy.measures_errors
+                       ? std::ssize(plan.layout.flat_units) *
+                             static_cast<std::int64_t>(sizeof(comm::wire::ErrorSums))
+                       : 0) {}
+
+void StepScalars::request(MemoryRequests& device, MemoryRequests& exchanged) {
+  constexpr MemoryCategory on_device = MemoryCategory::update_staging;
+  device.add(on_device, sizeof *decision_, decision_);
+  device.add(on_device, sizeof *loss_sum_, loss_sum_);
+  if (error_bytes_ > 0) device.add(on_device, error_bytes_, errors_);
+  if (error_bytes_ > 0 && on_gpu_)
+    device.add(on_device, comm::wire::most_error_parts * sizeof *error_parts_, error_parts_);
+  exchanged.add(on_device, sizeof *own_vote_, own_vote_);
+}
+
+void StepScalars::set_scaler(const optim::LossScalerState& state) {
+  optim::StepDecision known;
+  copy_and_wait(runtime_, &known, decision_, sizeof known);
+  known.scaler = state;
+  known.next_loss_scale = static_cast<float>(state.scale);
+  copy_and_wait(runtime_, decision_, &known, sizeof known);
+}
+
+void StepScalars::add_loss(const float* loss) {
+  runtime_.compute().enqueue(
+      [this, loss](Stream stream) { runtime_.kernels().add_loss(loss, loss_sum_, stream); });
+}
+
+void StepScalars::note_failure(int exit_code) noexcept {
+  std::atomic_ref(*failure_).store(exit_code);
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,82 @@
+// The part of Stepper that gives access to gradients, between their last reduction and the update:
+// for programs (StepOptions::inspect), and to find non-finite ones.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "optim/gradient_norm.h"
+#include "zero/state/array_exchange.h"
+#include "zero/step/stepper.h"
+
+namespace zero::detail {
+
+double Stepper::gradient_norm(std::string_view name) {
+  TrainState& train = parts_.train;
+  const int param = train.model.find(name);
+  if (param < 0 || !train.param(param).options.trainable)
+    throw UsageError("no trainable parameter is named \"" + std::string(name) + "\"");
+  const Place& place = train.place(param);
+  const Segment& segment = train.layout().segment(place);
+  optim::NormSum sum;
+  for (const ParamRange& piece : train.own_params(segment))
+    if (piece.param == param && train.policy().counts(segment))
+      add_squares({place, ArrayKind::gradient}, piece.range(), sum);
+  static_assert(sizeof sum == (optim::norm_limb_count + 1) * sizeof(std::int64_t));
+  for (Ranks* ranks : {&train.ranks, train.ranks.model_parallel()})
+    if (ranks != nullptr)
+      ranks->exchange("the gradient norm of " + std::string(name),
+                      [&](comm::Communicator& communicator) {
+                        communicator.all_reduce(&sum, optim::norm_limb_count + 1, DType::int64);
+                      });
+  return norm_of(sum) * inverse_gradient_scale();
+}
+
+std::vector<float> Stepper::read_gradient(const ArrayId& gradient, const ParamRange& piece) const {
+  StateStore& store = *parts_.train.store;
+  const DType dtype = store.dtype_of(gradient);
+  std::vector<std::byte> data(piece.count * size_of(dtype));
+  store.read(gradient, piece.segment_begin, piece.segment_begin + piece.count, data.data());
+  std::vector<float> values(piece.count);
+  optim::cast(data.data(), dtype, values.data(), DType::fp32, piece.count);
+  return values;
+}
+
+void Stepper::edit_gradients(const std::function<void(ParamShard)>& change) {
+  TrainState& train = parts_.train;
+  const auto inverse = static_cast<float>(inverse_gradient_scale());
+  for_gradients([&](const ArrayId& gradient, const Segment& segment) {
+    for (const ParamRange& piece : train.own_params(segment)) {
+      std::vector<float> raw = read_gradient(gradient, piece), values = raw;
+      for (float& value : values) value *= inverse;
+      const std::vector<float> before = values;
+      const ParamDeclaration& declaration = train.param(piece.param);
+      change({declaration.name, declaration.shape, piece.param_begin, values});
+      for (std::size_t i = 0; i < values.size(); ++i)
+        if (std::memcmp(&values[i], &before[i], sizeof(float)) != 0) raw[i] = values[i] / inverse;
+      train.store->write(gradient, piece.segment_begin, DType::fp32, std::as_bytes(std::span(raw)));
+    }
+    if (train.policy().updates == Portion::shard) spread_to_replicas(train, gradient);
+    parts_.transfers.spread_gradients(gradient);
+  });
+  train.runtime.communication().synchronize();
+  gradients_edited_ = true;
+}
+
+std::string Stepper::locate_non_finite() const {
+  const TrainState& train = parts_.train;
+  std::string found;
+  for_gradients([&](const ArrayId& gradient, const Segment& segment) {
+    for (const ParamRange& piece : train.own_params(segment)) {
+      if (!found.empty()) return;
+      const std::vector<float> values = read_gradient(gradient, piece);
+      const auto at = std::find_if_not(values.begin(), values.end(),
+                                       [](float value) { return std::isfinite(value); });
+      if (at != values.end())
+        found = train.param(piece.param).name + " (element " +
+                std::to_string(piece.param_begin + (at - values.begin())) + ")";
+    }
+  });
+  return found.empty() ? "no parameter" : found;
+}
+
+}  // namespace zero::detail

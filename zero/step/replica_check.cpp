@@ -1,0 +1,87 @@
+#include "zero/step/replica_check.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <vector>
+
+#include "zero/base/hash.h"
+#include "zero/checkpoint/format/digest.h"
+#include "zero/runtime/fingerprint.h"
+
+namespace zero::detail {
+
+namespace {
+
+constexpr std::int64_t block_bytes = std::int64_t{1} << 18;  // hashed by one thread
+
+// A sum over hashes of blocks, independent of the number of threads.
+std::uint64_t digest_of_array(ThreadPool& pool, std::span<const std::byte> array) {
+  const std::int64_t blocks = (std::ssize(array) + block_bytes - 1) / block_bytes;
+  std::atomic<std::uint64_t> sum = 0;
+  pool.for_ranges(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+    std::uint64_t part = 0;
+    for (std::int64_t b = begin; b < end; ++b) {
+      const std::int64_t at = b * block_bytes;
+      const auto block = array.subspan(at, std::min(block_bytes, std::ssize(array) - at));
+      part += mixed(checkpoint::digest_of(block).low ^ mixed(b + 1));
+    }
+    sum += part;
+  });
+  return sum;
+}
+
+// Returns the digests by flat unit.
+std::vector<std::int64_t> own_digests(TrainState& train) {
+  std::vector<std::int64_t> digests;
+  for (int f = 0; f < std::ssize(train.layout().flat_units); ++f) {
+    std::uint64_t digest = 0;
+    for (const SegmentId id : train.layout().segments_of(f)) {
+      const SegmentBuffers& buffers = train.arrays.segment(id);
+      const std::int64_t bytes = train.layout().segment(id).length * size_of(buffers.dtype);
+      digest = mixed(digest) +
+               digest_of_array(train.runtime.pool(), {buffers.whole, buffers.whole + bytes});
+    }
+    digests.push_back(std::bit_cast<std::int64_t>(digest));
+  }
+  return digests;
+}
+
+// "rank 2 differs from the 3 others", or, without a majority, each digest with its ranks.
+std::string culprits(const char* noun, const std::vector<std::int64_t>& digests) {
+  for (const std::int64_t most : digests) {
+    if (2 * std::ranges::count(digests, most) <= std::ssize(digests)) continue;
+    std::vector<std::size_t> others;
+    for (std::size_t rank = 0; rank < digests.size(); ++rank)
+      if (digests[rank] != most) others.push_back(rank);
+    return list_of_ranks(noun, others) + (others.size() > 1 ? " differ" : " differs") +
+           " from the other " + std::to_string(digests.size() - others.size());
+  }
+  std::vector<std::string> texts;
+  for (const std::int64_t digest : digests)
+    texts.push_back(text_of_hash(std::bit_cast<std::uint64_t>(digest)));
+  return who_has_what(noun, texts) + " (a digest), and no value is that of most ranks";
+}
+
+}  // namespace
+
+void verify_replicas(TrainState& train, const std::string& when) {
+  // Return if there are no copies to compare.
+  if (!train.collective() || train.policy().parameters_sharded || !train.runtime.device().is_host())
+    return;
+  const std::vector<std::int64_t> own = own_digests(train);
+  const std::vector<std::int64_t> all =
+      train.ranks.gather_words("the comparison of replicas " + when, own);
+  for (std::size_t f = 0; f < own.size(); ++f) {
+    std::vector<std::int64_t> digests;
+    for (std::size_t at = f; at < all.size(); at += own.size()) digests.push_back(all[at]);
+    if (std::ranges::all_of(digests, [&](std::int64_t d) { return d == digests[0]; })) continue;
+    throw NumericError(when + " the parameters of " + train.subject(static_cast<int>(f)) +
+                       " are not the same on all ranks, though each rank holds all of them: " +
+                       culprits(train.ranks.noun(), digests) +
+                       "; a kernel wrote where it must not, or the memory of that host is faulty: "
+                       "nothing was saved, resume from the last checkpoint");
+  }
+}
+
+}  // namespace zero::detail

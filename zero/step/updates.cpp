@@ -1,0 +1,229 @@
+#include "zero/step/updates.h"
+
+#include <algorithm>
+
+#include "optim/orthogonalize.h"
+
+namespace zero::detail {
+
+using optim::DeviceKernels;
+using optim::DeviceUpdate;
+
+Updates::Updates(const Parts& parts) : parts_(parts) {
+  for (const Chunk& chunk : parts_.plan.inputs.chunks)
+    list_launches(chunk, launches_.emplace_back());
+  constexpr MemoryCategory category = MemoryCategory::update_staging;
+  requests_.add(category, sizeof(optim::NormSum), matrix_norm_);
+  requests_.add(category, std::ssize(ranges_) * sizeof(optim::GroupRange), device_ranges_);
+  requests_.add(category, std::ssize(ranges_) * sizeof(float), steps_);
+}
+
+void Updates::list_launches(const Chunk& chunk, std::vector<Launch>& launches) {
+  const SegmentBuffers& buffers = parts_.state.segment(chunk);
+  for (GroupRange run : buffers.runs) {
+    static_cast<Range&>(run) = intersection(run, buffers.range_of(chunk));
+    const optim::UpdateRule& rule = *parts_.plan.updates.group(run.group).rule;
+    if (run.empty() || rule.scope == optim::UpdateScope::whole_matrices) continue;
+    const bool follows = !launches.empty() && launches.back().range.end == run.begin;
+    if (!follows || launches.back().rule != rule.kind)
+      launches.push_back({rule.kind, run.group, run, static_cast<int>(ranges_.size())});
+    Launch& launch = launches.back();
+    launch.range.end = run.end;
+    add_ranges(launch, parts_.plan.layout.segment(chunk), run);
+    launch.range_count = static_cast<int>(ranges_.size()) - launch.first_range;
+  }
+}
+
+// A range of a rule that sees tensor norms extends from one parameter to the next; padding is
+// between them.
+void Updates::add_ranges(const Launch& launch, const Segment& segment, const GroupRange& run) {
+  const std::int64_t origin = launch.range.begin;
+  if (optim::rule_of(launch.rule).scope != optim::UpdateScope::tensor_norms) {
+    ranges_.push_back({run.end - origin, run.group, 0, run.end - origin});
+    return;
+  }
+  const auto params = params_in(*parts_.plan.inputs.model, segment, run);
+  if (params.empty()) ranges_.push_back({run.end - origin, run.group, 0, run.begin - origin});
+  for (std::size_t p = 0; p < params.size(); ++p) {
+    const std::int64_t end = p + 1 < params.size() ? params[p + 1].segment_begin : run.end;
+    ranges_.push_back({end - origin, run.group, params[p].param, params[p].range().end - origin});
+  }
+}
+
+void Updates::fill_initial_states(StateStore& store) const {
+  const UpdateGroups& groups = parts_.plan.updates;
+  for (const Chunk& chunk : parts_.plan.inputs.chunks) {
+    const SegmentBuffers& buffers = parts_.state.segment(chunk);
+    for (const GroupRange& run : buffers.runs) {
+      const Range range = intersection(run, buffers.range_of(chunk));
+      const float initial = optim::initial_state(groups.group(run.group).options);
+      if (initial == 0 || range.empty()) continue;
+      const std::vector<float> values(range.count(), initial);
+      for (const int state : groups.group(run.group).states)
+        store.write({chunk, ArrayKind::state, state}, range.begin, DType::fp32,
+                    std::as_bytes(std::span(values)));
+    }
+  }
+}
+
+DeviceUpdate Updates::update_of(const StateStore& store, int chunk, const Range& range,
+                                int group) const {
+  DeviceUpdate update = store.update_of(chunk, range, parts_.plan.updates.group(group).states);
+  update.groups = parts_.agreement.groups();
+  update.group = group;
+  return update;
+}
+
+// Sorted by owner, as directions are sent.
+std::vector<Updates::Direction> Updates::directions_of(const StateStore& store, int number,
+                                                       const MatrixBatch& batch) const {
+  const EnginePlan& plan = parts_.plan;
+  const Chunk& chunk = plan.inputs.chunks[number];
+  std::vector<Direction> directions;
+  float* values = parts_.state.directions();
+  for (int owner = 0; owner < plan.matrices.members(); ++owner)
+    for (const PlannedMatrix& matrix : batch.matrices) {
+      const Range own = intersection(matrix.range, parts_.state.segment(chunk).range_of(chunk));
+      if (matrix.owner != owner || own.empty()) continue;
+      directions.push_back({&matrix, update_of(store, number, own, matrix.group), values});
+      values += own.count();
+    }
+  return directions;
+}
+
+void Updates::prepare(StateStore& store) {
+  fill_initial_states(store);
+  for (int chunk = 0; chunk < std::ssize(launches_); ++chunk) {
+    for (Launch& launch : launches_[chunk]) {
+      launch.update = update_of(store, chunk, launch.range, launch.group);
+      launch.update.ranges = device_ranges_ + launch.first_range;
+      launch.update.range_count = launch.range_count;
+      launch.update.steps = steps_ + launch.first_range;
+    }
+    auto& batches = directions_.emplace_back();
+    for (const MatrixBatch& batch : parts_.plan.matrices.batches(parts_.plan.inputs.chunks[chunk]))
+      batches.push_back(directions_of(store, chunk, batch));
+  }
+}
+
+template <class Work>
+void Updates::queue_measured(const Work& work) {
+  for (const std::vector<Launch>& launches : launches_)
+    for (const Launch& launch : launches)
+      if (optim::rule_of(launch.rule).scope == optim::UpdateScope::tensor_norms)
+        queue([work, rule = launch.rule, update = with_factors(launch.update)](
+                  DeviceKernels& kernels, Stream stream) { work(kernels, rule, update, stream); });
+}
+
+void Updates::measure() {
+  const optim::StepDecision* decision = parts_.scalars.decision();
+  optim::TensorSums* sums = tensor_sums();
+  queue_zeros(parts_.runtime, sums, parts_.state.policy().norm_words * size_of(DType::int64));
+  queue_measured([=](DeviceKernels& kernels, optim::RuleKind rule, const DeviceUpdate& update,
+                     Stream stream) { kernels.measure(rule, update, sums, decision, stream); });
+  add_up_tensor_sums();
+  queue_measured([=](DeviceKernels& kernels, optim::RuleKind, const DeviceUpdate& update,
+                     Stream stream) { kernels.take_steps(update, sums, decision, stream); });
+}
+
+void Updates::add_up_tensor_sums() {
+  const StatePolicy& policy = parts_.state.policy();
+  if (parts_.plan.grid.ranks > 1 && policy.optimizer_sharded())
+    parts_.runtime.cross([&] {
+      parts_.update_group.communicate_control(
+          [this, words = policy.norm_words](comm::Communicator& communicator, Stream stream) {
+            communicator.set_subject("the norms of tensors");
+            communicator.all_reduce(tensor_sums(), words, DType::int64, stream);
+          });
+    });
+  if (Ranks* model_parallel = parts_.ranks.model_parallel()) add_up_split_tensors(*model_parallel);
+}
+
+// Adds up parameters that are split over the ranks of the model-parallel group; this needs CPU
+// ranks.
+void Updates::add_up_split_tensors(Ranks& model_parallel) {
+  const Model& model = *parts_.plan.inputs.model;
+  std::vector<optim::TensorSums> sums;
+  for (int p = 0; p < std::ssize(model.params); ++p)
+    if (model.params[p].options.split) sums.push_back(tensor_sums()[p]);
+  model_parallel.exchange("the norms of tensors", [&](comm::Communicator& communicator) {
+    communicator.all_reduce(sums.data(), std::ssize(sums) * optim::tensor_sum_words, DType::int64);
+  });
+  auto sum = sums.begin();
+  for (int p = 0; p < std::ssize(model.params); ++p)
+    if (model.params[p].options.split) tensor_sums()[p] = *sum++;
+}
+
+void Updates::update(int chunk, Transfers& transfers) {
+  for (const Launch& launch : launches_[chunk])
+    queue([rule = launch.rule, update = with_factors(launch.update),
+           decision = parts_.scalars.decision()](DeviceKernels& kernels, Stream stream) {
+      kernels.update(rule, update, decision, stream);
+    });
+  update_matrices(chunk, transfers);
+}
+
+void Updates::update_on_host(int chunk, const StepFactors& factors,
+                             const optim::StepDecision& decision) const {
+  for (const Launch& launch : launches_[chunk]) {
+    DeviceUpdate update = launch.update;
+    update.factors = factors.data();
+    update.ranges = ranges_.data() + launch.first_range;
+    parts_.runtime.host_kernels().update(launch.rule, update, &decision, {});
+  }
+}
+
+void Updates::orthogonalize(const PlannedMatrix& matrix, float* values) {
+  const optim::RuleKind rule = parts_.plan.updates.group(matrix.group).rule->kind;
+  const optim::DeviceMatrix on_device{matrix.shape, values, parts_.state.matrix_scratch(),
+                                      matrix_norm_};
+  queue([rule, on_device](DeviceKernels& kernels, Stream stream) {
+    optim::orthogonalize(kernels, rule, on_device, stream);
+  });
+}
+
+// Sends directions of a segment's matrices to the ranks that own them, makes them orthogonal there,
+// and sends them back. All is queued even if the step is skipped, and then nothing uses the
+// directions.
+void Updates::update_matrices(int number, Transfers& transfers) {
+  const EnginePlan& plan = parts_.plan;
+  const ModelState& state = parts_.state;
+  const Chunk& chunk = plan.inputs.chunks[number];
+  const optim::StepDecision* decision = parts_.scalars.decision();
+  const bool sharded = plan.matrices.sharded();
+  const auto travel = [&](const float* from, float* to, const comm::PairCounts& counts) {
+    parts_.runtime.cross([&] {
+      transfers.queue_for_update(
+          chunk.flat_unit, [from, to, &counts](comm::Communicator& communicator, Stream stream) {
+            communicator.all_to_all(from, to, counts, DType::fp32, stream);
+          });
+    });
+  };
+  auto directions = directions_[number].begin();
+  for (const MatrixBatch& batch : plan.matrices.batches(chunk)) {
+    for (const Direction& direction : *directions)
+      queue([update = with_factors(direction.update), values = direction.values, decision](
+                DeviceKernels& kernels, Stream stream) {
+        kernels.direct(update, values, decision, stream);
+      });
+    if (sharded) travel(state.directions(), state.matrices(), batch.counts);
+    float* next = sharded ? state.matrices() : state.directions();
+    for (const PlannedMatrix& matrix : batch.matrices) {
+      if (matrix.owner != plan.matrices.member(plan.policy.rank)) continue;
+      orthogonalize(matrix, next);
+      next += matrix.range.count();
+    }
+    if (sharded) travel(state.matrices(), state.directions(), batch.way_back);
+    for (const Direction& direction : *directions++) {
+      DeviceUpdate update = with_factors(direction.update);
+      update.gradient = direction.values;
+      update.gradient_dtype = DType::fp32;
+      queue([update, scale = direction.matrix->shape.scale, decision](DeviceKernels& kernels,
+                                                                      Stream stream) {
+        kernels.step_along(update, scale, decision, stream);
+      });
+    }
+  }
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,351 @@
+#include "zero/weights/train_snapshot.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optim/gradient_norm.h"
+#include "zero/plan/config_fields.h"
+#include "zero/state/array_exchange.h"
+#include "zero/weights/saved_residues.h"
+#include "zero/weights/scaler_record.h"
+
+namespace zero::detail {
+
+using checkpoint::ElementRange;
+using checkpoint::Manifest;
+using checkpoint::ManifestParameter;
+
+namespace {
+
+std::string cpu_type() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.rfind("model name", 0) == 0 && line.find(':') != std::string::npos)
+      return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+class TrainSnapshot : public checkpoint::Snapshot {
+ public:
+  explicit TrainSnapshot(TrainState& train) : train_(train), residues_(train) {}
+
+  bool readable_beside_steps() const override { return train_.store->readable_beside_steps(); }
+  bool rests_on_device() const override { return !train_.offloads_beside_gpu(); }
+  std::int64_t samples_per_step() const override { return train_.plan.batch.global; }
+
+  Manifest describe(bool trainable_only) const override {
+    Manifest m;
+    m.step = train_.step;
+    m.applied_steps = train_.applied_steps;
+    m.skipped_in_a_row = train_.skipped_in_a_row;
+    m.samples = samples_before_ + (m.step - samples_before_step_) * samples_per_step();
+    m.optimizer = train_.config.optimizer.type;
+    m.scheduler = train_.config.scheduler.type;
+    m.states = train_.policy().optimizer_states;
+    if (train_.scaler.dynamic()) m.loss_scaler = record_of(train_.scaler.state());
+    m.config = zero::describe(train_.config);
+    m.equality = equality_terms();
+    for (int p = 0; p < std::ssize(train_.model.params); ++p)
+      m.parameters.push_back(describe_parameter(p));
+    for (int u = 0; u < std::ssize(train_.model.units); ++u)
+      for (const int p : train_.model.borrowed(u))
+        m.parameters[p].used_by.push_back(train_.model.units[u].name);
+    if (trainable_only) {
+      const auto left_out = [&](int param) { return !m.parameters[param].trainable; };
+      const std::vector<std::uint64_t> digests = value_digests(train_, left_out);
+      for (int p = 0; p < std::ssize(digests); ++p)
+        if (left_out(p)) m.parameters[p].left_out = {0, digests[p]};
+    }
+    for (const BufferDeclaration& buffer : train_.model.buffers)
+      m.parameters.push_back({.name = buffer.name,
+                              .shape = buffer.shape,
+                              .dtype = checkpoint::safetensors_name(buffer.dtype),
+                              .trainable = false,
+                              .buffer = true});
+    if (residues().exist())
+      for (int rank = 0; rank < train_.rank_count(); ++rank)
+        m.parameters.push_back({.name = "residues of rank " + std::to_string(rank),
+                                .shape = {std::ssize(residues().kept()) / size_of(DType::int64)},
+                                .dtype = checkpoint::safetensors_name(DType::int64),
+                                .trainable = false,
+                                .buffer = true,
+                                .of_rank = rank});
+    return m;
+  }
+
+  std::vector<ElementRange> ranges_of(int rank, bool trainable_only) const override {
+    std::vector<ElementRange> ranges;
+    const int states = static_cast<int>(train_.policy().optimizer_states.size());
+    for (const SegmentId& id : train_.layout().segments()) {
+      const Segment& segment = train_.layout().segment(id);
+      if (trainable_only && !segment.trainable) continue;
+      const std::vector<ParamRange> pieces =
+          params_in(train_.model, segment, train_.layout().slice_of(segment, rank));
+      for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind)
+        for (const ParamRange& piece : pieces)
+          if (kind == 0 || train_.arrays.has_state(piece.param, kind - 1))
+            ranges.push_back({piece.param, kind, piece.param_begin, piece.count});
+    }
+    return ranges;
+  }
+
+  void read(const ElementRange& range, std::span<std::byte> out) const override {
+    if (are_residues(range.parameter))
+      return copy_and_wait(train_.runtime, out.data(), residues_.part(range).data(),
+                           std::ssize(out));
+    if (const int buffer = buffer_of(range.parameter); buffer >= 0) {
+      std::ranges::copy(train_.buffers.read(buffer), out.begin());
+      return;
+    }
+    const std::int64_t begin = offset_of(range);
+    train_.store->read(array_of(range), begin, begin + range.count, out.data());
+  }
+
+  std::span<const std::byte> on_device(const ElementRange& range) const override {
+    if (are_residues(range.parameter)) return residues_.part(range);
+    const ArrayId array = array_of(range);
+    const std::int64_t begin = offset_of(range);
+    const std::int64_t end =
+        std::clamp(train_.store->end_in_memory(array), begin, begin + range.count);
+    if (begin == end) return {};
+    return {train_.store->address(array, begin),
+            static_cast<std::size_t>((end - begin) * size_of(train_.store->dtype_of(array)))};
+  }
+
+  int group_count() const override { return train_.residue_group() + (residues().exist() ? 1 : 0); }
+
+  int group_of(int parameter) const override {
+    if (are_residues(parameter)) return train_.residue_group();
+    const bool changes = buffer_of(parameter) < 0 && train_.param(parameter).options.trainable;
+    return changes ? train_.place(parameter).flat_unit : -1;
+  }
+
+  bool has_values() const override {
+    return std::ranges::find(train_.has_values, char{1}) != train_.has_values.end();
+  }
+
+  void check(const std::string& path, const Manifest& saved) override {
+    check_frozen(path, saved);
+    residues_.check(path, saved, describe(false));
+    scaler_.reset();
+    if (train_.scaler.dynamic() && !saved.loss_scaler.empty())
+      scaler_ = scaler_state_from(path, saved.loss_scaler);
+  }
+
+  std::vector<ElementRange> residues_laid_otherwise() const override {
+    return residues_.laid_otherwise();
+  }
+
+  void check_values(const std::string& file, const ElementRange& range, DType stored,
+                    std::span<const std::byte> bytes) const override {
+    if (stored == DType::int64 || train_.config.zero_core.allow_non_finite_weights) return;
+    const int buffer = buffer_of(range.parameter);
+    const std::string& parameter =
+        buffer >= 0 ? train_.model.buffers[buffer].name : train_.param(range.parameter).name;
+    const std::string name =
+        (range.kind > 0 ? train_.policy().optimizer_states[range.kind - 1] + " of " : "") +
+        parameter;
+    std::array<float, 1 << 12> values;
+    for (std::int64_t done = 0; done < range.count; done += std::ssize(values)) {
+      const auto part = std::span(values).first(std::min(range.count - done, std::ssize(values)));
+      optim::cast(bytes.data() + done * size_of(stored), stored, part.data(), DType::fp32,
+                  std::ssize(part));
+      train_.refuse_non_finite(file, {name, {}, range.begin + done, part});
+    }
+  }
+
+  void write(const ElementRange& range, DType stored, std::span<const std::byte> bytes) override {
+    if (are_residues(range.parameter)) return residues_.write(range, bytes);
+    if (const int buffer = buffer_of(range.parameter); buffer >= 0)
+      return write_buffer(buffer, range, stored, bytes);
+    const ArrayId array = array_of(range);
+    const auto write = [&](const ArrayId& to) {
+      train_.store->write(to, offset_of(range), stored, bytes);
+    };
+    if (!train_.arrays.segment(array).is_parameter(array.kind)) write(array);
+    if (range.kind == 0) write({array, ArrayKind::parameter});
+  }
+
+  void adopt(const Manifest& saved) override {
+    for (const SegmentId& id : train_.layout().segments()) {
+      spread_parameters(train_, id);
+      spread_states(id);
+    }
+    residues_.clear_unless_restored();
+    train_.step = saved.step;
+    train_.applied_steps = saved.applied_steps;
+    train_.skipped_in_a_row = saved.skipped_in_a_row;
+    samples_before_ = saved.samples;
+    samples_before_step_ = saved.step;
+    std::ranges::fill(train_.has_values, char{1});
+    train_.replicas_checked = false;
+    if (scaler_) train_.scaler.restore(*scaler_);
+  }
+
+ private:
+  std::map<std::string, std::string> equality_terms() const {
+    const Batch& batch = train_.plan.batch;
+    Device& device = train_.runtime.device();
+    const bool ordered = device.is_host() || train_.config.zero_core.deterministic;
+    std::map<std::string, std::string> terms{
+        {"ranks", std::to_string(train_.rank_count())},
+        {"reduce_group_size", comm::text_of(train_.ranks.terms().reduce_groups)},
+        {"gradient_sync", batch.accumulation > 1 ? text_of(&train_.plan.sync) : "last"},
+        {"micro_batch", std::to_string(batch.micro)},
+        {"accumulation", std::to_string(batch.accumulation)},
+        {"threads", std::to_string(train_.runtime.pool().threads())},
+        {"cpu", cpu_type()},
+        {"device", device.kind()},
+        {"sums", ordered ? "in rank order" : "of NCCL"},
+        {"compute_dtype", name_of(train_.policy().precision.compute)},
+        {"seed", std::to_string(train_.config.seed)},
+        {"communication_data_type", name_of(train_.policy().precision.wire)},
+        {"grad_accum_dtype", name_of(train_.policy().precision.accumulation)},
+        {"master_dtype", name_of(train_.policy().precision.master)},
+        {"state_dtype", name_of(train_.policy().precision.state)},
+        {"layout_hash", checkpoint::Digest{0, train_.plan.layout.hash}.hex().substr(16)}};
+    if (batch.accumulation > 1 && train_.plan.sync == GradientSync::inner)
+      terms["inner_group_size"] = std::to_string(train_.plan.inner_group);
+    if (residues().exist())
+      terms[checkpoint::residue_term] = train_.plan.routes.describe_residues();
+    return terms;
+  }
+
+  const Residues& residues() const { return train_.arrays.residues(); }
+
+  bool are_residues(int parameter) const {
+    return buffer_of(parameter) >= std::ssize(train_.model.buffers);
+  }
+
+  ManifestParameter describe_parameter(int param) const {
+    const ParamDeclaration& declaration = train_.param(param);
+    const SegmentBuffers& buffers = train_.arrays.segment(train_.place(param));
+    ManifestParameter described{.name = declaration.name,
+                                .shape = declaration.shape,
+                                .trainable = declaration.options.trainable};
+    described.dtype =
+        checkpoint::safetensors_name(described.trainable ? buffers.master_dtype : buffers.dtype);
+    if (!described.trainable) return described;
+    described.states_dtype = checkpoint::safetensors_name(buffers.state_dtype);
+    if (residues().exist()) described.residues_at = residues_.at(param);
+    const std::vector<std::string>& all = train_.policy().optimizer_states;
+    std::vector<std::string> own;
+    for (std::size_t k = 0; k < all.size(); ++k)
+      if (train_.arrays.has_state(param, k)) own.push_back(all[k]);
+    if (own.size() < all.size()) described.states = own;
+    return described;
+  }
+
+  // Returns a buffer's index, with the residues of the ranks after the buffers; -1: it is a
+  // parameter.
+  int buffer_of(int parameter) const {
+    return std::max(parameter - static_cast<int>(train_.model.params.size()), -1);
+  }
+
+  ArrayId array_of(const ElementRange& range) const {
+    const Place& place = train_.place(range.parameter);
+    if (range.kind > 0) return {place, ArrayKind::state, range.kind - 1};
+    const bool trainable = train_.param(range.parameter).options.trainable;
+    return {place, trainable ? ArrayKind::master : ArrayKind::parameter};
+  }
+
+  // Start of the range, in elements from the start of the segment.
+  std::int64_t offset_of(const ElementRange& range) const {
+    return train_.place(range.parameter).offset + range.begin;
+  }
+
+  void require_base(const std::string& path, int param) const {
+    if (!train_.has_values[param])
+      throw LoadError(path + " was saved without its frozen parameters, and " +
+                      train_.param(param).name +
+                      " has no values: call Engine::load_weights() for them before resume()");
+  }
+
+  // Frozen parameters that the checkpoint omits must have the values it was trained with.
+  void check_frozen(const std::string& path, const Manifest& saved) const {
+    std::vector<const ManifestParameter*> left_out(train_.model.params.size(), nullptr);
+    for (const ManifestParameter& parameter : saved.parameters) {
+      const int p = parameter.left_out ? train_.model.find(parameter.name) : -1;
+      if (p < 0) continue;
+      left_out[p] = &parameter;
+      require_base(path, p);
+    }
+    for (int p = 0; saved.without_frozen && p < std::ssize(left_out); ++p)
+      if (!train_.param(p).options.trainable &&
+          std::ranges::find(saved.parameters, train_.param(p).name, &ManifestParameter::name) ==
+              saved.parameters.end())
+        require_base(path, p);
+    if (std::ranges::count(left_out, nullptr) == std::ssize(left_out)) return;
+    const std::vector<std::uint64_t> digests =
+        value_digests(train_, [&](int p) { return left_out[p] != nullptr; });
+    for (int p = 0; p < std::ssize(left_out); ++p) {
+      if (left_out[p] == nullptr) continue;
+      const bool comparable = left_out[p]->dtype == describe_parameter(p).dtype;
+      if (comparable && checkpoint::Digest{0, digests[p]} != *left_out[p]->left_out)
+        throw LoadError(path + " was trained over other values of the frozen parameter " +
+                        left_out[p]->name + " than this run has: load those first");
+    }
+  }
+
+  // Another precision is converted, as for parameters.
+  void write_buffer(int buffer, const ElementRange& range, DType stored,
+                    std::span<const std::byte> bytes) {
+    const DType dtype = train_.model.buffers[buffer].dtype;
+    if (dtype == stored) return train_.buffers.write(buffer, range.begin, bytes);
+    std::vector<float> values(range.count);
+    std::vector<std::byte> converted(range.count * size_of(dtype));
+    optim::cast(bytes.data(), stored, values.data(), DType::fp32, range.count);
+    optim::cast(values.data(), DType::fp32, converted.data(), dtype, range.count);
+    train_.buffers.write(buffer, range.begin, converted);
+  }
+
+  // Sends the state to all ranks that hold it in addition to its owner: replicas, or all ranks if
+  // the optimizer is not sharded.
+  void spread_states(const SegmentId& id) {
+    const Segment& segment = train_.layout().segment(id);
+    const SegmentBuffers& buffers = train_.arrays.segment(id);
+    if (!train_.collective() || !segment.trainable) return;
+    if (train_.policy().updates == Portion::shard)
+      for (int k = 0; k < std::ssize(buffers.states); ++k)
+        spread_to_replicas(train_, {id, ArrayKind::state, k});
+    if (train_.policy().optimizer_sharded()) return;
+    for (int k = 0; k < std::ssize(buffers.states); ++k) {
+      if (buffers.has_whole_state(k))
+        spread_slices(train_, id, buffers.states[k], buffers.state_dtype);
+      else
+        spread_partial_state({id, ArrayKind::state, k});
+    }
+  }
+
+  // A state that some parameters of the segment lack has gaps, so it is sent through a copy.
+  void spread_partial_state(const ArrayId& array) {
+    const SegmentBuffers& buffers = train_.arrays.segment(array);
+    const int state = array.state;
+    if (buffers.state_counts[state] == 0) return;
+    const std::int64_t width = size_of(buffers.state_dtype);
+    const std::vector<std::byte> whole = gather_whole(train_, array);
+    for (const GroupRange& run : buffers.runs)
+      if (run.state_begin[state] >= 0)
+        copy_and_wait(train_.runtime, buffers.states[state] + run.state_begin[state] * width,
+                      whole.data() + run.begin * width, (run.end - run.begin) * width);
+  }
+
+  TrainState& train_;
+  // Samples seen before this step, by the resumed training run.
+  std::int64_t samples_before_ = 0, samples_before_step_ = 0;
+  std::optional<optim::LossScalerState> scaler_;  // from the checked checkpoint
+  SavedResidues residues_;
+};
+
+}  // namespace
+
+std::unique_ptr<checkpoint::Snapshot> snapshot_of(TrainState& train) {
+  return std::make_unique<TrainSnapshot>(train);
+}
+
+}  // namespace zero::detail

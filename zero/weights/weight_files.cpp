@@ -1,0 +1,235 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <sstream>
+
+#include "zero/base/hash.h"
+#include "zero/base/text.h"
+#include "zero/checkpoint/file_work.h"
+#include "zero/checkpoint/format/digest.h"
+#include "zero/checkpoint/model_files.h"
+#include "zero/runtime/fingerprint.h"
+#include "zero/state/array_exchange.h"
+#include "zero/weights/weights.h"
+
+// Whole models in files of other programs.
+namespace zero::detail {
+
+using checkpoint::TensorEntry;
+
+namespace {
+
+bool may_lack(std::string_view name, const std::string& patterns) {
+  std::istringstream list(patterns);
+  for (std::string pattern; std::getline(list, pattern, ',');)
+    if (fits(name, pattern)) return true;
+  return false;
+}
+
+constexpr std::int64_t hashed_bytes = std::int64_t{1} << 20;  // per block
+
+// Equal for ranks that read the same files: those of one host with the same canonical path.
+std::int64_t identity_of(const std::string& path) {
+  std::error_code unknown;
+  const std::string place = std::filesystem::weakly_canonical(path, unknown).string();
+  return std::bit_cast<std::int64_t>(hash_of(host_name() + ":" + place));
+}
+
+// Returns one word per tensor: the sum over hashes of blocks, divided among `readers`.
+std::vector<std::int64_t> hashes_of(const checkpoint::ModelReader& reader,
+                                    const std::vector<std::string>& tensors, std::size_t number,
+                                    std::size_t readers, FileWork& work) {
+  std::vector<std::int64_t> sums;
+  std::vector<std::byte> block(hashed_bytes);
+  std::size_t turn = 0;
+  for (const std::string& name : tensors) {
+    const TensorEntry& tensor = *reader.find(name);
+    std::uint64_t sum = number == 0 ? hash_of(tensor.dtype) : 0;
+    for (std::int64_t at = 0; at < tensor.end - tensor.begin; at += hashed_bytes) {
+      if (turn++ % readers != number) continue;
+      const auto part =
+          std::span(block).first(std::min(hashed_bytes, tensor.end - tensor.begin - at));
+      reader.read_bytes(name, at, part);
+      work.got_on(std::ssize(part));
+      sum += mixed(checkpoint::digest_of(part).low ^ mixed(at + 1));
+    }
+    sums.push_back(std::bit_cast<std::int64_t>(sum));
+  }
+  return sums;
+}
+
+// Compares the tensors over hosts: ranks read different slices, so if a file had other values on
+// one host, the loaded model would silently be a mixture. The ranks of one host hash its file
+// together, once.
+void agree_on_tensors(TrainState& train, const checkpoint::ModelReader& reader,
+                      const std::vector<std::string>& tensors) {
+  Ranks& ranks = train.ranks;
+  const std::string subject = "the comparison of " + reader.path();
+  const std::vector<std::int64_t> identities =
+      ranks.gather_words(subject, {identity_of(reader.path())});
+  const int rank = ranks.topology().rank;
+  const std::int64_t own = identities[rank];
+  const auto number = std::count(identities.begin(), identities.begin() + rank, own);
+  const auto readers = std::count(identities.begin(), identities.end(), own);
+  std::vector<std::int64_t> hashes;
+  const Outcome read = FileWork::together(train.runtime, ranks, subject, [&](FileWork& work) {
+    hashes = hashes_of(reader, tensors, number, readers, work);
+  });
+  if (read.code != 0) raise(read);
+  const std::vector<std::int64_t> words = ranks.gather_words(subject, hashes);
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    std::map<std::int64_t, std::uint64_t> sum_of;
+    for (std::size_t r = 0; r < identities.size(); ++r)
+      sum_of[identities[r]] += std::bit_cast<std::uint64_t>(words[r * tensors.size() + t]);
+    std::vector<std::string> found;
+    for (const std::int64_t identity : identities) found.push_back(text_of_hash(sum_of[identity]));
+    if (std::ranges::any_of(found, [&](const std::string& text) { return text != found[0]; }))
+      throw DisagreementError(
+          reader.path() + ": " + tensors[t] +
+          " is not the same on all ranks (a hash): " + who_has_what(ranks.noun(), found) +
+          "; every host needs the same weights: copy the file anew to the host that differs");
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> Weights::load(const std::string& file, const LoadOptions& options) {
+  const checkpoint::ModelReader reader(file);
+  const auto name_in_file = [&](std::string_view name) {
+    return options.name_in_file ? options.name_in_file(name) : std::string(name);
+  };
+  std::string problems;
+  std::vector<std::string> lacking;
+  std::size_t used = 0;
+  // Returns whether the file has it, and notes any problem.
+  const auto look = [&](const std::string& own_name, const Shape& shape, const std::string& dtype) {
+    const std::string name = name_in_file(own_name);
+    const TensorEntry* tensor = reader.find(name);
+    if (tensor == nullptr && may_lack(own_name, options.allow_missing)) {
+      lacking.push_back(own_name);
+    } else if (tensor == nullptr) {
+      problems += "\n  " + name + " is missing";
+    } else if (tensor->shape != shape) {
+      problems += "\n  " + name + " has shape " + to_text(tensor->shape) + ", the model has " +
+                  to_text(shape);
+    } else if (!dtype.empty() && tensor->dtype != dtype) {
+      problems += "\n  " + name + " has dtype " + tensor->dtype + ", the buffer has " + dtype;
+    } else {
+      ++used;
+      return true;
+    }
+    return false;
+  };
+  std::vector<char> in_file;
+  for (const ParamDeclaration& declaration : train_.model.params)
+    in_file.push_back(look(declaration.name, declaration.shape, ""));
+  std::vector<int> buffers;
+  for (int b = 0; b < std::ssize(train_.model.buffers); ++b) {
+    const BufferDeclaration& buffer = train_.model.buffers[b];
+    // Files may have floats of other widths, because reading converts them.
+    const bool converts = buffer.dtype == DType::fp32;
+    if (look(buffer.name, buffer.shape, converts ? "" : checkpoint::safetensors_name(buffer.dtype)))
+      buffers.push_back(b);
+  }
+  if (!problems.empty()) throw LoadError(reader.path() + " does not fit the model:" + problems);
+  if (train_.collective()) {
+    std::string absent;
+    for (const std::string& name : lacking) absent += name + " ";
+    agree_on_values(train_.ranks, {{"what a file of weights lacks", absent}});
+    std::vector<std::string> tensors;
+    for (std::size_t p = 0; p < in_file.size(); ++p)
+      if (in_file[p]) tensors.push_back(name_in_file(train_.param(static_cast<int>(p)).name));
+    for (const int b : buffers) tensors.push_back(name_in_file(train_.model.buffers[b].name));
+    agree_on_tensors(train_, reader, tensors);
+  }
+  if (used < reader.tensor_count() && train_.rank() == 0)
+    std::fprintf(stderr, "zero: %s holds %zu tensors that the model does not have; left alone\n",
+                 reader.path().c_str(), reader.tensor_count() - used);
+  fill_where(
+      [&](ParamShard shard) {
+        reader.read(name_in_file(shard.name), shard.begin, shard.values);
+        train_.refuse_non_finite(reader.path(), shard);
+      },
+      [&](int param) { return in_file[param] != 0; });
+  for (const int b : buffers) {
+    const BufferDeclaration& buffer = train_.model.buffers[b];
+    const std::string name = name_in_file(buffer.name);
+    std::vector<std::byte> values(buffer.elements * size_of(buffer.dtype));
+    if (buffer.dtype == DType::fp32)
+      reader.read(name, 0, std::span(reinterpret_cast<float*>(values.data()), buffer.elements));
+    else
+      reader.read_bytes(name, 0, values);
+    train_.buffers.write(b, 0, values);
+  }
+  return lacking;
+}
+
+namespace {
+
+// Data written in one go: the parameters of a segment, or a buffer.
+struct ExportPart {
+  std::vector<TensorEntry> tensors = {};
+  std::int64_t width = 0;  // bytes of an element
+  SegmentId segment = {};
+  int buffer = -1;  // set if it is not a segment
+};
+
+}  // namespace
+
+// Collective; the root writes. Wider dtypes come first, so that every tensor is aligned to its
+// elements for any sizes.
+void Weights::export_model(const std::string& directory, const ExportOptions& options) {
+  train_.require_values(" to export");
+  std::vector<ExportPart> parts;
+  const auto add = [&](ExportPart& part, const auto& declaration, DType dtype) {
+    part.width = size_of(dtype);
+    part.tensors.push_back(
+        {declaration.name, checkpoint::safetensors_name(dtype), declaration.shape});
+  };
+  for (const SegmentId& id : train_.layout().segments()) {
+    const Segment& segment = train_.layout().segment(id);
+    if (options.trainable_only && !segment.trainable) continue;
+    ExportPart& part = parts.emplace_back(ExportPart{.segment = id});
+    for (const ParamPlace& place : segment.params)
+      add(part, train_.param(place.param), train_.arrays.segment(id).dtype);
+  }
+  for (int b = 0; b < std::ssize(train_.model.buffers); ++b)
+    add(parts.emplace_back(ExportPart{.buffer = b}), train_.model.buffers[b],
+        train_.model.buffers[b].dtype);
+  std::ranges::stable_sort(parts, std::greater<>(), &ExportPart::width);
+  std::unique_ptr<checkpoint::ModelWriter> writer;
+  // The root writes, and the others wait as long as it makes progress.
+  const auto write = [&](const auto& work) {
+    const auto by_root = [&](FileWork&) {
+      if (train_.rank() == 0) work();
+    };
+    const Outcome written =
+        FileWork::together(train_.runtime, train_.ranks, "the export to " + directory, by_root);
+    if (written.code != 0) raise(written);
+  };
+  write([&] {
+    std::vector<TensorEntry> tensors;
+    for (const ExportPart& part : parts)
+      tensors.insert(tensors.end(), part.tensors.begin(), part.tensors.end());
+    writer = std::make_unique<checkpoint::ModelWriter>(directory, tensors, options.max_file_bytes);
+  });
+  for (const ExportPart& part : parts) {
+    if (part.buffer >= 0) {
+      const std::vector<std::byte> buffer = train_.buffers.read(part.buffer);
+      write([&] { writer->write(buffer); });
+      continue;
+    }
+    const std::vector<std::byte> whole = gather_whole(train_, {part.segment, ArrayKind::parameter});
+    write([&] {
+      for (const ParamPlace& place : train_.layout().segment(part.segment).params)
+        writer->write(std::span(whole).subspan(place.offset * part.width,
+                                               train_.param(place.param).elements * part.width));
+    });
+  }
+  write([&] { writer->finish(); });
+}
+
+}  // namespace zero::detail

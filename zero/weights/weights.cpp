@@ -1,0 +1,237 @@
+#include "zero/weights/weights.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "optim/gradient_norm.h"
+#include "zero/state/array_exchange.h"
+
+namespace zero::detail {
+
+namespace {
+
+// Initial contents for a fill callback; no initializer writes this NaN by accident.
+constexpr std::uint32_t unfilled_bits = 0x7fa5c3d1u;
+constexpr std::int64_t most_filled_elements = 1 << 20;  // per call
+
+}  // namespace
+
+void Weights::fill_piece(const SegmentId& id, const ParamRange& piece, const Fill& fill) {
+  const ParamDeclaration& declaration = train_.param(piece.param);
+  std::vector<float> values(piece.count, std::bit_cast<float>(unfilled_bits));
+  fill({declaration.name, declaration.shape, piece.param_begin, values});
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (std::bit_cast<std::uint32_t>(values[i]) == unfilled_bits)
+      throw UsageError("parameter " + declaration.name + " was left unfilled from element " +
+                       std::to_string(piece.param_begin + static_cast<std::int64_t>(i)) +
+                       " on rank " + std::to_string(train_.rank()) +
+                       "; the callback must write every value of its shard");
+  const ArrayId parameter{id, ArrayKind::parameter}, master{id, ArrayKind::master};
+  StateStore& store = *train_.store;
+  const auto bytes = std::as_bytes(std::span(values));
+  store.write(parameter, piece.segment_begin, DType::fp32, bytes);
+  if (train_.layout().segment(id).trainable && store.dtype_of(master) != store.dtype_of(parameter))
+    store.write(master, piece.segment_begin, DType::fp32, bytes);
+}
+
+// Fills part by part, because no memory is planned for the callback's values.
+void Weights::fill_where(const Fill& fill, const std::function<bool(int param)>& wanted) {
+  for (const SegmentId& id : train_.layout().segments()) {
+    const Segment& segment = train_.layout().segment(id);
+    if (std::ranges::none_of(segment.params, wanted, &ParamPlace::param)) continue;
+    for (const ParamRange& piece : train_.own_params(segment))
+      for (std::int64_t from = 0; from < piece.count && wanted(piece.param);
+           from += most_filled_elements)
+        fill_piece(id,
+                   {piece.param, piece.param_begin + from, piece.segment_begin + from,
+                    std::min(most_filled_elements, piece.count - from)},
+                   fill);
+    spread_parameters(train_, id);
+  }
+  for (int p = 0; p < std::ssize(train_.has_values); ++p)
+    if (wanted(p)) train_.has_values[p] = 1;
+  train_.replicas_checked = false;
+}
+
+int Weights::find_param(std::string_view name, std::ptrdiff_t elements, const char* call) const {
+  const int index = train_.model.find(name);
+  if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");
+  if (const std::int64_t own = train_.param(index).elements; elements != own)
+    throw UsageError(std::string(call) + ": " + train_.param(index).name + " has " +
+                     std::to_string(own) + " elements, the span has " + std::to_string(elements));
+  return index;
+}
+
+void Weights::write(std::string_view name, std::span<const float> whole) {
+  const int index = find_param(name, std::ssize(whole), "Engine::write()");
+  fill_where(
+      [&](const ParamShard& shard) {
+        std::ranges::copy(whole.subspan(shard.begin, shard.values.size()), shard.values.begin());
+      },
+      [&](int param) { return param == index; });
+}
+
+void Weights::adopt(std::string_view name) {
+  const int index = train_.model.find(name);
+  if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");
+  if (train_.policy().parameters_sharded)
+    throw UsageError("parameter " + std::string(name) +
+                     " rests as a shard, which the program cannot have written to");
+  const Place& place = train_.place(index);
+  compare_values(index);
+  const ArrayId parameter{place, ArrayKind::parameter}, master{place, ArrayKind::master};
+  const Segment& segment = train_.layout().segment(place);
+  StateStore& store = *train_.store;
+  if (!segment.trainable || store.dtype_of(master) == store.dtype_of(parameter)) return;
+  for (const ParamRange& piece : train_.own_params(segment))
+    if (piece.param == index) adopt_piece(place, piece);
+  spread_parameters(train_, place);
+  train_.replicas_checked = false;
+}
+
+void Weights::adopt_piece(const SegmentId& id, const ParamRange& piece) {
+  const ArrayId parameter{id, ArrayKind::parameter}, master{id, ArrayKind::master};
+  StateStore& store = *train_.store;
+  const DType dtype = store.dtype_of(parameter);
+  const std::int64_t width = size_of(dtype), begin = piece.segment_begin;
+  std::vector<std::byte> value(piece.count * width), rounded(piece.count * width);
+  std::vector<float> now(piece.count), own(piece.count);
+  store.read(parameter, begin, begin + piece.count, value.data());
+  std::vector<std::byte> raw(piece.count * size_of(store.dtype_of(master)));
+  store.read(master, begin, begin + piece.count, raw.data());
+  optim::cast(raw.data(), store.dtype_of(master), own.data(), DType::fp32, piece.count);
+  optim::cast(own.data(), DType::fp32, rounded.data(), dtype, piece.count);
+  if (rounded == value) return;
+  optim::cast(value.data(), dtype, now.data(), DType::fp32, piece.count);
+  for (std::int64_t i = 0; i < piece.count; ++i)
+    if (!std::equal(&value[i * width], &value[i * width] + width, &rounded[i * width]))
+      own[i] = now[i];
+  store.write(master, begin, DType::fp32, std::as_bytes(std::span(own)));
+}
+
+// Compares a parameter that is stored whole.
+void Weights::compare_values(int param) {
+  if (!train_.collective()) return;
+  const Place& place = train_.place(param);
+  const SegmentBuffers& buffers = train_.arrays.segment(place);
+  std::vector<std::byte> bytes(train_.param(param).elements * size_of(buffers.dtype));
+  copy_and_wait(train_.runtime, bytes.data(), buffers.whole + place.offset * size_of(buffers.dtype),
+                std::ssize(bytes));
+  const auto hash =
+      std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const std::vector<std::int64_t> all =
+      train_.ranks.gather_words("Engine::adopt", {static_cast<std::int64_t>(hash)});
+  for (int r = 1; r < std::ssize(all); ++r)
+    if (all[r] != all[0])
+      throw DisagreementError(
+          "parameter " + train_.param(param).name + " was written to by the program, and rank " +
+          std::to_string(r) +
+          " has other values than rank 0: write the same on all ranks, or let one rank's values go "
+          "to all of them (zero.GatheredParameters(..., modifier_rank=0), Engine::write())");
+}
+
+void Weights::read(std::string_view name, std::string_view what, std::span<float> whole,
+                   float scale) {
+  const int index = find_param(name, std::ssize(whole), "Engine::read()");
+  const ParamDeclaration& declaration = train_.param(index);
+  const Place& place = train_.place(index);
+  const std::optional<ArrayId> array = train_.store->find(place, what);
+  if (!array || !train_.store->holds(*array, index))
+    throw UsageError("parameter " + declaration.name +
+                     (array ? " is updated by a rule that" : " is frozen and") + " has no " +
+                     std::string(what));
+  const DType dtype = train_.store->dtype_of(*array);
+  const std::vector<std::byte> segment = gather_whole(train_, *array);
+  optim::cast(segment.data() + place.offset * size_of(dtype), dtype, whole.data(), DType::fp32,
+              declaration.elements);
+  if (scale != 1)
+    for (float& value : whole) value *= scale;
+}
+
+void Weights::read_unreduced_gradient(std::string_view name, std::span<float> whole, float scale) {
+  const int index = find_param(name, std::ssize(whole), "Engine::read_gradient()");
+  const ParamDeclaration& declaration = train_.param(index);
+  if (!declaration.options.trainable)
+    throw UsageError("parameter " + declaration.name + " is frozen and has no grad");
+  const Place& place = train_.place(index);
+  ArrayRef own = train_.plan.routes.summands(place);
+  own.offset = place.offset;
+  std::vector<std::byte> values(declaration.elements * size_of(own.dtype));
+  copy_and_wait(train_.runtime, values.data(), train_.arrays.array(place, own), std::ssize(values));
+  optim::cast(values.data(), own.dtype, whole.data(), DType::fp32, declaration.elements);
+  if (train_.collective())
+    train_.ranks.exchange("the gradient of " + declaration.name,
+                          [&](comm::Communicator& communicator) {
+                            communicator.all_reduce(whole.data(), std::ssize(whole), DType::fp32);
+                          });
+  for (float& value : whole) value *= scale;
+}
+
+std::uint64_t Weights::digest() {
+  std::vector<std::string> kinds = {"value", "master"};
+  const std::vector<std::string>& states = train_.policy().optimizer_states;
+  kinds.insert(kinds.end(), states.begin(), states.end());
+  std::uint64_t sum = 0;
+  for (const SegmentId& id : train_.layout().segments())
+    for (const std::string& kind : kinds)
+      if (const auto array = train_.store->find(id, kind)) sum += digest_of(train_, *array, kind);
+  std::uint64_t total = 0;
+  for (const std::int64_t word :
+       train_.ranks.gather_words("Engine::digest", {std::bit_cast<std::int64_t>(sum)}))
+    total += std::bit_cast<std::uint64_t>(word);
+  return total;
+}
+
+void Weights::materialize(int only_rank) {
+  if (only_rank >= train_.rank_count())
+    throw UsageError("Engine::materialize(" + std::to_string(only_rank) + "): there are " +
+                     std::to_string(train_.rank_count()) + " ranks");
+  const bool holds = only_rank < 0 || only_rank == train_.rank();
+  if (train_.policy().parameters_sharded) copy_full_model(holds);
+  guard_.enter(holds ? Phase::full_model : Phase::full_model_elsewhere);
+}
+
+void Weights::copy_full_model(bool holds) {
+  RuntimeCore& runtime = train_.runtime;
+  const auto bytes_of = [&](const SegmentId& id) {
+    return train_.layout().segment(id).length * size_of(train_.arrays.segment(id).dtype);
+  };
+  std::int64_t bytes = 0;
+  for (const SegmentId& id : train_.layout().segments()) bytes += bytes_of(id);
+  if (holds) {
+    full_model_ = runtime.device().reserve(bytes, Arena::Sharing::private_memory, "the full model");
+    runtime.ledger().plan(MemoryCategory::parameters, full_model_.size());
+    runtime.ledger().take(MemoryCategory::parameters, full_model_.size());
+  }
+  std::byte* end = full_model_.data();
+  for (int f = 0; f < std::ssize(train_.layout().flat_units); ++f) {
+    offload_.fetch_shard(f);
+    transfers_.gather(f);
+    runtime.communication().synchronize();
+    for (const SegmentId id : train_.layout().segments_of(f)) {
+      if (!holds) continue;
+      copy_and_wait(runtime, end, train_.arrays.segment(id).whole, bytes_of(id));
+      end += bytes_of(id);
+    }
+  }
+  if (!holds) return;
+  // Only after all gathers, because units that share a slot were gathered through it one after
+  // another.
+  std::byte* next = full_model_.data();
+  for (const SegmentId& id : train_.layout().segments()) {
+    slots_.push_back(std::exchange(train_.arrays.segment(id).whole, next));
+    next += bytes_of(id);
+  }
+}
+
+void Weights::dematerialize() noexcept {
+  std::size_t next = 0;
+  for (const SegmentId& id : train_.layout().segments())
+    if (!slots_.empty()) train_.arrays.segment(id).whole = slots_[next++];
+  slots_.clear();
+  train_.runtime.ledger().give_back(MemoryCategory::parameters, full_model_.size());
+  full_model_ = Arena();
+  guard_.enter(Phase::between_steps);
+}
+
+}  // namespace zero::detail

@@ -1,0 +1,73 @@
+// The values of an engine's parameters and buffers: filled by the program or from a file, read,
+// exported, and temporarily held whole (Engine::materialize). Collective, between steps; for the
+// program's thread.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "zero/pass/offload_streams.h"
+#include "zero/pass/transfers.h"
+#include "zero/runtime/call_guard.h"
+#include "zero/state/train_state.h"
+
+namespace zero::detail {
+
+class Weights {
+ public:
+  using Fill = std::function<void(ParamShard)>;
+
+  Weights(TrainState& train, CallGuard& guard, Transfers& transfers, OffloadStreams& offload)
+      : train_(train), guard_(guard), transfers_(transfers), offload_(offload) {}
+
+  void initialize(const Fill& fill) {
+    fill_where(fill, [](int) { return true; });
+  }
+  // Fills parameters that have no values yet.
+  void initialize_rest(const Fill& fill) {
+    const std::vector<char> before = train_.has_values;
+    fill_where(fill, [&](int param) { return !before[param]; });
+  }
+  // In model_files.cpp. Returns the names that the file lacks and may lack.
+  std::vector<std::string> load(const std::string& file, const LoadOptions& options);
+  void export_model(const std::string& directory, const ExportOptions& options);
+
+  // Reads all of one array of a parameter ("value", "grad", "master", "exp_avg", ...), times
+  // `scale`.
+  void read(std::string_view name, std::string_view what, std::span<float> whole, float scale);
+  // Reads the sum over all ranks of their own sums over micro steps, times `scale`.
+  void read_unreduced_gradient(std::string_view name, std::span<float> whole, float scale);
+  // Implements Engine::adopt().
+  void adopt(std::string_view name);
+  // Sets the values of a parameter, and its master weights.
+  void write(std::string_view name, std::span<const float> whole);
+  std::uint64_t digest();
+
+  // Until dematerialize(), scopes of ranks that hold the whole model use separate memory for it.
+  void materialize(int only_rank);
+  void dematerialize() noexcept;
+
+ private:
+  // Fills this rank's slices of the wanted parameters, then updates all copies.
+  void fill_where(const Fill& fill, const std::function<bool(int param)>& wanted);
+  void fill_piece(const SegmentId& id, const ParamRange& piece, const Fill& fill);
+  void adopt_piece(const SegmentId& id, const ParamRange& piece);
+  void compare_values(int param);
+  void copy_full_model(bool holds);
+  // Throws UsageError for an unknown name, or a number of elements other than the parameter's.
+  int find_param(std::string_view name, std::ptrdiff_t elements, const char* call) const;
+
+  TrainState& train_;
+  CallGuard& guard_;
+  Transfers& transfers_;
+  OffloadStreams& offload_;
+  // While a full model exists and parameters are sharded: its memory, and the previous addresses of
+  // the segments' gathered parameters.
+  Arena full_model_;
+  std::vector<std::byte*> slots_;
+};
+
+}  // namespace zero::detail
