@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/plan_proof.h"
 #include "zero/pass/plan_walker.h"
-#include "zero/plan/plan_checker.h"
 
 namespace plan_walks {
 
@@ -108,7 +108,7 @@ inline std::string proof_of(const PlanInputs& inputs, const Walked& plans, int s
     sequence.insert(sequence.end(), plans.micro_steps.begin(), plans.micro_steps.end());
     sequence.push_back(plans.update);
   }
-  return find_plan_fault(inputs, sequence);
+  return plan_proof::find_fault(inputs, sequence);
 }
 
 // Walks with each declared access of one plan of the step removed in turn; returns the number of

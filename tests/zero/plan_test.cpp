@@ -4,8 +4,8 @@
 #include <random>
 
 #include "tests/support/models.h"
+#include "tests/support/plan_proof.h"
 #include "zero/plan/engine_plan.h"
-#include "zero/plan/plan_checker.h"
 #include "zero/plan/precision.h"
 
 using namespace zero::detail;
@@ -57,12 +57,12 @@ TEST_CASE("the checker accepts trees of units, and the orders that they show") {
   }
 }
 
-TEST_CASE("the checker finds accesses that are left out, and every misplaced instruction") {
+TEST_CASE("proofs find accesses that are left out, and the checker every misplaced instruction") {
   const zero::ModelSpec spec = models::describe({5, 64, 100, 32});
   const EnginePlan plan(spec.declared(), config_for(3), {0, 2});
   const std::vector<const StepPlan*> sound = {&plan.steps.only, &plan.steps.update,
                                               &plan.steps.only, &plan.steps.update};
-  REQUIRE(find_plan_fault(plan.inputs, sound) == "");
+  REQUIRE(plan_proof::find_fault(plan.inputs, sound) == "");
 
   int accesses = 0, found = 0;
   for (std::size_t i = 0; i < plan.steps.only.instructions.size(); ++i)
@@ -70,8 +70,8 @@ TEST_CASE("the checker finds accesses that are left out, and every misplaced ins
       StepPlan broken = plan.steps.only;
       auto& left = broken.instructions[i].accesses;
       left.erase(left.begin() + static_cast<std::ptrdiff_t>(a));
-      const std::string fault =
-          find_plan_fault(plan.inputs, {&broken, &plan.steps.update, &broken, &plan.steps.update});
+      const std::string fault = plan_proof::find_fault(
+          plan.inputs, {&broken, &plan.steps.update, &broken, &plan.steps.update});
       ++accesses;
       found += !fault.empty();
     }
@@ -84,12 +84,39 @@ TEST_CASE("the checker finds accesses that are left out, and every misplaced ins
   const auto reduction = std::find_if(early.instructions.begin(), early.instructions.end(),
                                       [](const Instruction& i) { return i.op == Op::reduce; });
   std::rotate(early.instructions.begin(), reduction, reduction + 1);
-  CHECK(find_plan_fault(plan.inputs, {&plan.steps.update, &early}) != "");
+  CHECK(plan_proof::find_fault(plan.inputs, {&plan.steps.update, &early}) != "");
 
   StepPlan without_gather = plan.steps.only;
   std::erase_if(without_gather.instructions,
                 [](const Instruction& i) { return i.op == Op::gather && i.target == 2; });
-  CHECK(find_plan_fault(plan.inputs, {&without_gather}).find("does not find") != std::string::npos);
+  CHECK(plan_proof::find_fault(plan.inputs, {&without_gather}).find("does not find") !=
+        std::string::npos);
+}
+
+TEST_CASE("waits order all conflicting accesses of a plan, and a wait that is left out is noticed") {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    std::mt19937_64 draw(seed);
+    const zero::ModelSpec spec = models::random(seed);
+    const EnginePlan plan(spec.declared(), random_config(draw), {0, 1 + int(draw() % 4)});
+    CAPTURE(seed);
+    for (const StepPlan* each : {&plan.steps.first, &plan.steps.middle, &plan.steps.last,
+                                 &plan.steps.only, &plan.steps.late_reductions, &plan.steps.update,
+                                 &plan.steps.evaluation_first, &plan.steps.evaluation_next})
+      CHECK(plan_proof::find_missing_wait(plan.inputs, *each) == "");
+  }
+  const zero::ModelSpec spec = models::describe({5, 64, 100, 32});
+  const EnginePlan plan(spec.declared(), config_for(3), {0, 2});
+  int waits = 0, found = 0;
+  for (std::size_t i = 0; i < plan.steps.only.instructions.size(); ++i)
+    for (std::size_t w = 0; w < plan.steps.only.instructions[i].after.size(); ++w) {
+      StepPlan broken = plan.steps.only;
+      auto& after = broken.instructions[i].after;
+      after.erase(after.begin() + static_cast<std::ptrdiff_t>(w));
+      ++waits;
+      found += plan_proof::find_missing_wait(plan.inputs, broken) != "";
+    }
+  CHECK(waits > 20);
+  CHECK(found * 2 > waits);  // the others are implied by waits of instructions before them
 }
 
 TEST_CASE("in backward the gather of unit i-1 stands before the reduction of unit i+1") {

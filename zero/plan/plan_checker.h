@@ -1,6 +1,7 @@
-// Checks from plans alone that they cannot race: every pair of conflicting accesses is ordered by
-// streams and by the waits of instructions, every compute step finds its own unit in the slot that
-// it reads, and no unit is reduced before its last backward use.
+// Checks the contents of memory that a walk of plans gives: every compute step finds its own unit in
+// the slot that it reads, and no unit is reduced before its last backward use. The order of
+// conflicting accesses needs no check at run time, because waits are derived from the accesses;
+// tests prove it (tests/support/plan_proof.h).
 #pragma once
 
 #include <string>
