@@ -22,7 +22,7 @@
 #             a build of the preset pack
 #   --run     a command with the environment of an unpacked bundle
 # DIR (gpu-results) gets results.jsonl, a line per result as soon as it exists, and log.txt, the whole output;
-# tests/gpu/run_queue.py documents more. Without a GPU: one line, and 77.
+# tests/gpu/queue/run_queue.py documents more. Without a GPU: one line, and 77.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -44,7 +44,7 @@ done
 # Runs as root too, for containers.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 if command -v python3 >/dev/null; then
-  LD_LIBRARY_PATH=$(python3 tests/gpu/probe.py --path)
+  LD_LIBRARY_PATH=$(python3 tests/gpu/queue/probe.py --path)
   export LD_LIBRARY_PATH
 fi
 while (($# > 0)); do
@@ -69,9 +69,9 @@ make_pack() {
   local program library
   folder=$(mktemp -d) # global: the trap outlives the function
   trap 'rm -rf "$folder"' EXIT
-  mkdir -p "$folder/zero-gpu"/{bin,lib,libexec,tests/bench,tests/gpu}
+  mkdir -p "$folder/zero-gpu"/{bin,lib,libexec,tests/bench,tests/gpu/queue}
   cp tests/gpu.sh "$folder/zero-gpu/tests/"
-  cp tests/gpu/*.py "$folder/zero-gpu/tests/gpu/"
+  cp tests/gpu/queue/*.py "$folder/zero-gpu/tests/gpu/queue/"
   cp tests/bench/gpu_*.py "$folder/zero-gpu/tests/bench/"
   local programs=("$bin/gpu_test" "$bin/gpu_ranks" "$bin/gpu_bench" "$bin/gpt_gpu_test" "$bin/train_gpt"
     "$(command -v orted)")
@@ -96,7 +96,7 @@ make_pack() {
     sed -n 's/.*=> \(\/[^ ]*\).*/\1/p' | sort -u |
     grep -vE '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*|libcuda|libnccl|libcudnn[^/]*|libcublas[^/]*)\.so')
   strip --strip-unneeded "$folder"/zero-gpu/{bin,libexec}/* "$folder"/zero-gpu/lib/*.so* 2>/dev/null
-  find "$folder"/zero-gpu -type f -name '*.so*' -exec python3 tests/gpu/inherit_rpath.py {} + || return 1
+  find "$folder"/zero-gpu -type f -name '*.so*' -exec python3 tests/gpu/queue/inherit_rpath.py {} + || return 1
   tar -C "$folder" -cJf "$pack" zero-gpu || return 1
   local bytes
   bytes=$(stat -c %s "$pack")
@@ -119,4 +119,4 @@ if ((code == 11)); then  # a driver that is too old
   "$bin/gpu_test"
   exit 11
 fi
-ZERO_GPU_PROGRAMS=$bin exec python3 tests/gpu/run_queue.py "${queue[@]}"
+ZERO_GPU_PROGRAMS=$bin exec python3 tests/gpu/queue/run_queue.py "${queue[@]}"

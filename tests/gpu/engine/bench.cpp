@@ -10,7 +10,7 @@
 
 #include "comm/wire/device_codec.h"
 #include "optim/device_kernels.h"
-#include "tests/gpu/device_memory.h"
+#include "tests/gpu/engine/device_memory.h"
 #include "zero/base/gpu.h"
 
 using namespace zero;
@@ -99,7 +99,8 @@ void bench_copies(Bench& bench, void* master, void* first) {
   });
 }
 
-// Kernels on bf16 gradients: encode, encode with a measured error, decode, and the sum of four sources.
+// Kernels on bf16 gradients: encode, encode with a measured error, decode, and the sum of four
+// sources.
 void bench_wire(Bench& bench) {
   namespace wire = comm::wire;
   constexpr int sources = 4;

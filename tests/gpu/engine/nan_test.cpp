@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "comm/cuda/ordered_sum.h"
-#include "tests/gpu/device_memory.h"
-#include "tests/gpu/elements.h"
+#include "tests/gpu/engine/device_memory.h"
+#include "tests/gpu/engine/elements.h"
 #include "zero/base/gpu.h"
 
 using namespace zero;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/staged_communicator.h"
-#include "tests/gpu_on_host/train_step.h"
+#include "tests/gpu/engine/train_step.h"
 #include "tests/support/refusal.h"
 #include "tests/support/toy_model.h"
 #include "zero/base/cuda/call_watch.h"

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "tests/gpu_on_host/train_step.h"
+#include "tests/gpu/engine/train_step.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"
 #include "zero/zero.h"

@@ -4,7 +4,7 @@
 # gets as far as the first call to CUDA, which says that there is none.
 # Usage: pack_test.sh BUILD | BUNDLE.tar.xz (a build of the preset pack, or what was made of one). Skipped (77) where user namespaces are refused.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
 if [[ ${1:-} == --inside ]]; then
   # In the bundle's folder, with that machine's root.
@@ -57,10 +57,10 @@ for library in libm libdl librt libpthread libresolv; do
 done
 echo 'root:x:0:0:root:/:/bin/bash' >"$root/etc/passwd"
 tar -C "$root" -xJf "$bundle"
-mkdir -p "$root/zero-gpu/tests/gpu"
-cp tests/gpu/pack_test.sh "$root/zero-gpu/tests/gpu/"
+mkdir -p "$root/zero-gpu/tests/gpu/queue"
+cp tests/gpu/queue/pack_test.sh "$root/zero-gpu/tests/gpu/queue/"
 unshare --user --map-root-user --mount bash -c '
   set -e
   for folder in proc sys dev; do mount --rbind /$folder "$1/$folder"; done
-  exec chroot "$1" /bin/env -i PATH=/bin LD_LIBRARY_PATH=/lib64 bash -c "cd /zero-gpu && tests/gpu/pack_test.sh --inside"
+  exec chroot "$1" /bin/env -i PATH=/bin LD_LIBRARY_PATH=/lib64 bash -c "cd /zero-gpu && tests/gpu/queue/pack_test.sh --inside"
 ' - "$root"

@@ -5,7 +5,7 @@
 
 #include "examples/gpt/cuda/device_model.h"
 #include "tests/gpt/plain_model.h"
-#include "tests/gpt_on_gpu/support.h"
+#include "tests/gpu/trainer/support.h"
 #include "tests/support/refusal.h"
 
 namespace {

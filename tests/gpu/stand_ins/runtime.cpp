@@ -82,7 +82,8 @@ std::atomic<bool> holding{false}, refusing_records{false}, refusing_registration
 int write_value(cudaStream_t, unsigned long long address, std::uint32_t value, unsigned) {
   if (const cudaError_t fault = cuda_on_host::met("cuStreamWriteValue32")) return fault;
   if (!holding)
-    std::atomic_ref(*reinterpret_cast<std::uint32_t*>(address)).store(value, std::memory_order_release);
+    std::atomic_ref(*reinterpret_cast<std::uint32_t*>(address))
+        .store(value, std::memory_order_release);
   return 0;
 }
 

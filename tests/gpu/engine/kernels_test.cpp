@@ -4,8 +4,8 @@
 #include <doctest/doctest.h>
 
 #include "optim/orthogonalize.h"
-#include "tests/gpu/device_memory.h"
-#include "tests/gpu/elements.h"
+#include "tests/gpu/engine/device_memory.h"
+#include "tests/gpu/engine/elements.h"
 #include "tests/optim/support.h"
 #include "tests/support/host_kernels.h"
 #include "zero/base/gpu.h"

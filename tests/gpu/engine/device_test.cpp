@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "tests/gpu/device_memory.h"
+#include "tests/gpu/engine/device_memory.h"
 #include "zero/base/error.h"
 #include "zero/base/gpu.h"
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 PROGRAMS = {"gpu_test": "gpu_on_host_test", "gpt_gpu_test": "gpt_on_host_test", "gpu_bench": "gpu_bench_on_host",
             "gpu_ranks": "gpu_ranks_on_host", "train_gpt": "train_gpt_on_host"}
 DRIVER = """#include <string.h>
@@ -71,7 +71,7 @@ def prepare(programs, folder):
     programs_of(folder).mkdir(parents=True, exist_ok=True)
     for name, source in PROGRAMS.items():
         shutil.copy(pathlib.Path(programs) / source, programs_of(folder) / name)
-    for part in ("tests/gpu", "tests/bench"):
+    for part in ("tests/gpu/queue", "tests/bench"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("*.cpp", "peers", "__pycache__"),
                         dirs_exist_ok=True)
     shutil.copy(ROOT / "tests/gpu.sh", folder / "tests/")

@@ -7,7 +7,7 @@
 #include "examples/gpt/cuda/row_kernels.h"
 #include "examples/gpt/cuda/token_order.h"
 #include "tests/gpt/plain_model.h"
-#include "tests/gpt_on_gpu/support.h"
+#include "tests/gpu/trainer/support.h"
 
 namespace {
 

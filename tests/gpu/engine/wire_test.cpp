@@ -5,8 +5,8 @@
 
 #include "comm/wire/device_codec.h"
 #include "tests/comm/wire/vectors.h"
-#include "tests/gpu/device_memory.h"
-#include "tests/gpu/elements.h"
+#include "tests/gpu/engine/device_memory.h"
+#include "tests/gpu/engine/elements.h"
 #include "zero/base/gpu.h"
 
 namespace zero::comm::wire::testing {

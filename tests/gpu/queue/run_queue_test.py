@@ -160,7 +160,7 @@ class ProfileTest(unittest.TestCase):
     """What Nsight Compute prints, without it."""
 
     def test_a_step_is_what_lies_between_two_verdicts(self):
-        sys.path.append(os.path.join(os.path.dirname(FOLDER), "bench"))
+        sys.path.append(os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "bench"))
         import gpu_profile
         names = ["init", "decide_kernel(int)", "void gpt::cuda::(anonymous namespace)::norm<__nv_bfloat16, 4>(gpt::Rows<T1>)",
                  "gemm<(int)3>(Params)", "zero::optim::decide_kernel(int)", "more"]

@@ -8,7 +8,8 @@ import sys
 
 from run_queue import Entry
 
-TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+QUEUE = os.path.dirname(os.path.abspath(__file__))
+TESTS = os.path.dirname(os.path.dirname(QUEUE))
 BENCH = f"{TESTS}/bench"
 # `modules` needs the Python package of a build on that machine, and is skipped without it.
 ALL = ("probe", "bits", "bench", "gpt2", "stages", "offload", "modules", "kernels", "sanitize", "models", "losses")
@@ -59,7 +60,7 @@ class Models:
 
 # Checks that have to pass before speed means anything, and the kernels of a step.
 def checks(m):
-    yield Entry("probe", "libraries, driver and programs", [sys.executable, f"{TESTS}/gpu/probe.py", m.programs], 5, 90)
+    yield Entry("probe", "libraries, driver and programs", [sys.executable, f"{QUEUE}/probe.py", m.programs], 5, 90)
     yield Entry("bits", "kernels, streams, one rank",
                 [m.program("gpu_test"), "--test-case-exclude=*ranks as threads*", *m.few], 30, 70)
     yield Entry("bits", "the trainer's kernels, models and loop", [m.program("gpt_gpu_test"), *m.few], 50, 100)
@@ -81,7 +82,7 @@ def gpt2(m):
 def stages(m):
     yield Entry("stages", "ranks as threads, against CPU ranks",
                 [m.program("gpu_test"), "--test-case=*ranks as threads*", *m.few], 15, 60)
-    compare = [sys.executable, f"{TESTS}/gpu/compare_ranks.py", m.program("gpu_ranks")]
+    compare = [sys.executable, f"{QUEUE}/compare_ranks.py", m.program("gpu_ranks")]
     for ranks in (1, 2, 4):
         yield Entry("stages", f"stages on {ranks} ranks, deterministic, against CPU ranks", [*compare, str(ranks)],
                     15 * ranks, 90 if ranks < 4 else 240, ("mpirun",))

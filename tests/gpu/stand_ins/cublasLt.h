@@ -60,9 +60,9 @@ struct cublasLtMatmulHeuristicResult_t {
 };
 
 struct CublasLtOnHost {
-  int refused = 0;   // number of first choices that are refused, for every product
+  int refused = 0;       // number of first choices that are refused, for every product
   bool has_bias = true;  // false: no product adds one
-  int products = 0;  // number of requested products
+  int products = 0;      // number of requested products
   // The number of these with matrices whose rows or columns have a length in memory that tensor
   // cores read element by element.
   int uneven = 0;

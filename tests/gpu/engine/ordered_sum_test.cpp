@@ -2,8 +2,8 @@
 
 #include "comm/cuda/ordered_sum.h"
 #include "comm/reduce.h"
-#include "tests/gpu/device_memory.h"
-#include "tests/gpu/elements.h"
+#include "tests/gpu/engine/device_memory.h"
+#include "tests/gpu/engine/elements.h"
 #include "tests/optim/support.h"
 #include "zero/base/gpu.h"
 

@@ -2,7 +2,7 @@
 #include "examples/gpt/cuda/loss_head.h"
 
 #include "tests/gpt/plain_model.h"
-#include "tests/gpt_on_gpu/support.h"
+#include "tests/gpu/trainer/support.h"
 
 namespace {
 
