@@ -1,4 +1,5 @@
-"""docs/idioms.md, from the cells that idioms/run.py prints: what each idiom of training scripts does at each stage."""
+"""Makes docs/idioms.md from the cells that idioms/run.py prints: the effect of each idiom of training scripts at
+each stage."""
 
 import ast
 import os
@@ -25,7 +26,7 @@ and with an engine at each stage, on 1, 2 or 3 ranks (all of them, of all rows, 
 
 
 def text_of(cells):
-    """The page, given all cells of all idioms."""
+    """Returns the page for all cells of all idioms."""
     rows = {}
     for cell in sorted(cells, key=lambda cell: cell["index"]):
         rows.setdefault(cell["file"], {}).setdefault(cell["idiom"], {})[cell["stage"]] = cell
@@ -61,7 +62,7 @@ def _escaped(text):
 
 
 def check(cells):
-    """Ends the test where the page is another; with ZERO_UPDATE_GENERATED, writes it."""
+    """Ends the test if the page differs; with ZERO_UPDATE_GENERATED, writes it."""
     text = text_of(cells)
     if os.environ.get("ZERO_UPDATE_GENERATED"):
         PAGE.write_text(text, encoding="utf-8")
