@@ -1,5 +1,5 @@
 // Messages between CPU ranks of several hosts through torch's gloo, for ranks without MPI.
-
+//
 // A gloo message is complete only after a wait. Therefore each peer has two threads, which wait for
 // the messages sent to it and received from it, in order.
 #pragma once

@@ -1,6 +1,6 @@
 // Observes torch's operations before they run, so that a parameter gets its memory just in time. No
 // module has to be rewritten, and no module hook is needed.
-
+//
 // A callback of torch's profiler API inspects the storages of each operation's arguments: a data
 // pointer made by observed_memory() contains the owner to call. Views and tensors saved by autograd
 // share their parameter's storage, so they are found as well.

@@ -1,7 +1,7 @@
 // The parameters and buffers of a torch module in an engine, for modules in C++ and in Python.
 // Operations open units (operations.h), and gradients leave autograd as they arrive. module.h is
 // the wrapper for C++. This class does not depend on torch::nn::Module.
-
+//
 // Call it from one thread: the one that runs forward, backward and step. Destroy it before the
 // engine.
 #pragma once

@@ -1,10 +1,10 @@
 // The device of a sharded module's tensors: the device of their rank. On a GPU the engine's work is
 // ordered on torch's current stream there:
-
+//
 //   zero::RuntimeOptions options{.device = "cuda"};
 //   options.stream = zero::pytorch::torch_stream(gpu);  // of a device of this rank's number
 //   zero::Runtime runtime(argc, argv, options);
-
+//
 // The code uses only c10, so that one build works for a torch with CUDA and for one without.
 #pragma once
 

@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 // Messages begin with one of these: a value, or the exit code and the reason of a failure.
 constexpr char good = '+', failed = '-';
-// The others wait a little longer than rank 0, which says who is missing.
+// The others wait a little longer than rank 0, whose error names the missing ranks.
 constexpr milliseconds for_the_verdict{3000};
 
 std::string failure(int exit_code, const std::string& reason) {
