@@ -31,7 +31,7 @@ function(zero_compile_at_once name)
     get_target_property(kernels ${name} SOURCES)
     list(FILTER kernels INCLUDE REGEX "\\.cu$")
     set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-    # To GCC a file that is included is a header, whose types should have no members of unnamed namespaces.
+    # GCC takes an included file for a header, whose types should have no members of unnamed namespaces.
     target_compile_options(${name} PRIVATE
       $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
   endif()

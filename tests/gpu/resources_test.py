@@ -1,5 +1,5 @@
-"""What ptxas makes of every kernel on every architecture: it compiles, with no more spills and local memory than the
-kernels named here have, and with as many registers as leave room for the blocks that they are launched in.
+"""Compiles every kernel for every architecture, and checks the resources that ptxas reports: no more spills and local
+memory than the limits below, and few enough registers for the blocks in which the kernels are launched.
 
   resources_test.py NVCC ROOT [--arch 80 90 100]
 """

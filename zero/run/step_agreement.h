@@ -48,13 +48,12 @@ class StepAgreement {
   std::int64_t exchanged_bytes() const { return exchanged_requests_.bytes(); }
   void allocate(Arena& exchanged, Ledger& ledger);
 
-  // In the device's memory, by flat unit, for the errors of encodings; null where nothing measures
-  // them.
+  // By flat unit, in device memory, for the errors of encodings; null if they are not measured.
   comm::wire::ErrorTarget errors_of(int flat_unit) const {
     if (errors_ == nullptr) return {};
     return {errors_ + flat_unit, error_parts_};
   }
-  // In the device's memory; 1 where nothing is scaled.
+  // In device memory; 1 if losses are not scaled.
   const float* loss_scale() const { return &decision_->next_loss_scale; }
   // At start, and between steps: sets the state for the device to continue from.
   void set_scaler(const optim::LossScalerState& state);
@@ -93,7 +92,7 @@ class StepAgreement {
   static constexpr int ring_slots = 2;
 
   void request_memory(bool on_gpu);
-  // Of what one step uploads: the request, then the factors.
+  // Bytes that one step uploads: the request, then the factors.
   std::int64_t upload_bytes() const;
   const optim::StepRequest* uploaded() const;
   void upload(const optim::StepRequest& request);
