@@ -70,7 +70,7 @@ std::string old_fp16(Importer& import, const Node& node) {
 
 std::string processes(Importer& import, const Node& node) {
   import.processes = std::max<std::int64_t>(0, count_of(node).value_or(0));
-  return "start so many ranks: zero run -n " + printable(node.text);
+  return "start this many ranks: zero run -n " + printable(node.text);
 }
 
 // Returns the size of an axis of parallelism_config; 1 means none.

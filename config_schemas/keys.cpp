@@ -21,7 +21,7 @@ void add_general(RowList& rows) {
        acts("gradient_accumulation_steps", samples, "micro steps per optimizer step").or_null(),
        acts("gradient_clipping", {.low = -1e30, .high = 1e30},
             "largest global L2 norm of the gradients; 0 or less: no clipping"),
-       acts("steps_per_print", limits, "a progress line every so many steps; 0 or null: never")
+       acts("steps_per_print", limits, "a progress line every N steps; 0 or null: never")
            .or_null()
            .with(&Key::infinity_is_null, true),
        acts("seed", {.low = 0, .high = largest_unsigned},
@@ -126,11 +126,11 @@ void add_sharding(RowList& rows) {
                .also("max_live_parameters")
                .with(&Key::sharded_parameters_only, true),
            acts("stage3_max_reuse_distance", limits,
-                "stage 3: units used again within so many elements stay gathered")
+                "stage 3: units used again within this many elements stay gathered")
                .also("max_reuse_distance")
                .with(&Key::sharded_parameters_only, true),
            acts("stage3_param_persistence_threshold", counts,
-                "stage 3: parameters of at most so many elements stay gathered; not set: none")
+                "stage 3: parameters of at most this many elements stay gathered; not set: none")
                .also("param_persistence_threshold")
                .with(&Key::sharded_parameters_only, true),
            acts("stage3_model_persistence_threshold", limits,
@@ -321,7 +321,7 @@ void add_core(RowList& rows) {
             "where a file of the newest checkpoint is damaged, resume from the newest one that is "
             "not; false: an error"),
        acts("verify_every", counts,
-            "CPU ranks where each holds all parameters: compare the copies every so many steps and "
+            "CPU ranks where each holds all parameters: compare the copies every N steps and "
             "before each save; 0: never"),
        acts("verify_comm",
             "CPU ranks: compare a digest of all data that ranks receive with the sender's, to find "

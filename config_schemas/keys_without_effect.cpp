@@ -19,7 +19,7 @@ void add_general_without_effect(RowList& rows) {
                .harmless({"false"}),
            integer("allgather_size", any_count, "500000000",
                    "old name of zero_optimization.allgather_bucket_size",
-                   "only read beside a boolean zero_optimization, as its allgather_bucket_size"),
+                   "only read next to a boolean zero_optimization, as its allgather_bucket_size"),
            boolean("disable_allgather", "false", never_read, "DeepSpeed never uses it either"),
            boolean("dataloader_drop_last", "false", "drop the last partial batch",
                    "the training program reads the data"),
@@ -93,7 +93,7 @@ void add_sharding_without_effect(RowList& rows) {
   rows.in(
       "zero_optimization",
       {boolean("contiguous_gradients", "true", "flat gradient buffers",
-               "gradients always lie in one flat buffer per unit"),
+               "gradients are always in one flat buffer per unit"),
        boolean("reduce_scatter", "true", "reduce each slice to its owner, or all-reduce",
                "each slice always goes to its owner alone; the sums are the same bits"),
        boolean("use_multi_rank_bucket_allreduce", "true", "one all-reduce per bucket",
@@ -173,7 +173,7 @@ void add_offload_without_effect(RowList& rows) {
            boolean("single_submit", "false", "one request at a time"),
            boolean("overlap_events", "true", "overlap submitting and waiting"),
            boolean("use_gds", "false", "GPU-direct storage",
-                   "what is read and written lies in host memory on CPU ranks")});
+                   "data of reads and writes is in host memory on CPU ranks")});
 }
 
 void add_optimizer_without_effect(RowList& rows) {

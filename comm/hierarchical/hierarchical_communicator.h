@@ -87,7 +87,7 @@ class HierarchicalCommunicator final : public HostCommunicator {
       return at(data, (layout.first(target) + index * chunk) * width());
     }
   };
-  // By rank of this node: the slices that it receives and passes on to the node's other ranks.
+  // Per rank of this node: the slices that it receives and passes on to the node's other ranks.
   using Holdings = std::vector<std::vector<int>>;
 
   // The phases of all_reduce; reduce and gather are also the operations of that name.

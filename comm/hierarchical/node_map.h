@@ -11,8 +11,8 @@
 
 namespace zero::comm {
 
-// By world rank. Ranks with the same number in memory_of communicate through shared memory: all
-// ranks of a node, or each only with itself. Counters of moved bytes go by node_of.
+// Indexed by world rank. Ranks with the same number in memory_of communicate through shared memory:
+// all ranks of a node, or each only with itself. Counters of moved bytes go by node_of.
 struct RankPlaces {
   std::vector<int> node_of, memory_of;
 };

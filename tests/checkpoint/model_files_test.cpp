@@ -117,7 +117,7 @@ TEST_CASE("an export over an earlier one leaves the old model or the new one, wh
     }
 }
 
-TEST_CASE("an export that is given up, or fails, leaves the old file and nothing beside it") {
+TEST_CASE("an export that is given up, or fails, leaves the old file and nothing next to it") {
   const TemporaryDirectory directory;
   const std::string model = directory / "model";
   export_model(model, 0, 1);

@@ -174,7 +174,7 @@ std::string import_table() {
       "read with the file as one:\n`mixed_precision` switches its `bf16` or `fp16` on where it "
       "leaves that out or says `\"auto\"`, and so do a Trainer's arguments.\nWhat contradicts it "
       "is "
-      "refused, and so are keys that Accelerate would pass over beside it, each with both places; "
+      "refused, and so are keys that Accelerate would pass over next to it, each with both places; "
       "keys that\nrepeat it are fine. `mixed_precision: no` leaves the choice to the named "
       "config.\n\n"
       "| key | effect |\n|---|---|\n";

@@ -485,8 +485,9 @@ TEST_CASE("a momentum that will reach 1 is refused before the first step") {
   CHECK(has(refused(one_cycle(grows)),
             "scheduler.params.decay_mom_rate: raises the momentum to 1 at step 7"));
   values.total_steps.reset();  // a run of unknown length
-  CHECK(has(notices(one_cycle(grows)),
-            "at step 7, where averages diverge; a run of so many steps ends there with an error"));
+  CHECK(
+      has(notices(one_cycle(grows)),
+          "at step 7, where averages diverge; a run of this many steps ends there with an error"));
   for (const char* fine :
        {R"(, "decay_step_size": 1, "decay_mom_rate": -0.1)",
         R"(, "decay_step_size": 0, "decay_mom_rate": 0.1)",

@@ -148,7 +148,7 @@ def check_new(folder):
     has(run("new", new, code=10), "exists already")
     piped = subprocess.run([ZERO, "config", "new"], capture_output=True, text=True, timeout=60)
     assert json.loads(piped.stdout)["zero_optimization"] == {"stage": 2}, piped
-    has(piped.stderr, "steps_per_print ", "a progress line every so many steps")
+    has(piped.stderr, "steps_per_print ", "a progress line every N steps")
 
 
 def main():

@@ -160,7 +160,7 @@ TEST_CASE("archives and indices are refused by what they are, whatever --token-d
       {"PAR1", "a Parquet file"},
       {"\x1f\x8b\x08", "compressed by gzip"},
       {"\x28\xb5\x2f\xfd", "compressed by zstd"},
-      {std::string("MMIDIDX\0\0", 9), "give the .bin beside it"}};
+      {std::string("MMIDIDX\0\0", 9), "give the .bin next to it"}};
   for (const auto& [magic, what] : kinds)
     for (const TokenType type : {TokenType::automatic, TokenType::uint16}) {
       CAPTURE(what);
@@ -170,7 +170,7 @@ TEST_CASE("archives and indices are refused by what they are, whatever --token-d
   CHECK(TokenFile(folder.file("t.txt", "PAR1 is text"), TokenType::automatic).is_text());
 }
 
-TEST_CASE("Megatron's index says the type of the .bin beside it") {
+TEST_CASE("Megatron's index says the type of the .bin next to it") {
   const TemporaryDirectory folder;
   const auto index = [&](char code) {
     folder.file("data.idx",
@@ -182,7 +182,7 @@ TEST_CASE("Megatron's index says the type of the .bin beside it") {
   folder.file("data.bin", bytes_of(wide));
   index(4);
   CHECK(all_tokens(TokenFile(folder / "data.bin", TokenType::automatic)) == expected);
-  CHECK(contains(open(TokenType::uint16), "the index beside it says uint32 tokens"));
+  CHECK(contains(open(TokenType::uint16), "the index next to it says uint32 tokens"));
   index(5);
   CHECK(contains(open(), "data.idx says int64; expected uint16 or int32"));
   folder.file("data.bin", bytes_of(small));

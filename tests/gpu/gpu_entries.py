@@ -69,7 +69,7 @@ def checks(m):
 def gpt2(m):
     for vocabulary in (256, 251) if m.tiny else (50304, 50257):
         yield Entry("gpt2", f"GPT-2 124M, vocabulary {vocabulary}", m.steps_of(m.gpt2, "--vocabulary", vocabulary), 25, 90)
-    yield Entry("gpt2", "GPT-2 124M beside PyTorch",
+    yield Entry("gpt2", "GPT-2 124M next to PyTorch",
                 *m.beside_pytorch(m.gpt2, 170, "--fsdp2", "--whole", "--any-order"))
     for mebibytes in (48, 192):
         yield Entry("gpt2", f"GPT-2 124M, attention in workspaces of {mebibytes} MiB",
@@ -122,7 +122,7 @@ def models(m):
                                  ("Llama 1.2B, products apart", m.llama, ("--separate-products",))):
         yield Entry("models", name, m.steps_of(model, *options), 60, 150)
     for name, model in (("GPT-2 1.5B", m.xl), ("Llama 1.2B", m.llama)):
-        yield Entry("models", f"{name} beside PyTorch", *m.beside_pytorch(model, 120))
+        yield Entry("models", f"{name} next to PyTorch", *m.beside_pytorch(model, 120))
     for name, model, batch in (("GPT-2 124M", m.gpt2, 4), ("Llama 1.2B", m.llama, 2)):
         yield Entry("losses", f"{name} in bf16 against PyTorch in fp32",
                     python("gpu_training.py", "losses", m.train, "--model", model, "--batch", batch, *m.size), 90, 240)

@@ -72,7 +72,7 @@ def absent_libraries():
     fresh machine."""
     ldconfig = shutil.which("ldconfig") or shutil.which("/sbin/ldconfig")
     known = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
-    return [f"{file} lies in none of them" for _, file, _, _ in LIBRARIES
+    return [f"{file} is in none of them" for _, file, _, _ in LIBRARIES
             if f"\t{file} " not in known and not any(os.path.exists(f"{folder}/{file}") for folder in folders())]
 
 
@@ -89,7 +89,7 @@ def probe_libraries():
         path = next((line.split()[-1] for line in open("/proc/self/maps") if line.rstrip().endswith(f"/{file}")
                      or f"/{file}." in line), "")
         print(f"{file}: {path}")
-        problems += [f"{other} is not beside {path}" for other in beside
+        problems += [f"{other} is not next to {path}" for other in beside
                      if not glob.glob(f"{os.path.dirname(os.path.realpath(path))}/{other}")]
     return problems
 

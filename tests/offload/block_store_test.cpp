@@ -274,7 +274,7 @@ TEST_CASE("directories that cannot serve are refused with the figures") {
     return message_of<zero::ConfigError>([&] { Stored stored(options); });
   };
   options.directory = "/dev/shm";
-  CHECK(contains(message(), "/dev/shm lies on tmpfs, which is memory"));
+  CHECK(contains(message(), "/dev/shm is on tmpfs, which is memory"));
   options.directory = "/nowhere/at/all";
   CHECK(contains(message(), "No such file or directory"));
   options.directory = "/dev/null";

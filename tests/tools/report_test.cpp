@@ -169,7 +169,7 @@ TEST_CASE("a plan has no bits: it is neither equal to a run nor differs from it"
   CHECK(nlohmann::json::parse(json_of(mixed)).at("variants")[1].at("bits_equal").is_null());
 }
 
-TEST_CASE("GPU ranks: what lies in host memory is apart, and what crosses has a speed if timed") {
+TEST_CASE("GPU ranks: host memory has its own column, and copies have a speed if timed") {
   const Table table = table_of(samples::on_gpu());
   const auto headings = [&](const Table& of) {
     Cells labels;

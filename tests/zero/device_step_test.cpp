@@ -163,5 +163,5 @@ TEST_CASE("what the device cannot step is refused by name") {
   refuses(on_device(offloaded(config_of(0))), "need stage 1, 2 or 3 on GPU ranks");
   zero::Config muon = on_device(offloaded(config_of(2)));
   muon.optimizer = zero::optim::default_options("Muon");
-  refuses(muon, "cannot have its state in host memory beside a GPU");
+  refuses(muon, "cannot have its state in host memory next to a GPU");
 }

@@ -20,7 +20,7 @@ using namespace host_offload;
 
 }  // namespace
 
-TEST_CASE("state in host memory beside a device: equal bits at every stage, ratio and rank") {
+TEST_CASE("state in host memory with a device: equal bits at every stage, ratio and rank") {
   for (const int ranks : {1, 2, 3, 4})
     for (const bool bf16 : {false, true}) {
       const toy::Trace expected = training.on_host(ranks, config_of(1, 1, bf16));
@@ -395,6 +395,6 @@ TEST_CASE("what of offload GPU ranks do not have is refused by name") {
   for (const char* type : {"Lamb", "Muon"}) {
     zero::Config config = config_of(2);
     config.optimizer = zero::optim::default_options(type);
-    refuses(offloaded(config), "cannot have its state in host memory beside a GPU");
+    refuses(offloaded(config), "cannot have its state in host memory next to a GPU");
   }
 }

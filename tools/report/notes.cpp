@@ -30,17 +30,17 @@ std::vector<Note> notes_on(const Comparison& comparison) {
       "of similar size share two, so their bytes depend on the largest units, not on how many "
       "there are; only without resharding after forward every unit has a slot of its own.");
   add(ran, "resident (PSS)",
-      "What the system counts for the process beyond what it had before the run took its memory, "
-      "mean over ranks; pages that ranks share are divided among them. The part beyond the plan is "
+      "Memory that the system counts for the process, without its memory before the run, as a mean "
+      "over ranks; pages that ranks share are divided among them. The part beyond the plan is "
       "code, tables and buffers of libraries, which do not grow with the model.");
   add(!used_in_host(comparison).empty(), "in host memory",
-      "On GPU ranks: what lies in the host's memory beside the GPU, where a run offloads to it, "
-      "with control words always; page-locked is the part that the GPU copies from and to. GPU to "
-      "host are gradients, host to GPU parameters; the speed is by the GPU's clock.");
+      "On GPU ranks: bytes in the host's memory, of offloaded state and of control words, which "
+      "every run has; page-locked is the part that the GPU copies from and to. GPU to host are "
+      "gradients, host to GPU parameters; the speed is by the GPU's clock.");
   add(!used_in_file(comparison).empty(), "in the file",
-      "What of a rank's state rests in its file on disk instead of memory, where a run offloads to "
-      "one, and what moves between the two in a step. Hidden is the share of the moving during "
-      "which the program's thread did something else than wait.");
+      "Bytes of a rank's state that are in its file on disk instead of memory, and bytes that move "
+      "between the two in a step. Hidden is the share of that time in which the program's thread "
+      "did not wait.");
   add(!used_operations(comparison).empty(), "on the wire",
       "Payload that a rank sends per step, mean over ranks. Sent is what the collective needs by "
       "its definition; inside and between nodes is what moved on the path really taken.");

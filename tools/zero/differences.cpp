@@ -43,7 +43,7 @@ const std::vector<Difference> table = {
      "at stages 1 to 3; fp32 moments with CPU Adam and offload alone; gradients are rounded to "
      "the dtype after clipping too",
      "at every stage, with every optimizer; what is kept is rounded once a step",
-     "the rules compute in fp32 whatever the state rests in"},
+     "the rules compute in fp32 whatever dtype stores the state"},
     {{"gradient_allreduce_op"},
      "sum is refused at stage 3",
      "sum at every stage",
@@ -91,7 +91,7 @@ const std::vector<Difference> table = {
     {{"aio.use_gds"},
      "refused without CUDA",
      "a notice",
-     "what rests in a file passes through host memory"},
+     "data in a file passes through host memory"},
     {{"optimizer.params.max_grad_norm"},
      "refused",
      "refused unless it repeats gradient_clipping",
@@ -110,7 +110,7 @@ const std::vector<Difference> table = {
      "refused above 1",
      "every rank is a data-parallel rank, so the same file would train with another batch"},
     {{"bf16", "bfloat16"},
-     "bfloat16 is not read beside bf16",
+     "bfloat16 is not read next to bf16",
      "both together are refused",
      "one of them would be without effect"},
 };

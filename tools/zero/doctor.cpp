@@ -109,7 +109,7 @@ void add_doctor(CLI::App& app) {
       "--dir", options->directories,
       "A directory for checkpoints or offload, tried with a small file; may repeat");
   add_number(*command, "-n,--ranks", options->ranks,
-             "Also start so many ranks, and measure the links between them");
+             "Also start this many ranks, and measure the links between them");
   command->add_option("--hostfile", options->hostfile, "With -n: hosts, as for zero run");
   command->add_flag("--json", options->json, "One JSON object, for other programs and bug reports");
   command->footer(

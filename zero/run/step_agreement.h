@@ -48,7 +48,8 @@ class StepAgreement {
   std::int64_t exchanged_bytes() const { return exchanged_requests_.bytes(); }
   void allocate(Arena& exchanged, Ledger& ledger);
 
-  // By flat unit, in device memory, for the errors of encodings; null if they are not measured.
+  // Indexed by flat unit, in device memory, for the errors of encodings; null if they are not
+  // measured.
   comm::wire::ErrorTarget errors_of(int flat_unit) const {
     if (errors_ == nullptr) return {};
     return {errors_ + flat_unit, error_parts_};

@@ -341,7 +341,7 @@ def gradient_penalty(job):
     return job.values(engine)
 
 
-@idiom("the gradient of the input, beside training")
+@idiom("the gradient of the input, next to training")
 def input_gradient(job):
     engine = job.start(job.net())
     slopes = []
