@@ -2,7 +2,7 @@
 // the engine gathers, reduces and updates according to the ZeRO stage in the config. The training
 // loop is the same at every stage.
 //
-// C++20; includes only std and zero/, and no vendor type, so .cu files can include it. Calls are
+// C++20; includes std, zero/ and two headers of optim/, no vendor type: .cu files can include it. Calls are
 // collective over the ranks of the Runtime unless a comment says "local", and come from one thread
 // at a time. Errors are exceptions of zero/base/error.h; after one, the engine refuses further
 // work. Ranks are in zero/runtime.h, the declaration of a model in zero/model.h, scopes and micro
