@@ -100,7 +100,7 @@ class Communicator {
   void all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                   std::int64_t stride = 0, Stream stream = {});
   // send + r * stride contains the summand for rank r; recv receives the sum of this rank's `count`
-  // elements. In place if recv == send + rank * stride; the other parts of send stay unchanged.
+  // elements. In place if recv == send + rank * stride; the other slices of send stay unchanged.
   void reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
                       std::int64_t stride = 0, Stream stream = {});
   // Sums `data` over the ranks, in place.

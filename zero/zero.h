@@ -2,11 +2,11 @@
 // the engine gathers, reduces and updates according to the ZeRO stage in the config. The training
 // loop is the same at every stage.
 //
-// C++20; includes std, zero/ and two headers of optim/, no vendor type: .cu files can include it. Calls are
-// collective over the ranks of the Runtime unless a comment says "local", and come from one thread
-// at a time. Errors are exceptions of zero/base/error.h; after one, the engine refuses further
-// work. Ranks are in zero/runtime.h, the declaration of a model in zero/model.h, scopes and micro
-// steps in zero/scopes.h; the engine, its steps and its checkpoints are here.
+// C++20; includes std, zero/ and two headers of optim/, and no vendor type, so .cu files can
+// include it. Calls are collective over the ranks of the Runtime unless a comment says "local", and
+// come from one thread at a time. Errors are exceptions of zero/base/error.h; after one, the engine
+// refuses further work. Ranks are in zero/runtime.h, the declaration of a model in zero/model.h,
+// scopes and micro steps in zero/scopes.h; the engine, its steps and its checkpoints are here.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ class Gradients {
   double loss() const;
   double norm() const;
   double norm(std::string_view name) const;
-  // Changes this rank's part; the norm is then computed again.
+  // Changes this rank's slice; the norm is then computed again.
   void edit(const std::function<void(ParamShard)>& change);
 
  private:
@@ -185,7 +185,7 @@ class Engine {
   Engine(Engine&&) noexcept;
   ~Engine();
 
-  // Each rank fills its own shard, in parts; throws if a part is not filled. Between steps.
+  // Each rank fills its own shard, in pieces; throws if one is not filled. Between steps.
   void initialize(const std::function<void(ParamShard)>& fill);
   // Loads a safetensors file, or several with Hugging Face's index: the file, the index or their
   // directory. Each rank reads its own elements. name_in_file maps our global names to the file's.

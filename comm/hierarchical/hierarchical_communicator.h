@@ -144,7 +144,8 @@ class HierarchicalCommunicator final : public HostCommunicator {
   std::vector<const void*> sources_;
 };
 
-// All ranks of the part call it at the same time; the messages are those of the part.
+// All ranks of `part`, a subgroup, call it at the same time; the messages are those of the
+// subgroup.
 std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailboxes,
                                                                const Subgroup& part,
                                                                std::shared_ptr<ControlPlane> plane,

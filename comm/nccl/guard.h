@@ -26,7 +26,7 @@ struct GuardOptions {
   // Throws PeerFailed if another rank has published a first cause. Any thread may call it.
   std::function<void()> check_peers = [] {};
   // Calls on the communicator return only when NCCL has carried them out on the host, as those of a
-  // split part do.
+  // split subgroup do.
   bool blocking = false;
   // Ends the process, after printing the cause, if abort() blocks or a thread does not return from
   // NCCL. If may_exit is false, the handle is leaked instead.

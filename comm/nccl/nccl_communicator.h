@@ -46,7 +46,7 @@ void await_progress(Api& api, Handle communicator, std::chrono::milliseconds lim
 
 class NcclCommunicator final : public Communicator {
  public:
-  // split() takes parts of the connection's parent.
+  // split() makes subgroups of the connection's parent.
   NcclCommunicator(int rank, int size, std::shared_ptr<Connection> connection);
 
   std::string_view transport() const override { return "nccl"; }

@@ -87,7 +87,7 @@ struct Residue {
   std::uint8_t* codes = nullptr;
   float* scales = nullptr;
 };
-// Returns the part from element `first` on (the start of a block) of the residue of `count`
+// Returns the residue from element `first` on (the start of a block), within the residue of `count`
 // elements that begins at `residue`, aligned like encoded vectors.
 Residue residue_at(const Codec& codec, void* residue, std::int64_t count, std::int64_t first = 0);
 

@@ -38,8 +38,8 @@ class StateStore {
   // Whether another thread may read while a step runs, except for arrays being updated.
   bool readable_beside_steps() const { return runtime_.device().is_host() && tier_ == nullptr; }
 
-  // Calls the visitor for elements [begin, end) of this rank, part by part in order. Only between
-  // steps, or between the reductions and the update of a step. A part is valid until the visitor
+  // Calls the visitor for elements [begin, end) of this rank, piece by piece in order. Only between
+  // steps, or between the reductions and the update of a step. A piece is valid until the visitor
   // returns, and must not be changed.
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end,
              const PartVisitor& visitor);
@@ -71,7 +71,7 @@ class StateStore {
   ModelState& state_;
   const std::vector<Chunk>& chunks_;
   OffloadTier* tier_;               // null if everything is kept in the arena
-  std::vector<std::byte> staging_;  // for a part that the host cannot address
+  std::vector<std::byte> staging_;  // for a piece that the host cannot address
 };
 
 }  // namespace zero::detail
