@@ -35,8 +35,8 @@ struct PendingStep;
 class Stepper;
 }  // namespace detail
 
-// A rank's part of a parameter (or gradient): fp32 on the host, elements
-// [begin, begin + values.size()) of the whole in row-major order.
+// A rank's elements of a parameter (or gradient), in fp32 on the host: [begin, begin +
+// values.size()) of the whole in row-major order.
 struct ParamShard {
   std::string_view name;
   std::span<const std::int64_t> shape;
@@ -125,7 +125,7 @@ struct SaveOptions {
   // Write while training continues; not set: as checkpoint.writer.decoupled says.
   std::optional<bool> asynchronous = {};
   int keep = 0;          // after this save, keep only this many newest checkpoints; 0: all
-  bool replace = false;  // a checkpoint of this tag, when the new one is complete; false: an error
+  bool replace = false;  // a checkpoint of this tag, once the new one is complete; else it throws
 };
 
 // Collective, between steps. wait() returns true once the save is committed, and false if it failed
