@@ -17,8 +17,8 @@ Each row is a script in [`tests/pytorch/python/idioms/`](../tests/pytorch/python
 and with an engine at each stage, on 1, 2 or 3 ranks (all of them, of all rows, in a longer test).
 
 - *works*: the values of plain PyTorch, to 1e-6 in fp32, and the same bits at all stages.
-- *error*: the call, or the next step, raises on all ranks what the last column says a part of.
-- *sharded: error*: the same, where parameters rest as shards; on one rank they rest whole, and it works.
+- *error*: the call, or the next step, raises an error on all ranks; the last column has a part of its text.
+- *sharded: error*: the same if parameters are sharded; on one rank they are not, and it works.
 - *-*: this row does not run at the stage.
 
 "3, kept" is stage 3 with `zero_core.reshard_after_forward` false (FSDP's SHARD_GRAD_OP).
