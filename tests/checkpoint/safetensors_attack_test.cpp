@@ -151,7 +151,7 @@ TEST_CASE("header attacks") {
   }
 }
 
-TEST_CASE("what a reader must accept") {
+TEST_CASE("a reader accepts every valid file") {
   const TemporaryDirectory directory;
   const std::string headers[] = {
       "{" + good + "}     ",

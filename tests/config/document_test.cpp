@@ -32,7 +32,7 @@ std::string first_problem(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("every value knows its line and column") {
+TEST_CASE("every value has its line and column") {
   const Document document = parse_document(
       "{\n"
       "  \"a\" : 12,\n"
@@ -65,7 +65,7 @@ TEST_CASE("a UTF-8 byte order mark is skipped") {
   CHECK(document.root.position.column == 1);
 }
 
-TEST_CASE("malformed text: line, column, what was expected") {
+TEST_CASE("malformed text: line, column and the expected text") {
   const struct {
     std::string_view text, start, part;
   } cases[] = {

@@ -130,7 +130,7 @@ TEST_CASE("resharding to N ranks is a second copy that they share") {
   CHECK(config.zero_optimization.hpz_partition_size == 8);
 }
 
-TEST_CASE("what cannot be honoured is refused, by the user's own key and place") {
+TEST_CASE("unsupported values are refused, with the user's own key and place") {
   const struct {
     const char *settings, *message;
   } cases[] = {
@@ -227,7 +227,7 @@ const std::string precision = R"(, "mixed_precision": )";
 
 }  // namespace
 
-TEST_CASE("mixed_precision switches the named config's block on where that leaves it open") {
+TEST_CASE("mixed_precision enables the named config's block if that leaves it open") {
   for (const char* config : {R"({"zero_optimization": {"stage": 2}})", R"({"bf16": null})",
                              R"({"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}})",
                              R"({"bf16": {"enabled": true}, "fp16": {"enabled": false}})",
@@ -250,7 +250,7 @@ TEST_CASE("mixed_precision switches the named config's block on where that leave
   CHECK(has(effect(no, "mixed_precision"), "ds.json:1:22"));
 }
 
-TEST_CASE("what contradicts the named config is refused, with both places") {
+TEST_CASE("a contradiction to the named config is refused, with both places") {
   const struct {
     std::string accelerate, deepspeed, first, second;
   } cases[] = {
@@ -437,7 +437,7 @@ TEST_CASE("numbers of YAML 1.1") {
   CHECK(config.steps_per_print == 0);
 }
 
-TEST_CASE("YAML: types, places, and what is not read") {
+TEST_CASE("YAML: types, places, and unsupported forms") {
   if (!reads_yaml()) return;
   const Document document = parse_yaml("a: 1e-5\nb: [yes, 'no', ~, x y]\nc:\n  d: -3\n");
   REQUIRE(document.readable);

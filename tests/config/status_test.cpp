@@ -29,7 +29,7 @@ std::string with_batch(const std::string& members) {
 
 }  // namespace
 
-TEST_CASE("what asks for something that is missing is refused, what asks for nothing is fine") {
+TEST_CASE("an unsupported key is refused only if its value enables it") {
   const struct {
     const char *refused, *reason, *fine;
   } cases[] = {
@@ -86,7 +86,7 @@ TEST_CASE("what asks for something that is missing is refused, what asks for not
   }
 }
 
-TEST_CASE("what another way to the same result asks for is a notice with the alternative") {
+TEST_CASE("a key with an equivalent alternative is a notice that names it") {
   const struct {
     const char *members, *notice, *quiet;
   } cases[] = {
@@ -194,7 +194,7 @@ TEST_CASE("groups may have a rate, betas and more of their own") {
 }
 
 TEST_CASE(
-    "keys without effect are listed once, by reason, unless they ask for what is done anyway") {
+    "keys without effect are listed once, by reason, unless they request the existing behavior") {
   CHECK(notices(with_batch(R"("zero_optimization": {"overlap_comm": true,
       "contiguous_gradients": true, "reduce_scatter": true, "allgather_partitions": true,
       "stage3_gather_16bit_weights_on_model_save": true, "sub_group_size": 1e9},
@@ -227,7 +227,7 @@ TEST_CASE("offload_param acts at stage 3 only, as in DeepSpeed") {
   CHECK(notices(at_stage("3")).empty());
 }
 
-TEST_CASE("removed blocks: refused where they are on, listed where they are off") {
+TEST_CASE("removed blocks: refused if they are enabled, else listed") {
   const char* on[] = {
       R"("amp": {"enabled": true, "opt_level": "O1"})",
       R"("compression_training": {"weight_quantization": {"shared_parameters": {"enabled": true}}})",
@@ -498,7 +498,7 @@ TEST_CASE("a momentum that will reach 1 is refused before the first step") {
   CHECK(has(notices(one_cycle(grows, R"(, "optimizer": {"type": "SGD"})")), "switched off"));
 }
 
-TEST_CASE("OneCycle's second beta is said aloud where the file has another") {
+TEST_CASE("OneCycle's second beta is a notice if the file has another") {
   const auto betas = [](const char* values) {
     return R"(, "optimizer": {"type": "AdamW", "params": {"betas": )" + std::string(values) + "}}";
   };

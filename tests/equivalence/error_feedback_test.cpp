@@ -224,7 +224,7 @@ TEST_CASE("error feedback takes the memory of its formula, which the plan has") 
     }
 }
 
-TEST_CASE("error feedback without an encoded reduction is refused by name") {
+TEST_CASE("error feedback without an encoded reduction is an error that names it") {
   const auto refuse = [](const char* message, const auto& change) {
     zero::Config config = fed_back("int8");
     change(config);

@@ -75,7 +75,7 @@ TEST_CASE("the kinds of token files are recognised") {
   CHECK(all_tokens(text) == std::vector<std::int32_t>{'a', 0xc3, 0xa9});
 }
 
-TEST_CASE("unusable files are refused by name") {
+TEST_CASE("unusable files are errors that name them") {
   const TemporaryDirectory folder;
   const auto open = [](const std::string& path, TokenType type = TokenType::automatic) {
     return refusal<zero::ConfigError>([&] { TokenFile(path, type); });
@@ -153,7 +153,7 @@ TEST_CASE("NumPy arrays are read behind their header, or refused by their type")
   CHECK(contains(open(u2.substr(0, 60)), "ends inside its header"));
 }
 
-TEST_CASE("archives and indices are refused by what they are, whatever --token-dtype says") {
+TEST_CASE("archives and indices are refused by their kind, whatever --token-dtype is") {
   const TemporaryDirectory folder;
   const std::pair<std::string, const char*> kinds[] = {
       {"PK\x03\x04", "a zip archive (.npz or .pt)"},
@@ -276,7 +276,7 @@ TEST_CASE("several files are one text, and an epoch holds each sample once") {
   CHECK(!data->floor().has_value());
 }
 
-TEST_CASE("texts too short, mixed kinds and foreign tokens are refused, with what to do") {
+TEST_CASE("texts too short, mixed kinds and foreign tokens are refused, with advice") {
   const TemporaryDirectory folder;
   const auto open = [](std::vector<std::string> paths, std::int64_t length,
                        std::int64_t vocabulary) {
@@ -357,9 +357,7 @@ TEST_CASE("the built-in text has the entropy it states") {
   CHECK(error < 0.002);
 }
 
-TEST_CASE(
-    "samples of the built-in text are independent of what was read before, and depend on the "
-    "seed") {
+TEST_CASE("samples of the built-in text depend on the seed, and not on earlier reads") {
   const auto data = gpt::open_data({{}, TokenType::automatic, 64, 256, 1});
   const auto other = gpt::open_data({{}, TokenType::automatic, 64, 256, 2});
   const auto row = samples(*data, 0, 50, 64);

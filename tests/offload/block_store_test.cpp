@@ -116,7 +116,7 @@ IoHook nth(IoOp op, int n, int answer) {
 
 }  // namespace
 
-TEST_CASE("what is read is what was written, by every kind of queue and file") {
+TEST_CASE("reads return the written data, by every kind of queue and file") {
   const std::map<std::string, std::pair<IoOp, int>> lacking = {
       {"nothing", {IoOp::create, 0}},
       {"uring", {IoOp::set_up_uring, EPERM}},

@@ -219,7 +219,7 @@ TEST_CASE("Adagrad follows torch with lr_decay") {
   CHECK(initial_state(options) == 0.5f);
 }
 
-TEST_CASE("LAMB's trust ratio keeps to its bounds, and is 1 where a norm is zero") {
+TEST_CASE("LAMB's trust ratio keeps to its bounds, and is 1 if a norm is zero") {
   OptimizerOptions options = default_options("Lamb");
   const auto lamb = create_optimizer(options);
   CHECK(rule_of(options).scope == UpdateScope::tensor_norms);
