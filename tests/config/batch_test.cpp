@@ -45,7 +45,7 @@ TEST_CASE("neither the batch nor the micro batch: the error names the keys to gi
       "the batch size is not given: give train_batch_size or train_micro_batch_size_per_gpu "
       "(train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x ranks)");
   CHECK(has(refused({0, 0, 8}, 4),
-            "give train_batch_size or train_micro_batch_size_per_gpu next to "
+            "give train_batch_size or train_micro_batch_size_per_gpu in addition to "
             "gradient_accumulation_steps 8"));
 }
 

@@ -116,7 +116,7 @@ class ProbeTest(unittest.TestCase):
     def test_missing_libraries_are_named_with_the_folders(self):
         run = self.probe(ZERO_CUDA_MAJOR="99")
         self.assertEqual(run.returncode, 11, run.stderr)
-        self.assertRegex(run.stdout, r"missing: .*libcublasLt\.so\.99 lies .*libnvrtc\.so\.99 lies")
+        self.assertRegex(run.stdout, r"missing: .*libcublasLt\.so\.99 is .*libnvrtc\.so\.99 is")
         self.assertIn("searched: ", run.stdout)
 
     def test_the_folders_of_pip_are_found_first(self):

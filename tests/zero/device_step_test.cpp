@@ -163,5 +163,5 @@ TEST_CASE("state that the device cannot update is an error that names it") {
   refuses(on_device(offloaded(config_of(0))), "need stage 1, 2 or 3 on GPU ranks");
   zero::Config muon = on_device(offloaded(config_of(2)));
   muon.optimizer = zero::optim::default_options("Muon");
-  refuses(muon, "cannot have its state in host memory next to a GPU");
+  refuses(muon, "cannot have its state in the host memory of a GPU rank");
 }

@@ -394,6 +394,6 @@ TEST_CASE("unsupported offload settings on GPU ranks are errors that name the ke
   for (const char* type : {"Lamb", "Muon"}) {
     zero::Config config = config_of(2);
     config.optimizer = zero::optim::default_options(type);
-    refuses(offloaded(config), "cannot have its state in host memory next to a GPU");
+    refuses(offloaded(config), "cannot have its state in the host memory of a GPU rank");
   }
 }

@@ -132,7 +132,7 @@ void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
       const bool by_elements = group.rule->scope == optim::UpdateScope::elements;
       if ((chunk.on_host || chunk.streamed) && (!by_elements || gaps))
         throw ConfigError("optimizer " + optimizer +
-                          " cannot have its state in host memory next to a GPU: set "
+                          " cannot have its state in the host memory of a GPU rank: set "
                           "zero_optimization.offload_optimizer.device to \"none\", or choose "
                           "Adam, AdamW, Lion, Adagrad or SGD, alone");
       if ((!by_elements && (!whole || chunk.slot >= 0)) || (gaps && chunk.state_in_file))
