@@ -161,7 +161,7 @@ void ManagedParameter::check_unchanged(bool trains) const {
     if (tensor.requires_grad() && !trainable())
       throw UsageError("parameter " + name_ +
                        " was frozen when it became the engine's and requires a gradient now: "
-                       "choose what is trained before");
+                       "choose the trained parameters before");
   }
 }
 

@@ -36,11 +36,12 @@ void refuse_frozen(const std::vector<UnitScopes::UnitState>& units) {
     for (const ManagedParameter& parameter : unit.parameters)
       for (const at::Tensor& tensor : parameter.tensors())
         if (parameter.trainable() && !tensor.requires_grad())
-          throw UsageError("parameter " + parameter.name() +
-                           " was trained when it became the engine's and is frozen now "
-                           "(requires_grad is false): its momentum and weight decay would go on. "
-                           "Freeze it before, or let it require a gradient again before the step "
-                           "and give its group the learning rate 0");
+          throw UsageError(
+              "parameter " + parameter.name() +
+              " was trained when it became the engine's and is frozen now "
+              "(requires_grad is false): its momentum and weight decay would continue. "
+              "Freeze it before, or let it require a gradient again before the step "
+              "and give its group the learning rate 0");
 }
 
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {

@@ -36,8 +36,7 @@ milliseconds Exchange::time_left() const {
 
 std::string Exchange::value_of(const std::string& message) const {
   if (message.empty() || (message[0] != good && message[0] != failed))
-    throw TopologyError("a rank wrote what is no message of this library into " +
-                        rendezvous_->describe() +
+    throw TopologyError("a rank wrote an unknown message into " + rendezvous_->describe() +
                         ": give each job a place of its own, and all ranks the same version");
   if (message[0] == good) return message.substr(1);
   char* reason = nullptr;

@@ -83,7 +83,7 @@ TEST_CASE("malformed text: line, column and the expected text") {
       {"[1, 2", "1:6: ", "ends inside of an array"},
       {"{\"a\": 1} x", "1:10: ", "behind the end"},
       {"{\"a\": 1} 22", "1:10: ", "behind the end"},
-      {"{\"a\": truee}", "1:13: ", "line 1, column 7 goes on to the end of its line"},
+      {"{\"a\": truee}", "1:13: ", "line 1, column 7 continues to the end of its line"},
       {"{\"a\": \"x", "1:7: ", "closing quote"},
       {"{\"a\": 'x\"}", "1:7: ", "closing quote"},
       {"{\"a\": '''x'''}", "1:7: ", "several lines"},

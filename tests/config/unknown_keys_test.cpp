@@ -51,12 +51,12 @@ TEST_CASE("a key that DeepSpeed passes over is a notice, at every level that it 
   for (const char* members : cases) {
     CAPTURE(members);
     const std::string text = notices(members);
-    CHECK(has(text, ": no effect here: DeepSpeed knows no such key either, and passes over it\n"));
+    CHECK(has(text, ": no effect here: DeepSpeed has no such key either, and ignores it\n"));
     CHECK(text.find('\n') + 1 == text.size());
   }
   CHECK(notices(R"("msamp": {}, "checkpoint": {"save_best": 1}, "optimizer": {"name": "a"})") ==
-        "msamp, checkpoint.save_best, optimizer.name: no effect here: DeepSpeed knows no such key "
-        "either, and passes over it\n");
+        "msamp, checkpoint.save_best, optimizer.name: no effect here: DeepSpeed has no such key "
+        "either, and ignores it\n");
 }
 
 TEST_CASE("a slip of a known key is refused with that key, wherever it stands") {

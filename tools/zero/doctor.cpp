@@ -104,7 +104,7 @@ void run_doctor(const DoctorOptions& options) {
 void add_doctor(CLI::App& app) {
   const auto options = std::make_shared<DoctorOptions>();
   CLI::App* command = app.add_subcommand(
-      "doctor", "Say what this host offers to a training run, and what will hurt it");
+      "doctor", "Report the resources of this host for a training run, and its problems");
   command->add_option(
       "--dir", options->directories,
       "A directory for checkpoints or offload, tried with a small file; may repeat");

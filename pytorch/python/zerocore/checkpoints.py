@@ -116,7 +116,7 @@ def restore_random(resumed, job, device):
         return
     if job.rank == 0:
         _notice(f"{resumed.tag} was saved on {len(saved)} ranks, and has the states of as many random generators; "
-                f"{job.size} ranks go on, each with a stream of its own made from them: dropout masks and the like "
+                f"{job.size} ranks continue, each with a new stream derived from them: dropout masks and the like "
                 "differ from those of an uninterrupted run")
     mine = saved[job.rank % len(saved)]
     seed = int.from_bytes(hashlib.blake2b(

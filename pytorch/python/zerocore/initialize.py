@@ -156,7 +156,7 @@ def _scheduler(scheduler, own, client, settings):
     if scheduler is None:
         return None
     if settings.scheduler_type:
-        settings.note(f"lr_scheduler: what initialize() was given does not act: the config has the scheduler "
+        settings.note(f"lr_scheduler: the argument of initialize() has no effect: the config has the scheduler "
                       f"{settings.scheduler_type}, which goes before it, as in DeepSpeed")
         return None
     if callable(scheduler) and not hasattr(scheduler, "step"):

@@ -66,7 +66,7 @@ def rendezvous():
     if not 0 < port < 65536:
         raise _native.ConfigError(f"MASTER_PORT is {os.environ['MASTER_PORT']!r}; expected a port from 1 to 65535")
     place = f"MASTER_ADDR {os.environ['MASTER_ADDR']}, MASTER_PORT {port}"
-    with _Limit(_unreached(rank, place, "nobody has answered")):
+    with _Limit(_unreached(rank, place, "no answer")):
         return _joined(_open_store(os.environ["MASTER_ADDR"], port, rank, size, place), rank, size, place)
 
 
@@ -84,7 +84,7 @@ def _alone():
     steps = _number("SLURM_STEP_NUM_TASKS")
     if steps > 1 and not by_torchrun():
         raise _native.UsageError(
-            f"this script was started by srun, as one of {steps} processes that do not know each other's MPI, and each would "
+            f"this script was started by srun, as one of {steps} processes without a common MPI, and each would "
             "train alone: start it with srun --mpi=pmix, with `srun torchrun` on each node, or with mpirun")
 
 

@@ -292,7 +292,7 @@ def _check_options(client, kind):
     for index, group in enumerate(client.param_groups):
         for option in client.defaults:
             if option not in own:
-                raise _native.UsageError(f"optimizer {name} has the option {option}, which the engine does not know: "
+                raise _native.UsageError(f"optimizer {name} has the option {option}, which the engine does not support: "
                                          f"{_ADVICE}")
             if option in _FIXED and group[option] != _FIXED[option]:
                 raise _native.UsageError(f"optimizer {name}: {option} of group {index} is {group[option]}; the engine "

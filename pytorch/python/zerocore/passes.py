@@ -173,4 +173,4 @@ def refuse_shared(model):
         if not _has_memory(parameter):
             raise _native.UsageError(
                 f"zerocore.initialize: parameter {name} is sharded in another engine of this {type(model).__name__}, which "
-                "has its values: save that engine's, construct the model anew, and load them, or go on with that engine")
+                "has its values: save that engine's, construct the model anew, and load them, or use that engine")

@@ -216,7 +216,7 @@ class _Writer:
                 return {"$numpy_random_state": self.encode(value.get_state(legacy=False), place, depth + 1)}
         raise Unsavable(
             f"{place} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be saved without code: "
-            "give what it is made of (its state_dict(), a dict, dataclasses.asdict(...)), or keep it in a file of your own")
+            "give its contents (its state_dict(), a dict, dataclasses.asdict(...)), or store it in a file of your own")
 
     def _array(self, numpy, value, place):
         if value.dtype.hasobject or value.dtype.kind == "V":
@@ -269,7 +269,7 @@ class _Reader:
             (key, inner), = value.items()
             if key.startswith("$"):
                 if key[1:] not in self._kinds:
-                    raise ValueError(f"the saved state has the kind {key}, which this zerocore does not know")
+                    raise ValueError(f"the saved state has the kind {key}, which this version of zerocore does not support")
                 return self._kinds[key[1:]](inner)
         return {key: self.decode(each) for key, each in value.items()}
 

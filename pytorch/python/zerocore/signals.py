@@ -48,7 +48,7 @@ def note_request(engine, is_root):
     if _requested:
         return
     _requested = True
-    text = f"a signal asks the ranks to stop; they have finished step {engine.global_steps}"
+    text = f"a signal requests a stop; the ranks have finished step {engine.global_steps}"
     if is_root:
         print(f"zero: {text}", flush=True)
     if not _asked:

@@ -216,7 +216,7 @@ def end(ranks, *arguments, expect=0):
 
 def endings():
     """A signal to one rank stops all of them after the same step; a call that only one rank makes is named."""
-    contains(end(2, "stops", "uncaught", "3", "SIGTERM", expect=21)[0], "they have finished step 3",
+    contains(end(2, "stops", "uncaught", "3", "SIGTERM", expect=21)[0], "the ranks have finished step 3",
              "the last steps are in no checkpoint")
     contains(end(2, "stops", "saved", "0", "SIGINT", expect=20)[0], "rank 0: interrupted after 3", "rank 1: interrupted after 3")
     contains(end(2, "stops", "asks", "3", "SIGUSR2")[0], "rank 0: stops after 3", "rank 1: stops after 3")

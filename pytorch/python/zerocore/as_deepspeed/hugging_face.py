@@ -134,7 +134,7 @@ def _translate_fsdp(module):
         if (_uses_deepspeed() or kwargs.get("deepspeed_plugin") is not None) and (
                 self.distributed_type != module.DistributedType.DEEPSPEED):
             raise _native.UsageError("Accelerator: accelerate leaves DeepSpeed out, with cpu=True or ACCELERATE_USE_CPU: remove "
-                                     "them, the ranks of the engine are CPU ranks where torch has no GPU")
+                                     "them, the ranks of the engine are CPU ranks if torch has no GPU")
         if self.num_processes > 1 and self.distributed_type == module.DistributedType.MULTI_CPU:
             _tell_once("accelerate trains by torch's DistributedDataParallel: nothing names DeepSpeed or FSDP. For the engine, "
                        "give python -m zerocore.as_deepspeed --config_file FILE, or the script a DeepSpeed config")

@@ -8,7 +8,7 @@ _TENSOR = "there is no tensor parallelism from Python"
 _SEQUENCE = "there is no sequence parallelism"
 _KERNELS = "its kernels are not here; zerocore.initialize() of a model without an optimizer evaluates it"
 _LAYERS = "the module's own layers are trained as they are"
-_ONE_BIT = "its compression is not here; the config's wire formats compress what travels"
+_ONE_BIT = "its compression is not implemented; the config's wire formats compress communication"
 _LOCAL = "what a rank holds is the engine's; the whole value is there by safe_get_full_fp32_param() and its like"
 _REFUSED = {
     "InferenceEngine": _KERNELS, "init_inference": _KERNELS, "DeepSpeedInferenceConfig": _KERNELS,
