@@ -113,8 +113,7 @@ void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
     if (!has_values)
       initial_.reset();
     else if (of_other_engine)
-      initial_ =
-          initial_.clone();  // the other engine may end before this one has copied the values
+      initial_ = initial_.clone();  // the other engine may end before the values are copied
     return;
   }
   if (has_values) initial_ = first.detach().to(at::kCPU).contiguous();
