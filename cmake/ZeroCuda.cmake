@@ -1,5 +1,5 @@
-# CUDA, where it is wanted and there: each library folder then adds its cuda/ folder to one object library,
-# zero_cuda. Programs for GPUs link it, and its objects come before what the libraries hold in their place
+# CUDA, if it is wanted and found: each library folder then adds its cuda/ folder to one object library,
+# zero_cuda. Programs for GPUs link it, and its objects come before their stand-ins in the libraries
 # (STAND_INS in ZeroTargets.cmake), so that all other programs link without the CUDA Toolkit. NCCL is loaded at run time; only
 # its header is needed here. Sets zero_has_cuda and zero_has_nccl.
 
@@ -14,7 +14,7 @@ if(NOT ZERO_CUDA OR (ZERO_CUDA STREQUAL AUTO AND ZERO_SANITIZE))
 endif()
 
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
-  # Ampere, Hopper, and PTX for what comes later.
+  # Ampere, Hopper, and PTX for later GPUs.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
 endif()
 if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER)
@@ -59,7 +59,7 @@ elseif(ZERO_NCCL AND ZERO_MPI)
                   "NCCL_INCLUDE_DIR, or give -DZERO_NCCL=OFF to be asked no more")
 endif()
 
-# What equal bits need of nvcc: no contraction, IEEE division and square root, denormals kept.
+# nvcc options for bitwise identical results: no contraction, IEEE division and square root, denormals kept.
 add_library(zero_cuda_flags INTERFACE)
 target_compile_options(zero_cuda_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr

@@ -1,6 +1,6 @@
-# ZeroCore::zerocore, the target that users link, and beside it, where the build has them, ZeroCore::cuda for programs
-# on GPUs and ZeroCore::torch for programs of LibTorch; and what `cmake --install` puts where. The same names work by
-# find_package(ZeroCore) and by add_subdirectory.
+# ZeroCore::zerocore, the target that users link, and, if the build has them, ZeroCore::cuda for programs
+# on GPUs and ZeroCore::torch for programs with LibTorch; and the files of `cmake --install`. The same names work with
+# find_package(ZeroCore) and with add_subdirectory.
 
 option(ZERO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 

@@ -3,7 +3,7 @@
 function(zero_libtorch name root new_abi)
   add_library(${name} INTERFACE IMPORTED GLOBAL)
   target_include_directories(${name} SYSTEM INTERFACE ${root}/include ${root}/include/torch/csrc/api/include)
-  # libtorch is compiled with NDEBUG, and some of its inline functions assert what only a debug build of it keeps.
+  # libtorch is compiled with NDEBUG, and some of its inline functions assert facts that only a debug build of it keeps.
   target_compile_definitions(${name} INTERFACE NDEBUG _GLIBCXX_USE_CXX11_ABI=${new_abi})
   # Some libraries register their operators when they are loaded: the linker may not drop them.
   target_link_libraries(${name} INTERFACE

@@ -18,7 +18,7 @@ if(ZERO_SANITIZE)
 endif()
 
 # For code whose speed nobody waits for (command lines, configs, reports, tests' own sources), most of it templates of
-# CLI11, nlohmann_json and doctest: optimizing it fully takes more of a build's time than what is hot does.
+# CLI11, nlohmann_json and doctest: optimizing it fully takes more of a build's time than the hot code does.
 set(zero_cold_options $<$<CONFIG:Release>:-O1>)
 add_library(zero_cold_flags INTERFACE)
 target_compile_options(zero_cold_flags INTERFACE ${zero_cold_options})
@@ -31,15 +31,15 @@ function(zero_compile_at_once name)
     get_target_property(kernels ${name} SOURCES)
     list(FILTER kernels INCLUDE REGEX "\\.cu$")
     set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-    # To GCC a file that is included is a header, whose types should have no members of unnamed namespaces.
+    # GCC takes an included file for a header, whose types should have no members of unnamed namespaces.
     target_compile_options(${name} PRIVATE
       $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 
 # zero_library(NAME SOURCES ... [COLD ...] [STAND_INS ...] PUBLIC ... PRIVATE ...): one static library per folder.
-# COLD: sources whose speed does not count, compiled with zero_cold_flags. STAND_INS: what zero_cuda defines too, for
-# programs that do without it, or what a program may bring itself. Each is an object of its own in the library, whatever is compiled at once: the linker
+# COLD: sources whose speed does not count, compiled with zero_cold_flags. STAND_INS: functions that zero_cuda defines too, for
+# programs without it, or that a program may define itself. Each is an object of its own in the library, even in unity builds: the linker
 # takes such an object only for a program whose own objects, zero_cuda's among them, define none of its functions.
 function(zero_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;COLD;STAND_INS;PUBLIC;PRIVATE" ${ARGN})

@@ -1,5 +1,5 @@
-// How the processes of a job exchange what they need before they have a communicator, and how the
-// job ends. What started them decides: MPI, or a rendezvous of another launcher.
+// Exchanges data among the processes of a job before they have a communicator, and ends the job.
+// There is one for MPI and one for the rendezvous of other launchers.
 #pragma once
 
 #include <chrono>
@@ -23,24 +23,26 @@ class Bootstrap {
   virtual ~Bootstrap() = default;
 
   virtual const Places& places() const = 0;
-  // Collective: what each rank gives, in rank order. All give as many bytes.
+  // Returns each rank's `own`, in rank order; all must have the same size. Collective.
   virtual std::vector<std::string> gather(std::string_view own) = 0;
-  // Collective: among all ranks. Throws TopologyError if they have no such transport.
+  // Opens messages among all ranks. Throws TopologyError if they have no such transport.
+  // Collective.
   virtual std::unique_ptr<Messages> open_messages(const std::string& transport) = 0;
   virtual std::shared_ptr<Notices> open_notices() = 0;
   // Whether messages may be sent from every thread.
   virtual bool any_thread() const { return true; }
 
-  // All ranks have come up.
+  // Called when all ranks have started.
   virtual void started() {}
-  // All ranks have ended their work: from here to the destructor at most `limit` may pass.
+  // Called when all ranks have ended their work: from now until the destructor returns at most
+  // `limit` may pass.
   virtual void limit_end(std::shared_ptr<ControlPlane>, std::chrono::milliseconds) {}
-  // In a broken job, whose peers the end must not wait for.
+  // Called if the job is broken: ending must not wait for the peers.
   virtual void forsake() noexcept {}
   [[noreturn]] virtual void end_job(int exit_code) noexcept = 0;
 };
 
-// For values whose bytes may travel.
+// gather() for values that may be copied as bytes.
 template <class T>
 std::vector<T> gather_values(Bootstrap& bootstrap, const T& own) {
   const auto texts = bootstrap.gather({reinterpret_cast<const char*>(&own), sizeof own});
@@ -50,7 +52,7 @@ std::vector<T> gather_values(Bootstrap& bootstrap, const T& own) {
   return all;
 }
 
-// A problem that this rank alone finds before it knows the others; code 0: none.
+// A problem that only this rank has found, before it can reach the others; code 0: none.
 struct StartProblem {
   int exit_code = 0;
   std::string text;
@@ -63,8 +65,8 @@ struct StartProblem {
 };
 
 using Gather = std::function<std::vector<std::string>(std::string_view own)>;
-// Each rank's own view, before anything is built on it: what is wrong on one ends all of them, with
-// its words, and rank 0 has them. Collective; `gather` as Bootstrap::gather().
+// Exchanges the ranks' problems before anything is built: a problem of one rank ends all of them,
+// with its text, and rank 0 prints it. `gather` as Bootstrap::gather(). Collective.
 void agree_on_start(int rank, const StartProblem& own, const Gather& gather);
 
 }  // namespace zero::comm

@@ -100,10 +100,10 @@ class Communicator {
   void all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                   std::int64_t stride = 0, Stream stream = {});
   // send + r * stride contains the summand for rank r; recv receives the sum of this rank's `count`
-  // elements. In place if recv == send + rank * stride; the other parts of send stay unchanged.
+  // elements. In place if recv == send + rank * stride; the other slices of send stay unchanged.
   void reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
                       std::int64_t stride = 0, Stream stream = {});
-  // In place.
+  // Sums `data` over the ranks, in place.
   void all_reduce(void* data, std::int64_t count, DType dtype, Stream stream = {});
   void broadcast(void* data, std::int64_t count, DType dtype, int root, Stream stream = {});
   // Sends send + r * count to recv + rank * count of rank r. Not in place.
@@ -123,8 +123,8 @@ class Communicator {
   virtual void share(const Arena&) {}
   virtual void withdraw(const Arena&) {}
 
-  // For transports that only launch their calls: throws the error that has ended this communicator
-  // since the launch.
+  // Throws the error that has ended this communicator since a launch. Only for transports whose
+  // calls return after the launch.
   virtual void check() {}
   // Returns the bytes of device memory that reduce_scatter of `count` elements per rank needs in
   // addition to its buffers, under the current terms.
@@ -140,7 +140,7 @@ class Communicator {
   std::string describe() const;
   std::int64_t sequence() const { return sequence_; }
   Operation operation() const { return operation_; }
-  // The stream that was passed to the call.
+  // The stream of the current call.
   Stream stream() const { return stream_; }
   std::string_view subject() const { return subject_; }
   // For a group that performs part of another communicator's call: messages name that call.
@@ -148,7 +148,7 @@ class Communicator {
   // Counts in bytes_between_nodes or bytes_inside_node; for transports that are not within a node.
   void count_moved(bool between_nodes, std::int64_t bytes);
   virtual bool within_node() const { return true; }
-  // For messages.
+  // Text for messages.
   virtual int world_rank_of(int peer) const { return peer; }
   // Called around every operation; left() only if it succeeded.
   virtual void entered() {}

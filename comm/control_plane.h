@@ -32,7 +32,7 @@ class ControlPlane {
   bool failed() const { return page_->failed(); }
   // Throws PeerFailed with the first cause, if there is one.
   void check();
-  // For waits: calls check() and, if there are other nodes, polls their notices.
+  // Called in waits: calls check() and, if there are other nodes, polls their notices.
   void check_all();
 
   void enter(Operation operation, std::int64_t sequence, std::string_view subject);

@@ -1,4 +1,4 @@
-// What the environment says about how this process was started.
+// Reads the environment to find out how this process was started.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace zero::comm {
 
-// The launcher's variable that tells the number of ranks; an empty name where no launcher is seen.
+// The launcher's variable with the number of ranks; an empty name if there is no launcher.
 struct Launcher {
   std::string variable;
   int ranks = 0;
@@ -16,9 +16,9 @@ struct Launcher {
   bool found() const { return !variable.empty(); }
 };
 
-// OMPI_COMM_WORLD_SIZE, PMI_SIZE, then those of Slurm, which count only inside a step made by srun:
-// a batch script has SLURM_NTASKS too, but its commands are single processes. An mpirun inside an
-// allocation sets its own variable, which goes first.
+// Looks for OMPI_COMM_WORLD_SIZE, PMI_SIZE, then Slurm's variables, which count only inside a step
+// made by srun: a batch script has SLURM_NTASKS too, but its commands are single processes. An
+// mpirun inside an allocation sets its own variable, which comes first.
 Launcher find_launcher();
 
 // Throws TopologyError when the launcher started more ranks than MPI sees. Local.
@@ -27,10 +27,10 @@ void check_launcher(const Launcher& launcher, int mpi_ranks);
 // This process's number as its launcher gave it; 0 without one.
 int launched_rank();
 
-// options.start_limit, or the seconds of ZERO_START_LIMIT where that is set. Throws ConfigError.
+// Returns options.start_limit, or ZERO_START_LIMIT in seconds if it is set. Throws ConfigError.
 std::chrono::milliseconds chosen_start_limit(const WorldOptions& options);
 
-// options.transport, or ZERO_TRANSPORT where that is set. Throws ConfigError for unknown names.
+// Returns options.transport, or ZERO_TRANSPORT if it is set. Throws ConfigError for unknown names.
 std::string chosen_transport(const WorldOptions& options);
 
 // This process is killed when its parent, the launcher, dies.

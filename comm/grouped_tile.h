@@ -1,4 +1,4 @@
-// Sum over reduce groups, for a tile of elements that stays in the first-level cache.
+// Sum over reduce groups, for a piece of elements that stays in the first-level cache.
 #pragma once
 
 #include <algorithm>

@@ -21,8 +21,7 @@ class HostCommunicator : public Communicator {
  protected:
   HostCommunicator(Group group, std::shared_ptr<ControlPlane> plane);
 
-  // Collective over this group: creates the communicator of a part of it, or null if the part is
-  // one rank.
+  // Creates the communicator of a subgroup; null if that is one rank. Collective over this group.
   virtual std::unique_ptr<Communicator> form(const Subgroup& part) = 0;
 
   void entered() override { plane_->enter(operation(), sequence(), subject()); }

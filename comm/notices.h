@@ -16,11 +16,11 @@ class Notices {
   virtual void flush() noexcept = 0;
   // Publishes a notice that has come on this node's page. Cheap if there are no other nodes.
   virtual void poll(ControlPage& page) = 0;
-  // In a broken job, whose peers the end must not wait for.
+  // Called if the job is broken: ending must not wait for the peers.
   virtual void forsake() noexcept = 0;
 };
 
-// For ranks that are all on one node.
+// Used if all ranks are on one node.
 class NoNotices final : public Notices {
  public:
   void send(const Cause&) noexcept override {}

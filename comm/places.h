@@ -1,4 +1,4 @@
-// The nodes of all ranks, as they say it.
+// The nodes of all ranks, from the names that the ranks report.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,8 @@ struct Places {
 // node_names[rank]: equal numbers are one node.
 Places places_of(int rank, std::span<const int> node_names);
 
-// The node that ZERO_TEST_NODES gives a rank: "0,0,1" takes the ranks of one host for those of
-// several; nobody but a test needs it.
+// Returns the node that ZERO_TEST_NODES gives a rank: "0,0,1" treats ranks of one host as ranks of
+// several. For tests.
 std::optional<int> pretended_node(int rank);
 
 }  // namespace zero::comm

@@ -46,7 +46,7 @@ class ProcessWorld final : public World {
  public:
   ProcessWorld(std::unique_ptr<Bootstrap> bootstrap, const WorldOptions& options);
   ~ProcessWorld() override;
-  // Collective; what can fail on one rank alone.
+  // Steps that can fail on one rank only. Collective.
   void open_communicator();
 
   const Topology& topology() const override { return bootstrap_->places().topology; }
@@ -60,7 +60,7 @@ class ProcessWorld final : public World {
   int failed_rank() const noexcept override;
 
  private:
-  // A rank tells it to all others before it shares memory with those of its node.
+  // Each rank reports this to all others before it shares memory with its node.
   struct Offer {
     FdMailbox::Name control{}, mailbox{};
     std::array<char, 16> transport{};
@@ -98,8 +98,8 @@ void ProcessWorld::forsake_peers() {
   if (notices_) notices_->forsake();
 }
 
-// The control page is made by the lowest rank of the node and handed to the others. What may fail
-// on a rank alone comes before they wait for it.
+// The lowest rank of the node makes the control page and passes it to the others. Steps that may
+// fail on one rank come first, because the others would wait for it.
 void ProcessWorld::open_plane() {
   const bool makes_page = topology().local_rank == 0;
   FdMailbox mailbox;
@@ -170,8 +170,8 @@ void ProcessWorld::agree_on_transport(const std::vector<Offer>& offers) {
   options_.transport = topology().size == 1 ? "self" : one_node ? "shm" : "hierarchical";
 }
 
-// The start's last call. A rank that leaves it may fail at once, while others are still in it: they
-// have started too, and their next call says why the job ends.
+// The last call of the start. A rank that returns from it may fail at once, while others are still
+// in it: they have started too, and their next call reports why the job ends.
 void wait_for_all(Communicator& communicator) {
   try {
     communicator.barrier();
@@ -238,7 +238,7 @@ ProcessWorld::~ProcessWorld() {
 bool ProcessWorld::await_all_at_the_end() noexcept {
   if (!plane_ || plane_->failed() || std::uncaught_exceptions() > 0 || !communicator_) return false;
   try {
-    // With the limit of the last call.
+    // Uses the limit of the last call.
     communicator_->set_subject("the end of the job");
     communicator_->barrier();
     return true;
@@ -268,7 +268,7 @@ bool ProcessWorld::fail(const std::string& reason, int exit_code) noexcept {
   try {
     notices_->poll(page);
   } catch (const std::exception&) {
-    // Then this rank's own reason is the first that this node knows of.
+    // This rank's own reason is then the first of its node.
   }
   page.publish({topology().rank, exit_code, false, reason});
   const bool first = page.claim_print();
@@ -292,7 +292,7 @@ void ProcessWorld::abort(int exit_code) noexcept {
   };
   for (int waited = 0; waited < abort_grace_ms && !all_notice(); waited += 10)
     std::this_thread::sleep_for(milliseconds(10));
-  // Whatever this rank met after it: the job ends with the first cause's code.
+  // Later errors of this rank do not count: the job ends with the first cause's code.
   if (const auto cause = plane_->page().cause()) exit_code = cause->exit_code;
   notices_->flush();
   std::fflush(nullptr);

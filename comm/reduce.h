@@ -17,8 +17,8 @@ namespace zero::comm {
 // bitwise identical results, NaN payloads excepted; the given level must be one that this CPU has.
 void ordered_sum(std::span<const void* const> sources, const ReduceGroups& groups, void* out,
                  std::int64_t count, DType dtype, SimdLevel level = simd_level());
-// As above, with groups of any sizes: groups at ending[i] levels end with source i. The end of the
-// last source is implied.
+// Like the function above, with groups of any sizes: groups at ending[i] levels end with source i.
+// The end of the last source is implied.
 void ordered_sum(std::span<const void* const> sources, std::span<const std::uint8_t> ending,
                  void* out, std::int64_t count, DType dtype, SimdLevel level = simd_level());
 

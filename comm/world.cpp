@@ -70,7 +70,7 @@ std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions&
   try {
     chosen.start_limit = chosen_start_limit(options);
     chosen.transport = chosen_transport(options);
-    simd_level();  // a wrong ZERO_SIMD is told now, not by the first sum
+    simd_level();  // reports a wrong ZERO_SIMD now, not at the first sum
   } catch (const ConfigError& error) {
     if (alone) throw;
     // The environment may be wrong on this rank only, and others would wait for it in MPI's start.

@@ -349,7 +349,7 @@ class Reader {
     if (swallowed_.line > 0)
       text += "; the value without quotes in line " + std::to_string(swallowed_.line) +
               ", column " + std::to_string(swallowed_.column) +
-              " goes on to the end of its line: quote it, or mend it";
+              " continues to the end of its line: quote it, or repair it";
     throw Fault{scanner_.position(), text};
   }
 

@@ -59,12 +59,12 @@ class Merge {
     const bool absent = member == nullptr || member->value.kind == Node::Kind::null;
     if (absent && !value.fills_in && understood(value.path, value.value) != left_out(value.path)) {
       problems_.add(value.value.position,
-                    named(value) + "the DeepSpeed config beside it has no " + value.path +
+                    named(value) + "the DeepSpeed config next to it has no " + value.path +
                         ", and Accelerate would pass over the key here; write it there");
     } else if (absent || is_auto(member->value)) {
       put(config_, value.path, value.value);
     } else if (understood(value.path, member->value) != understood(value.path, value.value)) {
-      problems_.add(value.value.position, named(value) + "the DeepSpeed config beside it says " +
+      problems_.add(value.value.position, named(value) + "the DeepSpeed config next to it says " +
                                               said(value.path, *member) +
                                               "; remove one of them, or write \"auto\" there");
     }
@@ -89,7 +89,7 @@ class Merge {
     const std::string other = value.path == "bf16.enabled" ? "fp16.enabled" : "bf16.enabled";
     const Member* member = find_path(config_, other);
     if (member != nullptr && understood(other, member->value) == "true")
-      problems_.add(value.value.position, named(value) + "the DeepSpeed config beside it says " +
+      problems_.add(value.value.position, named(value) + "the DeepSpeed config next to it says " +
                                               said(other, *member) + "; keep one of them");
   }
 

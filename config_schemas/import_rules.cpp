@@ -70,7 +70,7 @@ std::string old_fp16(Importer& import, const Node& node) {
 
 std::string processes(Importer& import, const Node& node) {
   import.processes = std::max<std::int64_t>(0, count_of(node).value_or(0));
-  return "start so many ranks: zero run -n " + printable(node.text);
+  return "start this many ranks: zero run -n " + printable(node.text);
 }
 
 // Returns the size of an axis of parallelism_config; 1 means none.
@@ -156,7 +156,7 @@ std::string backward_prefetch(Importer& import, const Node& node) {
 }
 
 std::string offload_params(Importer& import, const Node& node) {
-  if (!as_truth(import, node)) return "parameters and states stay where they are";
+  if (!as_truth(import, node)) return "parameters and states stay in place";
   import.set_text("zero_optimization.offload_param.device", node, "cpu");
   return import.set_text("zero_optimization.offload_optimizer.device", node, "cpu") +
          ", zero_optimization.offload_param.device cpu";
@@ -289,9 +289,9 @@ std::vector<Rule> fsdp_rules() {
       {Scope::fsdp, "fsdp_cpu_ram_efficient_loading", "no effect: weights are always streamed"},
       {Scope::fsdp, "fsdp_state_dict_type", "no effect: a saved model is always whole"},
       {Scope::fsdp, "fsdp_activation_checkpointing",
-       "no effect: the model decides what it computes again"},
+       "no effect: the model decides which results it recomputes"},
       {Scope::fsdp, "fsdp_activation_checkpointing_offload",
-       "no effect: the model decides what it computes again, and where it keeps the inputs"},
+       "no effect: the model decides which results it recomputes, and stores the inputs itself"},
       {Scope::fsdp, "fsdp_ignored_modules", "refused", refuse_if_given},
       {Scope::fsdp, "fsdp_ignored_params", "refused", refuse_if_given},
       {Scope::fsdp, "fsdp_mixed_precision_policy", "refused", refuse_if_given},

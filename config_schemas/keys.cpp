@@ -21,7 +21,7 @@ void add_general(RowList& rows) {
        acts("gradient_accumulation_steps", samples, "micro steps per optimizer step").or_null(),
        acts("gradient_clipping", {.low = -1e30, .high = 1e30},
             "largest global L2 norm of the gradients; 0 or less: no clipping"),
-       acts("steps_per_print", limits, "a progress line every so many steps; 0 or null: never")
+       acts("steps_per_print", limits, "a progress line every N steps; 0 or null: never")
            .or_null()
            .with(&Key::infinity_is_null, true),
        acts("seed", {.low = 0, .high = largest_unsigned},
@@ -126,11 +126,11 @@ void add_sharding(RowList& rows) {
                .also("max_live_parameters")
                .with(&Key::sharded_parameters_only, true),
            acts("stage3_max_reuse_distance", limits,
-                "stage 3: units used again within so many elements stay gathered")
+                "stage 3: units used again within this many elements stay gathered")
                .also("max_reuse_distance")
                .with(&Key::sharded_parameters_only, true),
            acts("stage3_param_persistence_threshold", counts,
-                "stage 3: parameters of at most so many elements stay gathered; not set: none")
+                "stage 3: parameters of at most this many elements stay gathered; not set: none")
                .also("param_persistence_threshold")
                .with(&Key::sharded_parameters_only, true),
            acts("stage3_model_persistence_threshold", limits,
@@ -147,7 +147,7 @@ void add_offload(RowList& rows) {
        acts("device", devices, "cpu: memory of the host, which CPU ranks use anyway; nvme: a file"),
        acts("nvme_path", "directory of the file, on a local disk").or_null(),
        acts("buffer_count", small_counts, "n: chunks pass through n - 1 slots, at least one"),
-       acts("pin_memory", "GPU ranks: page-lock all of it, not only what crosses to the GPU"),
+       acts("pin_memory", "GPU ranks: page-lock all of it, not only data copied to the GPU"),
        acts("pipeline_read", "read the next chunk while one is updated; not set: true"),
        acts("pipeline_write", "write the last chunk while one is updated; not set: true"),
        acts("fast_init", "do not write the zeros that states start as"),
@@ -157,12 +157,12 @@ void add_offload(RowList& rows) {
           {section("where the parameters of stage 3 are stored").or_null().or_auto(),
            acts("device", devices, "as for offload_optimizer")
                .with(&Key::sharded_parameters_only, true),
-           acts("nvme_path", "directory of the file; offload_optimizer's wins where both have one")
+           acts("nvme_path", "directory of the file; offload_optimizer's wins if both have one")
                .or_null(),
            acts("buffer_count", small_counts,
                 "shards that are fetched ahead, each as large as the largest"),
            acts("buffer_size", counts,
-                "elements: fewer buffers where they would exceed buffer_count times as many"),
+                "elements: fewer buffers if they would exceed buffer_count times this number"),
            acts("max_in_cpu", counts,
                 "with nvme: elements of a rank that stay in host memory, first units first")});
   rows.in("aio",
@@ -305,23 +305,24 @@ void add_core(RowList& rows) {
             "time limit of every wait for other ranks; in saves and loads, of the time in which no "
             "rank "
             "makes progress"),
-       acts("deepspeed_defaults", Names{"0.19", "0.14"},
-            "whose defaults fill what the file leaves out: 0.14 clips no gradients, and its "
-            "WarmupLR rises to 0.001"),
+       acts(
+           "deepspeed_defaults", Names{"0.19", "0.14"},
+           "whose defaults are used for keys that the file omits: 0.14 clips no gradients, and its "
+           "WarmupLR rises to 0.001"),
        acts("on_save_error", Names{"stop", "continue"},
             "whether a checkpoint that could not be written ends the run or is only reported"),
        acts("preempt_grace_s", seconds,
-            "seconds between a signal to stop and the end: where a save would take longer, "
+            "seconds between a signal to stop and the end: if a save would take longer, "
             "none is begun"),
        acts("async_staging_bytes", counts,
             "memory of a rank for asynchronous saves, taken at start; 0: as much as it "
-            "saves, where checkpoint.writer.decoupled asks for them"),
+            "saves, if checkpoint.writer.decoupled enables them"),
        acts("allow_non_finite_weights", "load checkpoints and weights that hold NaN or infinity"),
        acts("resume_fallback",
-            "where a file of the newest checkpoint is damaged, resume from the newest one that is "
+            "if a file of the newest checkpoint is damaged, resume from the newest one that is "
             "not; false: an error"),
        acts("verify_every", counts,
-            "CPU ranks where each holds all parameters: compare the copies every so many steps and "
+            "if each CPU rank holds all parameters: compare the copies every N steps and "
             "before each save; 0: never"),
        acts("verify_comm",
             "CPU ranks: compare a digest of all data that ranks receive with the sender's, to find "
@@ -334,27 +335,28 @@ void add_core(RowList& rows) {
             "GPU ranks with offload_optimizer.device cpu: who updates the state in host memory, "
             "the CPU, or the GPU, through which it passes in chunks; the bits are the same")});
   const Names formats(std::begin(comm::wire::format_names), std::end(comm::wire::format_names));
-  rows.in("zero_core.wire",
-          {section("formats in which fewer bytes travel between ranks"),
-           acts("gather", formats,
-                "stages 1 to 3: of trainable parameters; frozen ones travel as they are"),
-           acts("reduce", formats,
-                "of gradients, at every stage; sums are formed in fp32 and rounded to "
-                "communication_data_type"),
-           acts("gather_inside", formats,
-                "of gathers inside a node, where gather or zero_quantized_weights encodes those "
-                "between nodes; not set: the same"),
-           acts("reduce_inside", formats,
-                "of sums inside a node, where reduce or zero_quantized_gradients encodes those "
-                "between nodes; not set: the same"),
-           acts("block_size", {.low = 32, .high = comm::wire::largest_block},
-                "elements that share a scale, a multiple of 32; mxfp8 has 32"),
-           acts("max_error", rates,
-                "measure the relative error of what is encoded, and say where a unit's is larger; "
-                "not set: it is not measured")});
+  rows.in(
+      "zero_core.wire",
+      {section("formats in which fewer bytes travel between ranks"),
+       acts("gather", formats,
+            "stages 1 to 3: of trainable parameters; frozen ones travel as they are"),
+       acts("reduce", formats,
+            "of gradients, at every stage; sums are formed in fp32 and rounded to "
+            "communication_data_type"),
+       acts("gather_inside", formats,
+            "of gathers inside a node, if gather or zero_quantized_weights encodes those "
+            "between nodes; not set: the same"),
+       acts("reduce_inside", formats,
+            "of sums inside a node, if reduce or zero_quantized_gradients encodes those "
+            "between nodes; not set: the same"),
+       acts("block_size", {.low = 32, .high = comm::wire::largest_block},
+            "elements that share a scale, a multiple of 32; mxfp8 has 32"),
+       acts("max_error", rates,
+            "measure the relative error of encodings, and print a warning if a unit's is larger; "
+            "not set: it is not measured")});
   rows.in(
       "zero_core.wire.error_feedback",
-      {section("error feedback of encoded reductions (LoCo), on where one of its keys is given"),
+      {section("error feedback of encoded reductions (LoCo), on if one of its keys is given"),
        acts("err_beta", unit_interval, loco_beta), acts("reset_T", positive_counts, loco_reset)});
   rows.in("zero_core.param_groups", {section("optimizer groups by name")});
   rows.in("zero_core.param_groups.*",
@@ -386,7 +388,7 @@ void add_other_sections(RowList& rows) {
                               "every node has a directory of its own: refused on several nodes")});
   rows.in("checkpoint.parallel_write", {section("writers")});
   rows.in("checkpoint.writer", {section("how files are written").or_null(),
-                                acts("decoupled", "save while training goes on")});
+                                acts("decoupled", "save while training continues")});
   rows.in("timers", {section("throughput timers")});
   rows.in("timers.throughput", {section("throughput timers")});
   rows.in("comms_logger",

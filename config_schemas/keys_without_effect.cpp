@@ -19,12 +19,12 @@ void add_general_without_effect(RowList& rows) {
                .harmless({"false"}),
            integer("allgather_size", any_count, "500000000",
                    "old name of zero_optimization.allgather_bucket_size",
-                   "only read beside a boolean zero_optimization, as its allgather_bucket_size"),
+                   "only read next to a boolean zero_optimization, as its allgather_bucket_size"),
            boolean("disable_allgather", "false", never_read, "DeepSpeed never uses it either"),
            boolean("dataloader_drop_last", "false", "drop the last partial batch",
                    "the training program reads the data"),
            integer("vocabulary_size", any_count, "null", "size of the vocabulary",
-                   "DeepSpeed only warns where it is no multiple of 8")
+                   "DeepSpeed only warns if it is no multiple of 8")
                .or_null(),
            boolean("disable_python_gc", "false", "switch Python's garbage collector off",
                    "a Python program calls gc.disable() itself"),
@@ -47,9 +47,9 @@ void add_general_without_effect(RowList& rows) {
                  "acts on data and layers that a Python program hands to it; in DeepSpeed too the "
                  "keys alone change nothing"),
            block("hybrid_engine", "inference inside of training",
-                 "acts where a Python program generates text with the engine"),
+                 "has an effect if a Python program generates text with the engine"),
            block("weight_quantization", "quantized weights",
-                 "acts where a Python program creates parameters for inference"),
+                 "has an effect if a Python program creates parameters for inference"),
            any("datastates_ckpt", "an external checkpoint engine, which its presence switches on",
                "checkpoints have a writer of their own; checkpoint.writer.decoupled writes while "
                "training goes on")
@@ -93,7 +93,7 @@ void add_sharding_without_effect(RowList& rows) {
   rows.in(
       "zero_optimization",
       {boolean("contiguous_gradients", "true", "flat gradient buffers",
-               "gradients always lie in one flat buffer per unit"),
+               "gradients are always in one flat buffer per unit"),
        boolean("reduce_scatter", "true", "reduce each slice to its owner, or all-reduce",
                "each slice always goes to its owner alone; the sums are the same bits"),
        boolean("use_multi_rank_bucket_allreduce", "true", "one all-reduce per bucket",
@@ -160,7 +160,7 @@ void add_offload_without_effect(RowList& rows) {
              "cores of super_offload's worker", "updates run on the compute threads of the rank")
            .with(&Key::range, unit_interval),
        boolean("offload_param.pin_memory", "true", "page-locked host buffers",
-               "what crosses to a GPU is page-locked anyway, and nothing on CPU ranks"),
+               "data copied to a GPU is page-locked anyway, and CPU ranks need none"),
        boolean("cpu_offload_use_pin_memory", "", "page-locked host buffers",
                "DeepSpeed has no use for it any more")
            .harmless({"true", "false"})
@@ -173,7 +173,7 @@ void add_offload_without_effect(RowList& rows) {
            boolean("single_submit", "false", "one request at a time"),
            boolean("overlap_events", "true", "overlap submitting and waiting"),
            boolean("use_gds", "false", "GPU-direct storage",
-                   "what is read and written lies in host memory on CPU ranks")});
+                   "data of reads and writes is in host memory on CPU ranks")});
 }
 
 void add_optimizer_without_effect(RowList& rows) {
@@ -216,7 +216,7 @@ void add_checkpoint_without_effect(RowList& rows) {
            integer("io_multiplier", any_count, "1", "writes per buffer"),
            boolean("show_statistics", "false", "print the speed of writing"),
            choice("data_parallel", {"replica", "socket", "machine"}, "null", "which ranks write",
-                  "every rank writes what it owns")
+                  "every rank writes its own slices")
                .or_null()});
 }
 
@@ -224,7 +224,7 @@ void add_models_without_effect(RowList& rows) {
   constexpr std::string_view all_data = "acts with tensor_parallel.autotp_size above 1 only";
   rows.in(
       "activation_checkpointing",
-      "the model decides what it computes again; DeepSpeed's engine does not read it either",
+      "the model decides which results it recomputes; DeepSpeed's engine does not read it either",
       {boolean("partition_activations", "false", "partition activations over model-parallel ranks"),
        boolean("contiguous_memory_optimization", "false",
                "one buffer for all checkpointed activations"),

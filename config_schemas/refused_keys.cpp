@@ -77,7 +77,7 @@ void add_unsupported(RowList& rows) {
            .harmless({"1"}),
        integer("sequence_parallel_size", ranks, "1", "ranks that share a sequence", every_rank),
        choice("data_types.param_dtype", dtype_names, "null", "dtype of parameters",
-              "must be what fp16.enabled and bf16.enabled say; remove it")
+              "must agree with fp16.enabled and bf16.enabled; remove it")
            .or_null()
            .with(&Key::already_so, is_model_dtype),
        boolean("zero_optimization.legacy_stage1", "false", "stage 1 of 2020",
@@ -125,7 +125,7 @@ std::vector<Key> refused_keys() {
 std::vector<Key> replaced_keys() {
   RowList rows(Status::replaced);
   rows.in("",
-          {any("bfloat16", "old name of bf16, read where bf16 is absent", "bf16"),
+          {any("bfloat16", "old name of bf16, read if bf16 is absent", "bf16"),
            boolean("zero_optimization.cpu_offload", "", "old form of offload_optimizer.device cpu",
                    "zero_optimization.offload_optimizer")
                .or_null(),

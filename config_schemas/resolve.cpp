@@ -252,7 +252,7 @@ class Resolver {
     const std::string text = rate->path + ": raises the momentum to 1 at step " +
                              std::to_string(*step) + ", where averages diverge; ";
     if (!values_.total_steps)
-      config_.notices.push_back(text + "a run of so many steps ends there with an error");
+      config_.notices.push_back(text + "a run of this many steps ends there with an error");
     else
       problems_.add(rate->node->position,
                     text + "allowed: a rate that keeps it below 1 to the end of training, or 0");

@@ -29,9 +29,8 @@ class UnknownKeyCheck {
 
   std::vector<std::string> notices() {
     if (!ignored_.empty())
-      notices_.push_back(
-          list_of(ignored_, most_named) +
-          ": no effect here: DeepSpeed knows no such key either, and passes over it");
+      notices_.push_back(list_of(ignored_, most_named) +
+                         ": no effect here: DeepSpeed has no such key either, and ignores it");
     return std::move(notices_);
   }
 

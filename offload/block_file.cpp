@@ -50,9 +50,8 @@ void BlockFile::check_directory() const {
   if (statfs(directory_.c_str(), &system) != 0)
     refuse(directory_, std::string("cannot be used: ") + std::strerror(errno));
   if (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC)
-    refuse(
-        directory_,
-        "lies on tmpfs, which is memory: offload would save nothing; name a directory on a disk");
+    refuse(directory_,
+           "is on tmpfs, which is memory: offload would save nothing; name a directory on a disk");
 }
 
 // File systems without O_TMPFILE, such as NFS, show a name for a moment.

@@ -2,11 +2,11 @@
 // (number of writes) of every block, so that a flipped bit, a write that never reached the disk or
 // the content of another block is detected when it is read.
 //
-// Extents are added first; open() creates the file. Then several channels move extents
-// concurrently, one thread each; the caller must order accesses to the same extent. Every
-// completion is checked: a short transfer goes on, EAGAIN is tried again, any other error throws
-// OffloadError (StalledError when no request ends in time), and after that the channel must not be
-// used again.
+// An extent is one array in the file. Extents are added first; open() creates the file. Then
+// several channels move extents concurrently, one thread each; the caller must order accesses to
+// the same extent. Every completion is checked: a short transfer is continued, EAGAIN is retried,
+// any other error throws OffloadError (StalledError if no request completes in time), and after
+// that the channel must not be used again.
 #pragma once
 
 #include <atomic>
@@ -29,18 +29,18 @@ struct StoreOptions {
   std::string directory;
   std::int64_t block_bytes = 1 << 20;             // of one request; rounded up to alignment_bytes
   int depth = 8;                                  // requests in flight in one channel
-  std::chrono::milliseconds time_limit{600'000};  // without any request ending
+  std::chrono::milliseconds time_limit{600'000};  // in which a request must complete
 };
 
 struct Transfer {
   Direction direction{};
   int extent = 0;
   std::byte* data = nullptr;  // aligned, with aligned(the bytes to move) bytes
-  // Part of the extent: from a multiple of the block size on, to another or to the end.
+  // A piece of the extent: from a multiple of the block size to another one, or to the end.
   std::int64_t begin = 0, bytes = -1;  // -1: to the end
 };
 
-// Totals since the start, including requests in flight. Busy: while there were requests.
+// Totals since the start, including requests in flight. Busy is the time with requests in flight.
 struct ChannelUse {
   std::int64_t bytes_read = 0, bytes_written = 0, busy_nanoseconds = 0;
 };
@@ -59,7 +59,7 @@ class BlockStore {
   std::int64_t bytes() const { return file_bytes_; }
   void open();
 
-  // `buffers`: those that most transfers of this channel use.
+  // `buffers`: memory that most transfers of this channel use, which io_uring registers.
   std::unique_ptr<Channel> create_channel(std::vector<std::span<std::byte>> buffers = {});
   // Notices of the file and of all channels so far, without repetition.
   const std::vector<std::string>& notices() const { return notices_; }
@@ -94,8 +94,8 @@ class BlockStore {
 
 class BlockStore::Channel {
  public:
-  // Returns when all have ended. A block is verified after it has been read; its new checksum is
-  // recorded after it has been written.
+  // Returns when all transfers have ended. Verifies each block that it has read, and records the
+  // checksum of each block that it has written.
   void transfer(std::span<const Transfer> transfers);
   std::string kind() const { return queue_->kind(); }
   // Thread-safe.

@@ -19,9 +19,9 @@ namespace zero::pytorch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-// The limits are those of our own waits.
+// The limits are those of ZeroCore's own waits.
 constexpr std::chrono::hours no_limit{24 * 365};
-// A rank whose connection has broken may have said why, in a notice that is still on its way.
+// The peer of a broken connection may have sent the cause, in a notice that is still in transit.
 constexpr std::chrono::milliseconds time_for_notices{2000};
 
 struct Message {
@@ -32,9 +32,9 @@ struct Message {
   std::atomic<State> state{on_its_way};
   std::string problem;  // written before it is broken
 
-  // On the thread of its line.
+  // Runs on the line's thread.
   void wait();
-  // The memory is free afterwards.
+  // The memory may be reused after the call.
   void cancel();
   void break_by(const std::string& text) {
     problem = text.substr(0, text.find('\n'));
@@ -78,7 +78,7 @@ void Message::cancel() {
 class GlooLine {
  public:
   GlooLine() {
-    // Signals belong to the program's own threads.
+    // The program's own threads handle signals.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -211,7 +211,7 @@ void GlooPending::cancel() noexcept {
     try {
       message->cancel();
     } catch (const std::exception&) {
-      // It has ended in another way.
+      // The message has ended in another way.
     }
   }
 }

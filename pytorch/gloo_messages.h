@@ -1,7 +1,7 @@
-// Messages between CPU ranks of several hosts by torch's gloo, for ranks without MPI.
+// Messages between CPU ranks of several hosts through torch's gloo, for ranks without MPI.
 //
-// A message of gloo is complete when somebody has waited for it: each peer has a thread that waits
-// for what is sent to it, and one for what comes from it, in order.
+// A gloo message is complete only after a wait. Therefore each peer has two threads, which wait for
+// the messages sent to it and received from it, in order.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -17,7 +17,7 @@
 
 namespace zero::pytorch {
 
-// Collective: a gloo group of those ranks under a name that serves once.
+// Makes a gloo group of those ranks, under a name that is used once. Collective.
 using MakeGroup = std::function<c10::intrusive_ptr<c10d::Backend>(
     const std::string& name, int rank, int size, std::chrono::milliseconds limit)>;
 
@@ -32,10 +32,10 @@ class GlooMessages final : public Messages {
   std::string_view name() const override { return "gloo"; }
   std::unique_ptr<Pending> begin() override;
   std::unique_ptr<Messages> split(int color, int rank, int size) override;
-  // The end of its calls cancels what a broken job leaves behind.
+  // Does nothing: the line's own end cancels messages that a broken job has left.
   void forsake() noexcept override {}
 
-  // Those to a peer, or those from it.
+  // Returns the line of messages to a peer, or from it.
   GlooLine& line(int peer, bool receives);
   c10d::Backend& group() { return *group_; }
 

@@ -87,8 +87,8 @@ ManagedParameter::ManagedParameter(ParameterDeclaration declaration, at::Device 
 }
 
 ManagedParameter::~ManagedParameter() {
-  // The tensors may outlive the engine, whose memory this is; one that was moved from has none.
-  // Another engine may have the module by now.
+  // The tensors may outlive the engine and its memory. A moved-from object has no storage, and
+  // another engine may have the module by now.
   if (!storage_ || use_of(storage()) != use_) return;
   use_ = nullptr;
   reside(nullptr);
@@ -100,7 +100,8 @@ void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
   const torch::NoGradGuard no_grad;
   if (first.is_contiguous() && first.storage_offset() == 0 && first.storage().nbytes() == bytes &&
       first.scalar_type() == type && first.device() == device_) {
-    // The storage stays, so that views which the program made of it stay views of the parameter.
+    // The storage stays the same object, so that the program's views of it remain views of the
+    // parameter.
     storage_ = first.storage();
     const bool of_other_engine = use_of(storage()) != nullptr;
     c10::Storage old(c10::make_intrusive<c10::StorageImpl>(
@@ -112,7 +113,7 @@ void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
     if (!has_values)
       initial_.reset();
     else if (of_other_engine)
-      initial_ = initial_.clone();  // that engine may end before this one has the values
+      initial_ = initial_.clone();  // the other engine may end before the values are copied
     return;
   }
   if (has_values) initial_ = first.detach().to(at::kCPU).contiguous();
@@ -159,7 +160,7 @@ void ManagedParameter::check_unchanged(bool trains) const {
     if (tensor.requires_grad() && !trainable())
       throw UsageError("parameter " + name_ +
                        " was frozen when it became the engine's and requires a gradient now: "
-                       "choose what is trained before");
+                       "choose the trained parameters before");
   }
 }
 

@@ -1,6 +1,6 @@
-// A parameter of a torch module whose memory is the engine's. The storage of its tensors points
-// into the engine while the values are there; at other times it has no memory, and an operation
-// that reads it throws a sentence with the parameter's name.
+// A parameter of a torch module whose memory belongs to the engine. The storage of its tensors
+// points into the engine while the values are available. At other times it has no memory, and an
+// operation that reads it throws an error that names the parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,13 +15,13 @@
 
 namespace zero::pytorch {
 
-// The engine's name of a type of torch that it has, if only for buffers.
+// Returns the engine's dtype for torch's; nothing if the engine has none, even for buffers.
 std::optional<DType> engine_dtype(at::ScalarType type);
-// Throws UsageError, with the name, for a type that no parameter of the engine has.
+// Throws UsageError, with `name`, for a dtype that engine parameters cannot have.
 DType dtype_of_tensor(const std::string& name, at::ScalarType type);
 at::ScalarType scalar_type(DType dtype);
 
-// Calls `use` with a value of the C++ type that the dtype stands for.
+// Calls `use` with a value of the C++ type of this dtype.
 template <class Use>
 auto with_type_of(DType dtype, const Use& use) {
   switch (dtype) {
@@ -36,21 +36,21 @@ auto with_type_of(DType dtype, const Use& use) {
   }
 }
 
-// As a program declares it.
+// A parameter as the program declares it.
 struct ParameterDeclaration {
   std::string name;                 // global
-  std::vector<at::Tensor> tensors;  // one, or several that are the same parameter: tied ones
-  at::ScalarType dtype;             // in the engine; others are converted
+  std::vector<at::Tensor> tensors;  // one, or several tied tensors of the same parameter
+  at::ScalarType dtype;             // in the engine; tensors of another dtype are converted
   ParamOptions options;
-  // Whether the engine starts from the tensors' values; otherwise Engine::load_weights(),
-  // initialize() or resume() gives them.
+  // Whether the engine starts with the tensors' values; otherwise Engine::load_weights(),
+  // initialize() or resume() sets them.
   bool has_values = true;
 };
 
 class ManagedParameter {
  public:
-  // From here on the tensors have no memory, and are on the device. Throws UsageError where that
-  // cannot be: tensors that share memory in part, are not dense, or lie elsewhere.
+  // Frees the tensors' memory and moves them to the device. Throws UsageError for tensors that
+  // overlap, are not dense, or are on another device.
   ManagedParameter(ParameterDeclaration declaration, at::Device device);
   ~ManagedParameter();
   ManagedParameter(ManagedParameter&&) = default;
@@ -61,36 +61,38 @@ class ManagedParameter {
   bool trainable() const { return options_.trainable; }
   const ParamOptions& options() const { return options_; }
 
-  // What the tensors held, contiguous on the CPU, until forgotten; undefined where they held
-  // nothing.
+  // The tensors' values, contiguous on the CPU, until forgotten; undefined if they had none.
   const at::Tensor& initial() const { return initial_; }
   at::Tensor& initial() { return initial_; }
 
-  // From here on operations that use the tensors are told to the owner of `use`, which outlives
-  // this.
+  // Operations that use the tensors are reported to the owner of `use` from now on. `use` must
+  // outlive this object.
   void observe(const StorageUse& use);
-  // Points the tensors to memory of the engine.
+  // Points the tensors to this memory of the engine.
   void bind(const void* address);
   void rest();
-  // Rests as a whole at this address on each rank: rest() leaves it there. Null: it does not.
+  // Sets the address of the whole values, for a parameter that is not sharded: rest() points the
+  // tensors there. Null: rest() leaves them without memory.
   void reside(const void* address);
-  // Throws UsageError where the program has given a tensor other memory or, before a pass that
-  // trains, frozen one or begun to train one: adapters are frozen while a reference is evaluated.
+  // Throws UsageError if the program has given a tensor other memory or, for a training pass, has
+  // changed requires_grad since the declaration. Evaluations allow that: adapters are frozen while
+  // a reference model is evaluated.
   void check_unchanged(bool trains) const;
-  // Outside of passes: takes the storage back where torch has given it memory of its own, as
+  // Call outside passes: takes the storage back if torch has given it memory of its own, as
   // share_memory_() does.
   void hold_storage();
 
-  // Moves the gradient of one of the tensors into the engine, and drops torch's. Throws UsageError
-  // for gradients that the engine cannot take.
+  // Adds the gradient of one of the tensors to the engine's and frees torch's. Throws UsageError
+  // for gradients that the engine cannot use, such as sparse ones.
   void move_gradient(const at::Tensor& tensor, BackwardScope& scope) const;
-  // Of the tensor, in torch, and not what stands for one.
+  // Whether torch has a gradient of the tensor; a placeholder does not count.
   bool has_gradient(const at::Tensor& tensor) const;
 
-  // Between the passes of a step torch's gradients are the engine's. What stands for one meanwhile
-  // has no memory, so that its use is an error that says where gradients are.
+  // Replaces torch's gradient by a placeholder without memory, until take_gradient_back(). Between
+  // the passes of a step the engine has the gradients, and reading the placeholder throws an error
+  // that says how to read them.
   void set_gradient_aside(const at::Tensor& tensor);
-  // What the program has made of it since.
+  // The state of the placeholder: the program may have cleared or replaced it.
   enum class Aside { there, cleared, replaced };
   Aside take_gradient_back(const at::Tensor& tensor) const;
   bool has_storage(const c10::StorageImpl& other) const { return &storage() == &other; }
@@ -111,7 +113,7 @@ class ManagedParameter {
   const StorageUse* use_ = nullptr;
 };
 
-// The value of a parameter in an open scope.
+// The address of a parameter's values in an open scope.
 template <class AnyScope>
 const void* address_in(const AnyScope& scope, const ManagedParameter& parameter) {
   return with_type_of(parameter.dtype(), [&](auto typed) -> const void* {

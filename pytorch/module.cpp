@@ -72,7 +72,7 @@ StepTicket ShardedModule::step(StepOptions options) {
 
 void ShardedModule::guarded(const char* what, const std::function<void()>& work) {
   refuse_after_failure(what);
-  // Scopes that end while an exception leaves them send nothing.
+  // Scopes that end because of an exception send nothing.
   struct Abandon {
     ShardedParameters* parameters;
     ~Abandon() {
@@ -85,8 +85,8 @@ void ShardedModule::guarded(const char* what, const std::function<void()>& work)
     abandon.parameters = nullptr;
   } catch (const c10::Error& error) {
     failure_ = error.what_without_backtrace();
-    // What went wrong when an operation's unit was opened comes first: that operation failed for
-    // want of memory.
+    // An error from opening an operation's unit comes first: the operation failed because it had no
+    // memory.
     parameters_->rethrow();
     if (failure_.starts_with("ZeroCore: ")) throw UsageError(failure_);
     throw;

@@ -1,5 +1,5 @@
-// A torch::nn::Module trained by ZeroCore: each rank holds its shards of the parameters, as the
-// config's ZeRO stage says, and the module runs unchanged.
+// A torch::nn::Module trained by ZeroCore: the module runs unchanged, and each rank stores the
+// shards that the config's ZeRO stage assigns to it.
 //
 //   Net net;                                                  // any torch::nn::Module
 //   zero::pytorch::ShardedModule model(runtime, net.ptr(), zero::load_config("ds_config.json"));
@@ -7,11 +7,11 @@
 //   model.backward(torch::mse_loss(y, target));
 //   model.step();
 //
-// The first training pass says in which order the module uses its units; later ones follow it. What
-// it leaves out on some ranks (a dropped layer, an expert without tokens) counts as a gradient of
-// zero. At stage 3 a parameter has memory inside of passes alone. Calls are collective and come
-// from one thread. Results have equal bits for an equal number of torch's threads: the constructor
-// sets it to Runtime::threads().
+// The first training pass records the order in which the module uses its units, and later ones
+// follow it. A unit that a rank skips (a dropped layer, an expert without tokens) has a gradient of
+// zero there. At stage 3 a parameter has memory only inside passes. Calls are collective and must
+// come from one thread. Results are bitwise identical for equal numbers of torch threads: the
+// constructor sets the number to Runtime::threads().
 #pragma once
 
 #include <torch/nn/module.h>
@@ -31,27 +31,29 @@ namespace zero::pytorch {
 
 struct ShardedModuleOptions {
   WrapPolicy policy = wrap_children_of_lists();
-  // Floating-point parameters and buffers take the config's compute dtype, as module->to() would
-  // do; the values of the optimizer start from those before. Off: they keep their own.
+  // Floating-point parameters and buffers are converted to the config's compute dtype, as
+  // module->to() would do; the optimizer's values start from those before. False: they keep their
+  // dtype.
   bool convert = true;
-  // Off: the module's own values are dropped unread, and the weights come from
-  // Engine::load_weights(), initialize() or resume() before the first pass.
+  // False: the module's values are dropped unread, and Engine::load_weights(), initialize() or
+  // resume() must set the weights before the first pass.
   bool take_values = true;
-  // Weight decay, groups and the like, by global name: the module's names. Default: weight decay
-  // for all, as torch's optimizers have it.
+  // Returns weight decay, group and other options of a parameter by its name in the module.
+  // Default: weight decay for all, as in torch's optimizers.
   std::function<ParamOptions(const std::string& name, const at::Tensor&)> parameter_options = {};
 };
 
 class ShardedModule {
  public:
-  // Takes the module's parameters and buffers over, with rank 0's values. Later changes of
-  // requires_grad, dtype or memory of a parameter are refused. The Runtime outlives it.
+  // Takes over the module's parameters and buffers, with rank 0's values. Later changes of a
+  // parameter's requires_grad, dtype or memory throw UsageError. The Runtime must outlive this
+  // object.
   ShardedModule(Runtime& runtime, std::shared_ptr<torch::nn::Module> module, Config config,
                 ShardedModuleOptions options = {});
   ~ShardedModule();
 
-  // Calls the module and returns what it returns. With gradients, in train() mode, it is a micro
-  // step; else an evaluation, which all ranks do equally often.
+  // Calls the module and returns its result. With gradients enabled and in train() mode this is a
+  // micro step. Otherwise it is an evaluation, and all ranks must run the same number of them.
   template <class Call>
   std::invoke_result_t<Call> forward(Call&& call) {
     if constexpr (std::is_void_v<std::invoke_result_t<Call>>) {
@@ -62,17 +64,18 @@ class ShardedModule {
       return std::move(*result);
     }
   }
-  // The mean loss of this rank's micro batch; the engine averages over ranks and micro steps.
+  // Computes gradients of `loss`, the mean over this rank's micro-batch; the engine averages over
+  // ranks and micro-batches.
   void backward(const at::Tensor& loss);
-  // The optimizer step, after as many passes as the program likes. Gradients are zero afterwards.
+  // Runs the optimizer step, after any number of passes, and zeroes the gradients.
   StepTicket step(StepOptions options = {});
-  // Announces that the next backward is the last before step(): its reductions overlap it.
+  // Declares the next backward the last one before step(), so that its reductions overlap it.
   void last_micro_step() { last_ = true; }
 
   void train(bool on = true) { module_->train(on); }
   void eval() { module_->eval(); }
   torch::nn::Module& module() { return *module_; }
-  // For all else: saving and loading, evaluation figures, the memory table.
+  // The engine, for saving, loading, figures and the memory table.
   Engine& engine() { return *engine_; }
 
  private:

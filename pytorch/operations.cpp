@@ -13,7 +13,7 @@ namespace zero::pytorch {
 
 namespace {
 
-// Its address tells our data pointers from others.
+// The address of this function identifies data pointers made by observed_memory().
 void free_nothing(void* /*use*/) {}
 
 // The units that one operation uses: rarely more than one.
@@ -59,8 +59,8 @@ class Uses {
 thread_local int outermost_task = -1;
 thread_local std::vector<StorageOwner*> watchers;
 
-// In a checkpoint the nested backward has a task of its own; the first one since none was seen is
-// the outermost.
+// A checkpoint's nested backward has its own task; the first one since none was running is the
+// outermost.
 void note_task() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (task == -1) {

@@ -1,9 +1,9 @@
-// Sees torch's operations before they run, so that a parameter can get its memory just in time: no
-// module has to be rewritten, and no hook on a module is needed.
+// Observes torch's operations before they run, so that a parameter gets its memory just in time. No
+// module has to be rewritten, and no module hook is needed.
 //
-// A callback of torch's profiler API looks at the storages of each operation's arguments, whose
-// data pointers say whom to call. Views and the tensors that autograd saves share their parameter's
-// storage, so they are found as well.
+// A callback of torch's profiler API inspects the storages of each operation's arguments: a data
+// pointer made by observed_memory() contains the owner to call. Views and tensors saved by autograd
+// share their parameter's storage, so they are found as well.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -14,14 +14,15 @@
 
 namespace zero::pytorch {
 
-// Who hears that an operation is about to use one of its storages. Called on the thread that runs
-// the operation: the program's own, also in backward on CPUs.
+// The receiver of observed uses. Called on the thread that runs the operation: the program's own,
+// also in backward on CPUs.
 class StorageOwner {
  public:
   virtual void before_use(int unit) noexcept = 0;
-  // A backward pass runs its first operation, on whatever tensors; while an Observation lives.
+  // A backward pass runs its first operation, on any tensors. Called only while an Observation
+  // exists.
   virtual void backward_begins() noexcept = 0;
-  // Before an operation that writes to one.
+  // An operation is about to write to the storage.
   virtual void before_write(int unit, const c10::StorageImpl& storage) noexcept = 0;
 
  protected:
@@ -34,14 +35,14 @@ struct StorageUse {
   bool operator==(const StorageUse&) const = default;
 };
 
-// A pointer to `address` that frees nothing. If `use` is given, operations on a storage that has
-// this pointer are reported to its owner; `use` outlives that.
+// Returns a pointer to `address` that frees nothing. If `use` is given, operations on a storage
+// with this pointer are reported to its owner; `use` must outlive the pointer.
 at::DataPtr observed_memory(const void* address, const StorageUse* use, at::Device device);
-// Null for a storage whose pointer is another.
+// Returns null if the storage has any other pointer.
 const StorageUse* use_of(c10::StorageImpl& storage);
 
-// While one lives, operations of the thread that made it are seen, also where autograd carries its
-// settings to another thread. It ends on the thread that made it.
+// While it exists, operations of the thread that made it are observed, also on other threads to
+// which autograd passes its settings. Destroy it on the thread that made it.
 class Observation {
  public:
   explicit Observation(StorageOwner& owner);
@@ -56,10 +57,10 @@ class Observation {
   std::uint64_t handle_;
 };
 
-// The backward pass that runs on this thread, if any: the outermost one, where a checkpoint runs
-// another within it.
+// Returns the id of the backward pass that runs on this thread, if any; of the outermost one if an
+// activation checkpoint runs another inside it.
 std::optional<int> running_backward();
-// Whether a backward pass runs within another.
+// Whether a backward pass runs inside another.
 bool in_nested_backward();
 
 }  // namespace zero::pytorch

@@ -29,18 +29,19 @@ std::vector<UnitScopes::UnitState> states_of(std::vector<UnitDeclaration>& units
   return states;
 }
 
-// Before a step: in passes a parameter may be frozen, as a discriminator is while its generator
-// trains.
+// Throws before a step if a parameter was frozen. During passes that is allowed: a discriminator is
+// frozen while its generator trains.
 void refuse_frozen(const std::vector<UnitScopes::UnitState>& units) {
   for (const UnitScopes::UnitState& unit : units)
     for (const ManagedParameter& parameter : unit.parameters)
       for (const at::Tensor& tensor : parameter.tensors())
         if (parameter.trainable() && !tensor.requires_grad())
-          throw UsageError("parameter " + parameter.name() +
-                           " was trained when it became the engine's and is frozen now "
-                           "(requires_grad is false): its momentum and weight decay would go on. "
-                           "Freeze it before, or let it require a gradient again before the step "
-                           "and give its group the learning rate 0");
+          throw UsageError(
+              "parameter " + parameter.name() +
+              " was trained when it became the engine's and is frozen now "
+              "(requires_grad is false): its momentum and weight decay would continue. "
+              "Freeze it before, or let it require a gradient again before the step "
+              "and give its group the learning rate 0");
 }
 
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
@@ -49,7 +50,7 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-// Autograd keeps one for each tensor, in the tensor. Hooks that the program had there come first.
+// The hook that autograd keeps for a tensor. Hooks that the program has set run first.
 class ShardedParameters::GradientHook final : public torch::autograd::PostAccumulateGradHook {
  public:
   using Before = std::unique_ptr<torch::autograd::PostAccumulateGradHook>;
@@ -85,13 +86,13 @@ ShardedParameters::~ShardedParameters() {
   for (UnitScopes::UnitState& unit : scopes_.units())
     for (const ManagedParameter& parameter : unit.parameters)
       for (const at::Tensor& tensor : parameter.tensors()) remove_hook(tensor);
-  // Their memory is the engine's, which may end before the module.
+  // Buffers are in the engine's memory, and the engine may end before the module.
   for (const auto& buffers : buffers_)
     for (const BufferState& buffer : buffers)
       if (engine_ != nullptr) buffer.tensor.set_data(buffer.tensor.detach().clone());
 }
 
-// Another engine may have the module by now, with a hook of its own.
+// Another engine may have the module by now, with its own hook.
 void ShardedParameters::remove_hook(const at::Tensor& tensor) const {
   const auto* autograd = torch::autograd::impl::get_autograd_meta(tensor);
   if (autograd == nullptr) return;
@@ -107,7 +108,7 @@ ModelSpec ShardedParameters::spec() const {
     const std::string& name = unit_names_[i];
     UnitSpec& unit = spec.unit(name).optional();
     if (units[i].parent >= 0) unit.within(unit_names_[units[i].parent]);
-    // The module's own names are the global ones, in files too.
+    // The root's names are used unchanged, in files too.
     if (name == root_unit) unit.names_as_given();
     const std::size_t prefix = name == root_unit ? 0 : name.size() + 1;
     for (const ManagedParameter& parameter : units[i].parameters)
@@ -132,7 +133,7 @@ void ShardedParameters::attach(Runtime& runtime, Engine& engine) {
   bind_buffers(engine);
   set_hooks();
   written_.assign(unit_names_.size(), 0);
-  observe();  // what the program writes between passes is seen too
+  observe();  // to notice the program's writes between passes
 }
 
 void ShardedParameters::broadcast_initial(Runtime& runtime) {
@@ -204,7 +205,7 @@ void ShardedParameters::set_hooks() {
       for (const at::Tensor& tensor : parameter.tensors()) {
         auto before = std::move(
             torch::autograd::impl::materialize_autograd_meta(tensor)->post_acc_grad_hooks_);
-        // That of an engine which has had the module before.
+        // Removes the hook of an earlier engine of this module.
         if (auto* other = dynamic_cast<GradientHook*>(before.get())) before = other->take_before();
         torch::autograd::impl::set_post_acc_grad_hooks(
             tensor, std::make_unique<GradientHook>(*this, u, p, std::move(before)));
@@ -218,7 +219,7 @@ void ShardedParameters::settle() {
       const void* address = resident_address(*engine_, parameter);
       parameter.reside(address);
       rests_whole_ = address != nullptr;
-      if (settled_) return;  // it waits for all; addresses stay
+      if (settled_) return;  // one call waits for all units, and the addresses do not change
     }
   settled_ = true;
 }
@@ -243,7 +244,8 @@ void ShardedParameters::check_stream() const {
 }
 
 void ShardedParameters::observe() {
-  if (!observation_ || !observation_->on_this_thread()) observation_.emplace(static_cast<StorageOwner&>(*this));
+  if (!observation_ || !observation_->on_this_thread())
+    observation_.emplace(static_cast<StorageOwner&>(*this));
 }
 
 void ShardedParameters::begin_forward(bool training, bool last) {
@@ -306,7 +308,7 @@ float ShardedParameters::loss_scale() {
   return micro_step().loss_scale();
 }
 
-// A loss of which the program has not taken the scale would leave gradients that are too small.
+// Throws if the program has not read the loss scale, because its gradients would be too small.
 void ShardedParameters::check_loss_scale() {
   if (std::exchange(scaled_, false) || micro_step_->loss_scale() == 1) return;
   throw UsageError(
@@ -323,7 +325,7 @@ void ShardedParameters::before_use(int unit) noexcept {
   }
 }
 
-// Torch would add to what stands for gradients.
+// Placeholders must go first, because torch would add to them.
 void ShardedParameters::backward_begins() noexcept {
   if (kept_ || aside_.empty() || pass_ == Pass::evaluation) return;
   try {
@@ -350,17 +352,17 @@ void ShardedParameters::use(int unit) {
     return;
   } else if (scopes_.in_backward() && pass_ == Pass::training) {
     if (!in_call_) return;  // after backward, before the next pass: the parameter is at rest
-    // A pass that runs a backward inside of itself goes on.
+    // A pass that runs a backward inside itself continues.
     end_backward();
     begin_micro_step(false);
   } else if (rested_ && pass_ == Pass::training) {
-    begin_micro_step(false);  // a call among the passes has ended the one that forward was in
+    begin_micro_step(false);  // a collective call between passes has ended forward's micro step
   }
   if (pass_ != Pass::none) scopes_.open(unit);
 }
 
-// What a pass writes would be lost where the parameter is gathered again, and kept where it rests
-// whole.
+// Refuses writes inside passes: they would be lost if the parameter is gathered again, and kept if
+// it is not sharded.
 void ShardedParameters::write(int unit, const c10::StorageImpl& storage) {
   if (!in_call_ && !running_backward()) {
     written_[unit] = 1;
@@ -375,12 +377,11 @@ void ShardedParameters::write(int unit, const c10::StorageImpl& storage) {
                        "values without writing to the parameter");
 }
 
-// Finds out where backward stands, also where the program called it without the wrapper.
+// Determines the state of backward, also if the program called it without the wrapper.
 void ShardedParameters::follow_backward() {
   const std::optional<int> running = running_backward();
   if (pass_ == Pass::evaluation || (pass_ == Pass::training && backward_ == running)) return;
-  // A further backward over what forward has shown is a micro step of its own, in which forward
-  // comes to no unit.
+  // A further backward over the same graphs is another micro step, in which forward visits no unit.
   if (backward_) end_backward();
   if (pass_ == Pass::none) begin_micro_step(false);
   pass_scaled_ = scaled_;
@@ -390,7 +391,7 @@ void ShardedParameters::follow_backward() {
   scopes_.begin_backward();
 }
 
-// Torch would carry on what is thrown as an error of its own.
+// Keeps an error for rethrow(), because torch throws it on as an error of its own kind.
 void ShardedParameters::gradient_arrived(int unit, int parameter, const at::Tensor& tensor) {
   rethrow();
   try {
@@ -410,7 +411,7 @@ void ShardedParameters::take_gradient(int unit, int parameter, const at::Tensor&
   (pass_scaled_ ? origins_.scaled : origins_.by_hand) = true;
   if (in_nested_backward()) {
     scopes_.open(unit);
-    // A checkpoint's own backward brings a part of the gradient; torch adds up the parts.
+    // A checkpoint's nested backward returns a part of the gradient; torch adds up the parts.
     if (scopes_.more_uses_follow(unit)) return;
   }
   if (!tensor.grad().defined()) return;
@@ -463,7 +464,8 @@ void ShardedParameters::end_backward() {
   backward_.reset();
   had_backward_ = false;
   if (pass_ == Pass::training) pass_ = Pass::none;
-  // Torch's own stay away until the step, so that nobody takes their absence for zero.
+  // Placeholders replace torch's gradients until the step, so that nobody reads their absence as
+  // zero.
   for (Gradient& gradient : aside_)
     if (!std::exchange(gradient.is_aside, true))
       gradient.parameter->set_gradient_aside(gradient.tensor);
@@ -501,7 +503,7 @@ bool ShardedParameters::drop_gradients() {
 
 void ShardedParameters::adopt_changes() {
   if (!rests_whole_) return;
-  engine_->settle();  // ranks that differ in a pass meet at its end
+  engine_->settle();  // ranks that differ within a pass meet at its end
   std::int64_t written = std::ranges::count(written_, 1);
   Runtime& runtime = *runtime_;
   if (runtime.size() > 1) runtime.sum(std::span(&written, 1));

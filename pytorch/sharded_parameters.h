@@ -1,8 +1,9 @@
-// The parameters and buffers of a torch module in an engine, whatever the language of the module.
-// Operations open units (operations.h), gradients leave autograd as they arrive. Serves the C++
-// wrapper (module.h); in torch's own terms nothing here knows a module.
+// The parameters and buffers of a torch module in an engine, for modules in C++ and in Python.
+// Operations open units (operations.h), and gradients leave autograd as they arrive. module.h is
+// the wrapper for C++. This class does not depend on torch::nn::Module.
 //
-// One thread at a time: the one that runs forward, backward and step. It outlives no engine.
+// Call it from one thread: the one that runs forward, backward and step. Destroy it before the
+// engine.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,79 +21,80 @@
 
 namespace zero::pytorch {
 
-// One of a type that the engine does not have stays with the module, and no checkpoint has it.
+// A buffer. One whose dtype the engine does not support stays in the module, and checkpoints do not
+// contain it.
 struct BufferDeclaration {
   std::string name;  // global
   at::Tensor tensor;
 };
 
-// The unit around all others: what belongs to none of them. No module can have this name.
+// The unit around all others, for parameters that belong to no other unit. No module can have this
+// name.
 inline const std::string root_unit = "(root)";
 
-// Units in an order in which each comes after the one that is around it. Parameters and buffers
-// have names that begin with their unit's, except the root's.
+// A unit. In lists of units each follows the unit around it. Names of parameters and buffers begin
+// with their unit's name, except in the root.
 struct UnitDeclaration {
   std::string name;
-  int parent = -1;  // index of the unit around it, -1: none
+  int parent = -1;  // index of the unit around it; -1: none
   std::vector<ParameterDeclaration> parameters;
   std::vector<BufferDeclaration> buffers;
 };
 
 class ShardedParameters final : private StorageOwner {
  public:
-  // Takes the tensors' memory away, and moves them to the device; call attach() before they are
-  // used.
+  // Frees the tensors' memory and moves them to the device. Call attach() before they are used.
   ShardedParameters(std::vector<UnitDeclaration> units, at::Device device);
   ~ShardedParameters();
 
   ModelSpec spec() const;
-  // Collective. Moves the root's values into the engine, and frees torch's. Where the
-  // declarations have no values, the program gives them to the engine before the first pass; where
-  // some have none, initialize_rest() follows.
+  // Moves rank 0's values into the engine and frees torch's. If no declaration has values, the
+  // program must set them in the engine before the first pass; if only some have none, call
+  // initialize_rest() next. Collective.
   void attach(Runtime& runtime, Engine& engine);
-  // Gives the parameters that have no values yet in the engine those that were declared, or zeros.
+  // Sets parameters that have no values in the engine to the declared values, or to zero.
   void initialize_rest();
 
-  // Collective; an evaluation only where parameters rest as shards. Training passes are micro
-  // steps. Further ones before a backward belong to the same micro step; an evaluation may come
-  // between a pass and its backward.
+  // Begins a pass. Training passes are micro steps; further passes before a backward belong to the
+  // same micro step. An evaluation may run between a pass and its backward. Collective, except that
+  // evaluations exchange nothing if parameters are not sharded.
   void begin_forward(bool training, bool last);
   void end_forward();
-  // Of the micro step that runs, or of one that begins with a further backward over the graphs of
-  // this step.
+  // Returns the micro step that runs; or begins one, for a further backward over this step's
+  // graphs.
   MicroStep& micro_step();
-  // By which the program multiplies a loss before its backward.
+  // The factor by which the program must multiply a loss before its backward.
   float loss_scale();
-  // Gradients have come in this step from a backward whose loss the program had multiplied by
-  // loss_scale(), or from another.
+  // Whether gradients of this step came from a backward whose loss was multiplied by loss_scale(),
+  // and whether some came from any other backward.
   struct Origins {
     bool scaled = false, by_hand = false;
   };
   const Origins& origins() const { return origins_; }
-  // Backward has returned: what is open closes, and the next pass is another micro step.
+  // Call after backward: closes open scopes, and the next pass begins another micro step.
   void end_backward();
   StepTicket step(StepOptions options);
-  // Forgets the gradients of the step so far; says whether there were any. Collective.
+  // Drops the gradients of the step so far, and returns whether there were any. Collective.
   bool drop_gradients();
-  // Throws UsageError where the program has given a parameter other memory or, before a pass that
-  // trains, frozen it or begun to train it.
+  // Throws UsageError if the program has given a parameter other memory or, for a training pass,
+  // has changed its requires_grad.
   void check_unchanged(bool trains) const;
-  // Before calls of the engine that are collective: closes what a pass has left open, unless it is
-  // inside of it.
+  // Call before collective calls of the engine: closes the scopes that a pass has left open. Inside
+  // a pass it does nothing.
   void come_to_rest();
-  // Collective. The engine takes over what the program has written to parameters outside of passes:
-  // the same on all ranks, else it throws DisagreementError.
+  // Copies values that the program has written to parameters outside passes into the engine. Throws
+  // DisagreementError if ranks have written different values. Collective.
   void adopt_changes();
 
-  // After an exception has left a pass: ends its scopes, which send nothing.
+  // Call after an exception has ended a pass: ends its scopes without sending anything.
   void abandon() noexcept;
-  // Between passes, where parameters rest whole: they are readable, after what is in flight for
-  // them.
+  // Call between passes: waits for updates in flight, so that unsharded parameters are readable.
   void settle();
-  // Between passes: a parameter has the caller's memory, with values of its dtype; given none, it
-  // rests again.
+  // Call between passes: points the parameter to the caller's memory, with values of its dtype;
+  // without values it returns to its own.
   void lend(const std::string& name, const std::optional<at::Tensor>& values);
-  // Operations cannot throw what goes wrong when they open a unit: it is kept, and thrown here.
+  // Throws the first error that occurred when an operation opened a unit, because callbacks of
+  // operations cannot throw.
   void rethrow();
 
  private:
@@ -100,7 +102,7 @@ class ShardedParameters final : private StorageOwner {
   struct Gradient {
     ManagedParameter* parameter;
     at::Tensor tensor;
-    bool is_aside;  // else its backward may bring more
+    bool is_aside;  // false: its backward may add to it
   };
   struct BufferState {
     std::string name;
@@ -120,7 +122,8 @@ class ShardedParameters final : private StorageOwner {
   void follow_backward();
   void begin_micro_step(bool last);
   void move_late_gradients();
-  // What stands for gradients goes; where the program has cleared it, the gradients are forgotten.
+  // Removes the placeholders of gradients. If the program has cleared them, the engine's gradients
+  // are dropped.
   void take_gradients_back();
   void check_loss_scale();
   void observe();
@@ -135,7 +138,7 @@ class ShardedParameters final : private StorageOwner {
   std::vector<StorageUse> uses_;  // by unit; parameters point to them
   UnitScopes scopes_;
   at::Device device_;
-  Stream stream_;  // of the engine's compute, where that is torch's too
+  Stream stream_;  // the engine's compute stream if torch uses it too; else none
   std::vector<std::string> unit_names_;
   std::vector<std::vector<BufferState>> buffers_;  // by unit
   Runtime* runtime_ = nullptr;
@@ -144,17 +147,17 @@ class ShardedParameters final : private StorageOwner {
   Pass pass_ = Pass::none;
   std::optional<MicroStep> micro_step_;
   std::optional<Evaluation> evaluation_;
-  Pass around_ = Pass::none;     // the evaluation that runs
-  std::optional<int> backward_;  // autograd's number of the pass that runs
+  Pass around_ = Pass::none;     // the pass that an evaluation interrupts
+  std::optional<int> backward_;  // autograd's id of the running backward
   bool had_backward_ = false;    // in this micro step
-  bool in_call_ = false;         // of the module
-  bool rested_ = false;          // a call has come between forward and backward
-  bool has_graph_ = false;       // a training pass has come since the step
-  bool scaled_ = false;          // the program has taken the loss scale for the next backward
-  bool pass_scaled_ = false;     // for the backward that runs
+  bool in_call_ = false;         // inside a call of the module
+  bool rested_ = false;          // a collective call came between forward and backward
+  bool has_graph_ = false;       // a training pass ran since the last step
+  bool scaled_ = false;          // the program has read the loss scale for the next backward
+  bool pass_scaled_ = false;     // for the running backward
   Origins origins_;
-  std::vector<Gradient> aside_;  // what stands for gradients in torch
-  std::vector<char> written_;    // by unit, by the program, outside of passes
+  std::vector<Gradient> aside_;  // gradients with placeholders in torch
+  std::vector<char> written_;    // by unit: the program wrote to it outside passes
   bool settled_ = false, rests_whole_ = false;
   std::exception_ptr kept_;
 };

@@ -1,4 +1,4 @@
-// Ranks that torchrun, or another launcher of PyTorch, has started meet in a store of torch's.
+// Ranks that torchrun or another launcher of PyTorch has started meet through a torch store.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -13,8 +13,8 @@ namespace zero::pytorch {
 
 class StoreRendezvous final : public Rendezvous {
  public:
-  // The store's keys are this job's alone. place: where it is, for messages. Throws TopologyError
-  // if another process has come as this rank.
+  // The store's keys must belong to this job only. `place` is its address, for messages. Throws
+  // TopologyError if another process has registered as this rank.
   StoreRendezvous(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::string place,
                   MakeGroup make_group);
 

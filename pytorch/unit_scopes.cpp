@@ -33,7 +33,7 @@ void UnitScopes::open(int unit) {
 }
 
 void UnitScopes::close_beside(int unit) {
-  // The last opened first, so that inner units close before those around them.
+  // Closes the last opened unit first, so that inner units close before those around them.
   for (auto i = open_.size(); i-- > 0;)
     if (!is_around(open_[i], unit)) close(open_[i]);
 }
@@ -72,12 +72,13 @@ void UnitScopes::open_backward_scope(UnitState& state) {
 BackwardScope& UnitScopes::open_for_gradients(int unit) {
   UnitState& state = units_[unit];
   if (!state.is_open()) {
-    // Uses whose input needs no gradient read no parameter in backward, and are not seen there.
+    // Uses whose input needs no gradient read no parameter in backward, so they are not visited
+    // there.
     state.backward_visits = std::max(state.backward_visits, state.forward_visits - 1);
     open(unit);
   }
   if (!state.backward) {
-    // Units within it read its values alone, which stay where they are.
+    // Units inside it only read its values, whose memory does not move.
     close_beside(unit);
     state.forward.reset();
     state.backward_visits = state.forward_visits;

@@ -1,6 +1,6 @@
-// Which units are open: opened by the first operation that uses them, closed by the first one that
-// uses a unit beside them. It binds parameters when their unit opens and lets them rest when it
-// closes. One thread at a time.
+// The units that are open. The first operation that uses a unit opens it, and the first one that
+// uses a unit outside it closes it. Parameters point to the unit's memory while it is open. Call
+// from one thread.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ class UnitScopes {
     std::vector<ManagedParameter> parameters;
     std::optional<ForwardScope> forward;
     std::optional<BackwardScope> backward;
-    // In this pass: how often forward came here, and backward.
+    // How often forward and backward have opened this unit in this pass.
     int forward_visits = 0, backward_visits = 0;
     bool is_open() const { return forward || backward; }
   };
@@ -29,9 +29,9 @@ class UnitScopes {
   std::vector<UnitState>& units() { return units_; }
   const std::vector<UnitState>& units() const { return units_; }
 
-  // A pass begins, with its forward.
+  // Begins a pass with its forward.
   void begin();
-  // An evaluation, around which another pass may go on: its visits do not count.
+  // Begins an evaluation, which may interrupt another pass: its visits do not count there.
   void begin_evaluation() {
     close_all();
     evaluates_ = true;
@@ -41,16 +41,16 @@ class UnitScopes {
     evaluates_ = false;
   }
   bool in_backward() const { return in_backward_; }
-  // Closes what forward has left open.
+  // Closes the scopes that forward has left open.
   void begin_backward();
-  // Opens the unit, and those around it first; nothing where it is open in this direction.
+  // Opens the units around this one, then this one; nothing if it is open in this direction.
   void open(int unit);
-  // The same with memory for gradients, where open() may have left that to a later use.
+  // Opens the unit with memory for gradients, which open() may have postponed.
   BackwardScope& open_for_gradients(int unit);
-  // Of a unit that forward came to several times: whether backward has yet to come here again.
+  // Whether backward has yet to visit a unit again that forward used several times.
   bool more_uses_follow(int unit) const;
   void close_all();
-  // Where the parameter's memory is now: in the unit's scope, or at rest.
+  // Points the parameter to its memory in the unit's scope, or to its memory at rest.
   static void bind(UnitState& state, ManagedParameter& parameter);
 
  private:

@@ -31,7 +31,7 @@ std::int64_t elements_of(const torch::nn::Module& module) {
   return elements;
 }
 
-// Walks the tree of modules once, from the outside inwards, and collects who holds what.
+// Visits the module tree once, outer modules first, and records the unit of each parameter.
 class Collector {
  public:
   explicit Collector(const UnitOptions& options) : options_(options) {}
@@ -46,7 +46,7 @@ class Collector {
 
  private:
   struct Holding {
-    std::string name;  // where the module tree comes to it first
+    std::string name;  // the first place of the module in the tree
     int unit;
     std::vector<at::Tensor> tensors;
   };
@@ -84,7 +84,7 @@ void Collector::visit(const torch::nn::Module& module, const std::string& prefix
     const std::string name = prefix + item.key();
     const int around = lists + (is_list(module) ? 1 : 0);
     int own = unit;
-    // A module that is registered twice lies in the unit of its first place.
+    // A module that is registered twice belongs to the unit of its first place.
     const bool again = visited_.contains(&child);
     if (const std::int64_t elements = elements_of(child);
         !again && elements > 0 && options_.policy({name, child, &module, around, elements})) {
@@ -112,7 +112,7 @@ void Collector::hold(const std::string& name, int unit, const at::Tensor& tensor
 }
 
 int Collector::innermost_around(int a, int b) const {
-  // Units around another one have smaller indices.
+  // A unit has a larger index than the units around it.
   while (a != b) (a > b ? a : b) = units_[std::max(a, b)].parent;
   return a;
 }
@@ -139,7 +139,7 @@ void Collector::add_buffer(const std::string& name, int unit, const at::Tensor& 
   units_[unit].buffers.push_back({name, tensor});
 }
 
-// A unit without parameters has nothing to gather: what it keeps is the unit's around it.
+// A unit without parameters gathers nothing: its buffers move to the unit around it.
 std::vector<UnitDeclaration> Collector::without_empty() {
   std::vector<UnitDeclaration> kept;
   std::vector<int> index(units_.size(), -1);

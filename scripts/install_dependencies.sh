@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what building and testing ZeroCore needs and is missing, with apt (Debian 12, Ubuntu 24.04 or
-# newer). Does nothing where all is there. Usage: scripts/install_dependencies.sh [--tests | --torch | --list]
-# --tests: also what tests use and otherwise skip; --torch: instead, a virtual environment with PyTorch and what the
-# tests of pytorch/ use (5 GB from PyPI); it prints its python3; --list: only print the packages, of all kinds
+# Installs missing packages for building and testing ZeroCore, with apt (Debian 12, Ubuntu 24.04 or
+# newer). Does nothing if none is missing. Usage: scripts/install_dependencies.sh [--tests | --torch | --list]
+# --tests: also packages without which tests are skipped; --torch: instead, a virtual environment with PyTorch and the
+# packages of the tests of pytorch/ (5 GB from PyPI); it prints its python3; --list: only print the packages, of all kinds
 set -euo pipefail
 
 # package, and how to see that it is there: a command, or a header under an include folder.
@@ -77,7 +77,7 @@ install() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
 }
 
-# What is needed, missing and out of reach ends the script; what is only wanted does not.
+# A required package that cannot be installed ends the script; an optional one does not.
 install_missing() {
   local needed wanted package
   mapfile -t needed < <(missing_of "${required[@]}")
@@ -106,8 +106,8 @@ install_missing() {
   done
 }
 
-# NCCL, for several ranks on GPUs, cuDNN and its frontend, for attention there, where there is a compiler for them:
-# headers alone are needed to build, and the libraries to run. CMake looks where this puts them (ZERO_PYTHON_PACKAGES).
+# NCCL, for several ranks on GPUs, and cuDNN with its frontend, for attention on GPUs, if there is a compiler for them:
+# a build needs only the headers, and programs need the libraries. CMake looks where this puts them (ZERO_PYTHON_PACKAGES).
 python_packages=$HOME/.cache/zerocore/python
 # Whether a header is missing among CUDA's ($1/../include), the system's, and in a folder of python_packages.
 lacks_header() {

@@ -100,7 +100,7 @@ run() {
 }
 
 mkdir -p build
-trap 'kill 0' INT  # what is built ahead does not hear of it otherwise
+trap 'kill 0' INT  # else builds that run ahead do not get the signal
 failed=()
 for line in "${runs[@]}"; do
   read -ra words <<<"$line"

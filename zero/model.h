@@ -28,7 +28,7 @@ struct ParamOptions {
   // Muon: whether its rule for whole matrices updates this parameter; not set: by shape and name.
   std::optional<bool> whole = {};
   // Under tensor parallelism (zero::adopt with a model-parallel group): each rank of that group
-  // holds a different part of the parameter, as for a column-parallel weight. Otherwise all hold
+  // holds a different slice of the parameter, as for a column-parallel weight. Otherwise all hold
   // the same values (checked before the first step), and the norm counts them once.
   bool split = false;
 };

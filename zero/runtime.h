@@ -37,8 +37,8 @@ struct RuntimeOptions {
   // How the ranks find each other if no MPI launcher has started them; null: MPI, or one rank. With
   // it, MPI is left alone.
   std::shared_ptr<Rendezvous> rendezvous = {};
-  // Where communication runs on CPU ranks: inline (the caller's thread), worker (a thread of its
-  // own), auto (worker where a core is left for it). The environment's ZERO_EXECUTOR wins.
+  // The thread that communicates on CPU ranks: inline (the caller's), worker (a thread of its own),
+  // auto (worker if a core is left for it). The environment's ZERO_EXECUTOR overrides it.
   std::string executor = "auto";
   int threads = 0;  // compute threads of this rank; 0: the node's cores shared by its ranks
   double start_limit_seconds = 120;  // until all ranks have started; ZERO_START_LIMIT overrides it

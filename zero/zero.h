@@ -2,11 +2,11 @@
 // the engine gathers, reduces and updates according to the ZeRO stage in the config. The training
 // loop is the same at every stage.
 //
-// C++20; includes only std and zero/, and no vendor type, so .cu files can include it. Calls are
-// collective over the ranks of the Runtime unless a comment says "local", and come from one thread
-// at a time. Errors are exceptions of zero/base/error.h; after one, the engine refuses further
-// work. Ranks are in zero/runtime.h, the declaration of a model in zero/model.h, scopes and micro
-// steps in zero/scopes.h; the engine, its steps and its checkpoints are here.
+// C++20; includes std, zero/ and two headers of optim/, and no vendor type, so .cu files can
+// include it. Calls are collective over the ranks of the Runtime unless a comment says "local", and
+// come from one thread at a time. Errors are exceptions of zero/base/error.h; after one, the engine
+// refuses further work. Ranks are in zero/runtime.h, the declaration of a model in zero/model.h,
+// scopes and micro steps in zero/scopes.h; the engine, its steps and its checkpoints are here.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ struct PendingStep;
 class Stepper;
 }  // namespace detail
 
-// A rank's part of a parameter (or gradient): fp32 on the host, elements
-// [begin, begin + values.size()) of the whole in row-major order.
+// A rank's elements of a parameter (or gradient), in fp32 on the host: [begin, begin +
+// values.size()) of the whole in row-major order.
 struct ParamShard {
   std::string_view name;
   std::span<const std::int64_t> shape;
@@ -50,7 +50,7 @@ class Gradients {
   double loss() const;
   double norm() const;
   double norm(std::string_view name) const;
-  // Changes this rank's part; the norm is then computed again.
+  // Changes this rank's slice; the norm is then computed again.
   void edit(const std::function<void(ParamShard)>& change);
 
  private:
@@ -125,7 +125,7 @@ struct SaveOptions {
   // Write while training continues; not set: as checkpoint.writer.decoupled says.
   std::optional<bool> asynchronous = {};
   int keep = 0;          // after this save, keep only this many newest checkpoints; 0: all
-  bool replace = false;  // a checkpoint of this tag, when the new one is complete; false: an error
+  bool replace = false;  // a checkpoint of this tag, once the new one is complete; else it throws
 };
 
 // Collective, between steps. wait() returns true once the save is committed, and false if it failed
@@ -185,7 +185,7 @@ class Engine {
   Engine(Engine&&) noexcept;
   ~Engine();
 
-  // Each rank fills its own shard, in parts; throws if a part is not filled. Between steps.
+  // Each rank fills its own shard, in pieces; throws if one is not filled. Between steps.
   void initialize(const std::function<void(ParamShard)>& fill);
   // Loads a safetensors file, or several with Hugging Face's index: the file, the index or their
   // directory. Each rank reads its own elements. name_in_file maps our global names to the file's.

@@ -63,7 +63,7 @@ void HierarchicalCommunicator::pass_on(const Exposure& exposure, const Holdings&
       });
 }
 
-// This rank's slice lies in recv already.
+// This rank's slice is in recv already.
 void HierarchicalCommunicator::gather(const Call& call, bool with_headers, void* recv,
                                       std::int64_t span, const Layout& layout, std::int64_t width) {
   const std::int64_t chunk = message_bytes / width;
@@ -177,7 +177,7 @@ void HierarchicalCommunicator::do_barrier() {
   const Header header = posted(call);
   const int nodes = map_.nodes();
   node_->meet(call);
-  // After round k every leader knows of the 2^(k+1) leaders before it.
+  // After round k every leader has received, directly or not, from the 2^(k+1) leaders before it.
   for (int distance = 1; leads() && distance < nodes; distance *= 2) {
     Requests around = requests();
     receive_header(around, leaders_[(own_node() - distance + nodes) % nodes]);

@@ -47,7 +47,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(Group members,
       clients_(map_.clients(rank())),
       sources_(size()) {
   for (int n = 0; n < map_.nodes(); ++n) leaders_.push_back(map_.members(n).front());
-  // Each begins behind itself, so that not all send to the same one.
+  // Partners start at the next node, so that not all nodes send to the same one first.
   for (int step = 1; step < map_.nodes(); ++step)
     partners_.push_back(map_.partner(rank(), (own_node() + step) % map_.nodes()));
   std::rotate(clients_.begin(), std::upper_bound(clients_.begin(), clients_.end(), rank()),

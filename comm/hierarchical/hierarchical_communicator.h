@@ -1,11 +1,11 @@
-// Collectives over nodes: shared memory inside a node, messages between them, in chunks, so
-// that the network carries one while the node works on the next. Where each rank is taken for a
-// node, this is a pairwise exchange of messages.
+// Collectives over nodes: shared memory inside a node and messages between nodes, in chunks, so
+// that the network carries one chunk while the node processes the next. If each rank counts as its
+// own node, this is a pairwise exchange of messages.
 //
-// What a node can add up crosses the network once per node and not once per rank, and a slice goes
-// to each node once. All ranks of a node send and receive: a rank and its partners on the other
-// nodes carry what concerns them. Reading a peer's buffer in place needs a shared arena, as in the
-// shm transport.
+// Each node sends partial sums, which cross the network once per node instead of once per rank, and
+// each slice is sent to a node once. All ranks of a node send and receive: each rank exchanges its
+// slice with its partners on the other nodes. Reading a peer's buffer in place needs a shared
+// arena, as in the shm transport.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ namespace zero::comm {
 
 class HierarchicalCommunicator final : public HostCommunicator {
  public:
-  // node: the ranks of this node.
+  // `node` is a communicator of the ranks of this node.
   HierarchicalCommunicator(Group group, std::shared_ptr<ControlPlane> plane,
                            std::unique_ptr<Messages> messages, RankPlaces places,
                            std::unique_ptr<ShmCommunicator> node);
@@ -51,19 +51,19 @@ class HierarchicalCommunicator final : public HostCommunicator {
 
  private:
   using Exposure = DirectCommunicator::Exposure;
-  // Goes ahead of the data, so that a disagreement is found before anything is misread.
+  // Sent before the data, so that different calls are detected before any data is misread.
   using Header = PostedCall;
   // `header` must stay until finish() returns.
   void receive_header(Requests& requests, int from);
   void send_header(Requests& requests, const Header& header, int to);
   void exchange_headers(Requests& requests, const Header& header);
-  // Until all is done; headers, where these are requests of some, must say the same as ours.
+  // Waits until all requests are complete. With `own_header`, received headers must equal it.
   void finish(Requests& requests, const Header* own_header = nullptr);
 
   void send(Requests& requests, const void* data, std::int64_t bytes, int to);
-  // Chunk after chunk, so that one is on its way while the one before is worked on: post(chunk, in,
-  // out) posts its messages, meanwhile() runs while the first ones travel, take(chunk, out) works
-  // on what has come. `head` holds the headers that go ahead.
+  // Runs chunk after chunk, so that one is sent while the one before is processed: post(chunk, in,
+  // out) posts its messages, meanwhile() runs while the first ones are in transit, take(chunk, out)
+  // processes the received ones. `head` contains the requests of the headers.
   using Post = std::function<void(std::int64_t, Requests& in, Requests& out)>;
   using Take = std::function<void(std::int64_t, Requests& out)>;
   void in_chunks(
@@ -73,7 +73,7 @@ class HierarchicalCommunicator final : public HostCommunicator {
   [[noreturn]] void throw_late(const std::set<int>& late) const;
   Requests requests() const { return Requests(*messages_); }
 
-  // A sum of slices on its way: the vector that peers read, and the chunk that is worked on.
+  // A sum of slices in progress: the vector that peers read, and its chunk size.
   struct Reduction {
     const Layout& layout;
     const void* data;
@@ -82,29 +82,29 @@ class HierarchicalCommunicator final : public HostCommunicator {
     std::int64_t chunk;     // elements
     bool in_round = false;  // a round over buffers that are read in place stays open
     std::int64_t width() const { return size_of(dtype); }
-    // This rank's own, of a chunk.
+    // This rank's values of a chunk.
     const std::byte* values(int target, std::int64_t index) const {
       return at(data, (layout.first(target) + index * chunk) * width());
     }
   };
-  // Which slices a rank of this node holds and passes on to the others.
+  // Per rank of this node: the slices that it receives and passes on to the node's other ranks.
   using Holdings = std::vector<std::vector<int>>;
 
-  // The phases of all_reduce, and the operations of their own name.
+  // The phases of all_reduce; reduce and gather are also the operations of that name.
   void reduce(const Call& call, const void* data, std::int64_t span, const Layout& layout,
               void* out, DType dtype);
   void gather(const Call& call, bool with_headers, void* recv, std::int64_t span,
               const Layout& layout, std::int64_t width);
   void reduce_small(const Call& call, void* data, DType dtype);
 
-  // Of chunk `index`: what this node has for each target, into its place of the staging memory.
+  // Writes this node's sums of chunk `index`, for each target, to the staging memory.
   void add_up(Reduction& work, std::int64_t index);
   void open_round(Reduction& work, std::int64_t first, std::int64_t n);
   void sum_item(Reduction& work, const SumPlan::Item& item, int target, Slice piece,
                 std::int64_t offset, void* out);
-  // The sums of all nodes into `out`.
+  // Adds the sums of all nodes into `out`.
   void complete(const Reduction& work, std::int64_t index, void* out);
-  // These elements of the held slices reach the other ranks of the node.
+  // Copies these elements of the held slices to the other ranks of the node.
   void pass_on(const Exposure& exposure, const Holdings& holdings, void* recv, const Layout& layout,
                Slice elements, std::int64_t width);
   void share_on_node(const Exposure& exposure, void* data, std::int64_t first, std::int64_t bytes,
@@ -114,14 +114,14 @@ class HierarchicalCommunicator final : public HostCommunicator {
   std::int64_t items_sent(int rank) const;
   std::int64_t staging_chunk_bytes() const;
   void prepare_staging();
-  // Where items of a chunk wait: those for a client, and those of a node for this rank.
+  // The staging memory of a chunk's items: those sent to a client, and those received from a node.
   std::byte* outgoing(std::size_t client, std::int64_t index);
   std::byte* incoming(int node, std::int64_t index);
 
   int own_node() const { return map_.node(rank()); }
   const std::vector<int>& local_members() const { return map_.members(own_node()); }
   bool leads() const { return map_.local(rank()) == 0; }
-  // On its node. What it sends are its own values, from where they lie.
+  // Whether it is the only rank of its node; it then sends its own values without a copy.
   bool alone() const { return local_members().size() == 1; }
   Exposure expose(const Call& call, const void* data, std::int64_t span,
                   std::int64_t exposed) const;
@@ -144,7 +144,8 @@ class HierarchicalCommunicator final : public HostCommunicator {
   std::vector<const void*> sources_;
 };
 
-// All ranks of the part call it at the same time; the messages are those of the part.
+// All ranks of `part`, a subgroup, call it at the same time; the messages are those of the
+// subgroup.
 std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailboxes,
                                                                const Subgroup& part,
                                                                std::shared_ptr<ControlPlane> plane,

@@ -1,4 +1,4 @@
-// How vectors are cut among ranks and into messages, and the tree that a broadcast goes down.
+// The division of vectors among ranks and into messages, and the tree of a broadcast.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What HierarchicalCommunicator sends between nodes: the header that goes ahead of the data, waits
-// with a time limit, and counted payload. No call blocks inside MPI.
+// The messages of HierarchicalCommunicator between nodes: headers before the data, waits with a
+// time limit, and counted payload. No call blocks inside MPI.
 #include "comm/bytes.h"
 #include "comm/hierarchical/hierarchical_communicator.h"
 #include "comm/wait.h"

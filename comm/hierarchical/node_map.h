@@ -1,5 +1,5 @@
-// Where the ranks of a group are, and what that means for sums: what each node can add up before
-// anything is sent, so that the bits are those of the reduce group alone.
+// The ranks of a group by node, and the sums that each node can take before anything is sent, such
+// that the bits depend only on the reduce groups.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace zero::comm {
 
-// By world rank. Ranks with the same number in memory_of work through shared memory: all that run
-// on a node, or each for itself. What they move is counted by where they run.
+// Indexed by world rank. Ranks with the same number in memory_of communicate through shared memory:
+// all ranks of a node, or each only with itself. Counters of moved bytes go by node_of.
 struct RankPlaces {
   std::vector<int> node_of, memory_of;
 };
@@ -30,9 +30,9 @@ class NodeMap {
   // Among the ranks of its node, in rank order.
   int local(int rank) const { return local_[rank]; }
   const std::vector<int>& members(int node) const { return members_[node]; }
-  // The rank of `node` that sends sums to `rank`, of another node, and that receives its slice.
+  // The rank of `node` that sends sums to `rank`, on another node, and receives its slice.
   int partner(int rank, int node) const;
-  // The ranks of other nodes whose partner here `rank` is, in rank order.
+  // The ranks of other nodes that have `rank` as their partner on this node, in rank order.
   std::vector<int> clients(int rank) const;
 
  private:
@@ -40,10 +40,10 @@ class NodeMap {
   std::vector<std::vector<int>> members_;
 };
 
-// A node adds up the largest reduce groups that lie on it as a whole; of ranks that are in none it
-// sends the values. The receiver puts them in the order of the ranks again.
+// A node sums the largest reduce groups that are completely on it, and sends the values of its
+// other ranks. The receiver puts them back into rank order.
 struct SumPlan {
-  using Item = std::vector<int>;  // the ranks whose sum it is
+  using Item = std::vector<int>;  // the ranks in the sum
   struct Source {
     int node = 0, item = 0;
   };

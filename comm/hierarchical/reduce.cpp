@@ -1,5 +1,5 @@
-// How HierarchicalCommunicator sums: each node adds up what it can of every slice, chunk by chunk,
-// sends it to the slice's rank, and that one puts the sums of all nodes together in order.
+// Sums in HierarchicalCommunicator: each node takes partial sums of every slice, chunk by chunk,
+// and sends them to the slice's rank, which adds the sums of all nodes in order.
 #include <algorithm>
 
 #include "comm/bytes.h"
@@ -44,7 +44,7 @@ std::byte* HierarchicalCommunicator::incoming(int node, std::int64_t index) {
   return staging_.data() + place * staging_size_;
 }
 
-// In a new round, unless buffers are read in place and the round is still open.
+// Starts a new round, unless buffers are read in place and the round is still open.
 void HierarchicalCommunicator::open_round(Reduction& work, std::int64_t first, std::int64_t n) {
   if (work.in_round) return;
   std::byte* bounce = node_->begin_round();

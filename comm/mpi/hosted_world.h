@@ -1,6 +1,6 @@
-// A World over a communicator that the program brings, for programs that own MPI themselves. MPI
-// must be up, and stay up until the World is gone. With abort_job = false the library never aborts,
-// finalizes or exits. Collective over the communicator, which is duplicated.
+// A World over a communicator of a program that uses MPI itself. MPI must be initialized, and stay
+// so until the World is destroyed. With abort_job = false the library never aborts, finalizes or
+// exits. The communicator is duplicated. Collective over it.
 #pragma once
 
 #include <mpi.h>

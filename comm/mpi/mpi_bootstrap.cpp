@@ -63,7 +63,7 @@ class MpiBootstrap final : public Bootstrap {
   }
 
  private:
-  // They outlive the session, whose end may wait.
+  // These objects outlive the session, whose end may wait.
   std::unique_ptr<ProcessTimeLimit> start_limit_;
   std::optional<ProcessTimeLimit> end_limit_;
   std::unique_ptr<MpiSession> session_;
@@ -79,7 +79,7 @@ std::unique_ptr<Messages> MpiBootstrap::open_messages(const std::string& transpo
   return std::make_unique<MpiMessages>(UniqueComm::duplicate(world_.get()));
 }
 
-// MPI_Finalize waits for all processes of the job, of which one may have been stopped since.
+// MPI_Finalize waits for all processes of the job, and one of them may have been stopped since.
 void MpiBootstrap::limit_end(std::shared_ptr<ControlPlane> plane, milliseconds limit) {
   if (!session_->finalizes()) return;
   try {
@@ -91,11 +91,11 @@ void MpiBootstrap::limit_end(std::shared_ptr<ControlPlane> plane, milliseconds l
                              "job that is stopped, and for links that are cut");
     });
   } catch (const std::exception&) {
-    // Without a thread to spare the end has no limit.
+    // Without a spare thread the end has no limit.
   }
 }
 
-// From here until it goes; null if the program may not be ended.
+// Exists from here until the destructor; null if the program may not be ended.
 std::unique_ptr<ProcessTimeLimit> limit_start(const WorldOptions& options) {
   if (!options.abort_job) return nullptr;
   mark("start", launched_rank());

@@ -1,5 +1,5 @@
 // The start of ranks by MPI, without MPI's types. comm/loaded_mpi has the same functions for
-// programs that load MPI when they need it.
+// programs that load MPI at run time.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace zero::comm {
 
-// This library has done it, or the program.
+// Whether this library or the program has initialized MPI.
 bool mpi_initialized();
 
-// Initializes MPI when it is not. Throws PeerFailed on every rank if one has a problem.
+// Initializes MPI unless it is initialized. Throws PeerFailed on every rank if one has a problem.
 std::unique_ptr<Bootstrap> create_mpi_bootstrap(int& argc, char**& argv, const Launcher& launcher,
                                                 const WorldOptions& options,
                                                 const StartProblem& problem);

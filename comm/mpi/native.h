@@ -1,4 +1,4 @@
-// MPI's own types, for the sources of this folder alone.
+// MPI's own types; only for the sources of this folder.
 #pragma once
 
 #include <mpi.h>
@@ -19,7 +19,7 @@ inline void check_mpi(int code, const char* what) {
   throw Error(std::string(what) + " failed: " + text);
 }
 
-// What each rank gives, by rank; of a type whose bytes may travel.
+// Returns each rank's `own`, by rank; the type must be copyable as bytes.
 template <class T>
 std::vector<T> gather_from_all(const T& own, MPI_Comm comm) {
   int ranks = 0;
@@ -59,7 +59,7 @@ class UniqueComm {
   }
 
   MPI_Comm get() const { return comm_; }
-  // For communicators of a broken job: freeing them could wait for the peers.
+  // For communicators of a broken job, since freeing them could wait for the peers.
   void forget() { comm_ = MPI_COMM_NULL; }
 
  private:

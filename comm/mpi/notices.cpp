@@ -10,7 +10,7 @@
 namespace zero::comm {
 namespace {
 
-// Of a notice: so that MPI sends it at once, whether or not the receiver looks for it.
+// Short enough that MPI sends a notice at once, even if the receiver does not look for it.
 constexpr std::size_t most_text = 2047;
 
 }  // namespace
@@ -61,7 +61,7 @@ void MpiNotices::poll(ControlPage& page) {
   if (found == 0) return;
   Cause notice;
   check_mpi(MPI_Mrecv(&notice, sizeof notice, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
-  // The node where it happened prints it.
+  // A rank of the node of the failure prints it.
   page.claim_print();
   page.publish(notice);
 }

@@ -16,7 +16,7 @@ namespace zero::comm {
 
 class MpiNotices final : public Notices {
  public:
-  // comm is for notices alone. any_thread: MPI may be called from every thread.
+  // `comm` must carry only notices. any_thread: MPI may be called from every thread.
   MpiNotices(UniqueComm comm, const Topology& topology, bool any_thread);
 
   void send(const Cause& cause) noexcept override;

@@ -1,4 +1,4 @@
-// MPI up, and down again if we brought it up.
+// Initializes MPI, and finalizes it if this library initialized it.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ namespace zero::comm {
 
 class MpiSession {
  public:
-  // finalizes: at its end, for MPI does not belong to the program.
+  // Finalizes at its end, unless MPI belongs to the program.
   explicit MpiSession(bool finalizes);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
@@ -26,11 +26,11 @@ class MpiSession {
   bool finalizes_, any_thread_ = false;
 };
 
-// Ends the process with the code of StalledError when calls in which MPI itself may wait without a
-// limit take too long: from here to the destructor.
+// Ends the process with the code of StalledError if calls in which MPI itself may wait without a
+// limit take too long. The time counts from the constructor to the destructor.
 class ProcessTimeLimit {
  public:
-  // last_words() prints why, on a thread of its own.
+  // last_words() prints the reason, on a thread of its own.
   ProcessTimeLimit(std::chrono::milliseconds limit, std::function<void(int exit_code)> last_words);
   ~ProcessTimeLimit();
   ProcessTimeLimit(const ProcessTimeLimit&) = delete;

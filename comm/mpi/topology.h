@@ -1,4 +1,4 @@
-// Where the ranks are, asked of MPI.
+// The nodes of the ranks, from MPI.
 #pragma once
 
 #include "comm/mpi/native.h"

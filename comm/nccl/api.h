@@ -1,5 +1,5 @@
-// What the NCCL communicator asks of NCCL and of the GPU beside it, without their types: the real
-// one loads libnccl at run time, tests have their own. Calls throw Error with NCCL's own text.
+// NCCL and the parts of CUDA that the NCCL communicator uses, without their types: the real one
+// loads libnccl at run time, tests have their own. Calls throw Error with NCCL's own text.
 #pragma once
 
 #include <array>
@@ -22,12 +22,12 @@ inline constexpr int oldest_version = 21900;
 
 enum class Progress { done, going_on, failed };
 
-// What an operation moves: in place where both pointers are the same, and with one of them null
-// where it only sends or receives.
+// The buffers of an operation: in place if both pointers are equal; one of them is null if it only
+// sends or only receives.
 struct Vector {
   const void* send = nullptr;
   void* recv = nullptr;
-  std::int64_t count = 0;  // of the slice of a rank, where there are slices
+  std::int64_t count = 0;  // per rank if there are slices
   DType dtype{};
 };
 
@@ -44,17 +44,17 @@ class Api {
   virtual void attach_thread() = 0;
   virtual int version() = 0;  // 22809 is 2.28.9
   virtual Id make_id() = 0;
-  // Non-blocking: the handle is there at once, progress() tells when it may be used.
+  // Does not block: returns the handle at once, and progress() returns whether it may be used.
   virtual Handle begin_join(const Id& id, int size, int rank) = 0;
-  // A blocking communicator with resources of its own. May return before it is complete: progress()
-  // of the parent tells, and finish_split() then hands it out.
+  // Begins a blocking communicator with its own resources. May return before it is complete: once
+  // progress() of the parent is done, finish_split() returns it.
   virtual void begin_split(Handle parent, int color, int key) = 0;
   virtual Handle finish_split(Handle parent) = 0;
   virtual Progress progress(Handle communicator) = 0;
   // This process's rank in it, and its size.
   virtual std::pair<int, int> place(Handle communicator) = 0;
   virtual std::string last_error(Handle communicator) = 0;
-  // Both may block; abort() ends what runs on the device.
+  // Both may block; abort() ends operations that run on the device.
   virtual void destroy(Handle communicator) = 0;
   virtual void abort(Handle communicator) = 0;
 
@@ -75,12 +75,13 @@ class Api {
 
   virtual void ordered_sum(const cuda::OrderedSum& sum, Stream stream) = 0;
   virtual void copy(void* to, const void* from, std::int64_t bytes, Stream stream) = 0;
-  // Complete when the stream has run all that was launched into it so far; any thread may ask.
+  // Complete when the stream has run all work launched into it so far. Any thread may query it.
   virtual std::unique_ptr<Event> mark(Stream stream) = 0;
 };
 
-// A group of NCCL's calls, which are launched together by end(). NCCL counts open groups by thread: one that an
-// exception left open would keep all later calls of the thread from being launched, so the destructor ends it.
+// A group of NCCL's calls, which are launched together by end(). NCCL counts open groups by thread:
+// one that an exception left open would keep all later calls of the thread from being launched, so
+// the destructor ends it.
 class CallGroup {
  public:
   explicit CallGroup(Api& api) : api_(api) { api_.group_start(); }
@@ -104,7 +105,7 @@ class CallGroup {
   bool ended_ = false;
 };
 
-// For the GPU that is the calling thread's current one. Throws TopologyError where this program or
+// Returns the Api for the calling thread's current GPU. Throws TopologyError if this program or
 // this machine has no NCCL, or one that is too old.
 std::shared_ptr<Api> load_nccl();
 

@@ -40,8 +40,8 @@ std::string own_host_prefix() {
   return "zero-" + std::to_string(getpid()) + "-";
 }
 
-// NCCL reads its environment once per process: if something has used it before, what is set now may
-// come too late.
+// NCCL reads its environment once per process: if it was used before, these values may have no
+// effect.
 void warn_of_earlier_use() {
   void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return;
@@ -99,7 +99,7 @@ std::unique_ptr<Communicator> connect(Communicator& host, Device& device,
   guard.communicator = api->begin_join(id, host.size(), host.rank());
   await_progress(*api, guard.communicator, options.start_limit,
                  "rank " + std::to_string(host.rank()) + ": joining NCCL's communicator");
-  // Work may be queued behind a blocking communicator at once; behind the parent it may not.
+  // Work may be queued at once on a blocking communicator, but not on the parent.
   NcclCommunicator parent(host.rank(), host.size(),
                           std::make_shared<Connection>(std::move(guard), nullptr));
   parent.set_time_limit(options.start_limit);

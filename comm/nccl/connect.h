@@ -1,4 +1,4 @@
-// How ranks that know each other over a host transport become a communicator of NCCL.
+// Makes an NCCL communicator for ranks that are connected by a host transport.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,8 @@ struct ConnectOptions {
 std::unique_ptr<Communicator> connect(Communicator& host, Device& device,
                                       const ConnectOptions& options);
 
-// What share_gpu sets, overwriting: every process is a host of its own to NCCL, over sockets.
+// Overwrites NCCL's environment for share_gpu: every process counts as its own host, connected by
+// sockets.
 void set_shared_gpu_environment(int rank);
 
 }  // namespace zero::comm::nccl

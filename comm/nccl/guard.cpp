@@ -57,7 +57,8 @@ std::string Guard::oldest() {
   return operations_.empty() ? "" : operations_.front().what;
 }
 
-// The limit counts from the end of the operation before: what waits in a stream has not begun.
+// The limit counts from the end of the previous operation, because an operation that waits in a
+// stream has not begun.
 void Guard::look() {
   while (take_oldest()) {
   }

@@ -1,7 +1,8 @@
-// Watches what a communicator has launched: a thread that asks NCCL for asynchronous errors, knows
-// the oldest operation that has not ended, and ends the communicator when a peer has failed, NCCL
-// has, or the time limit has passed. NCCL is not told to abort while a thread of ours is inside it,
-// and an abort that blocks is not waited for: the handle is then leaked, or the process ended.
+// Watches the launched operations of a communicator: a thread polls NCCL for asynchronous errors
+// and the oldest operation in progress, and ends the communicator if a peer has failed, if NCCL
+// has, or if the time limit has passed. It does not abort NCCL while another thread of this process
+// is inside it, and does not wait for an abort that blocks: then the handle is leaked, or the
+// process ended.
 #pragma once
 
 #include <atomic>
@@ -22,12 +23,13 @@ namespace zero::comm::nccl {
 struct GuardOptions {
   std::shared_ptr<Api> api;
   Handle communicator = nullptr;
-  // Throws PeerFailed where another rank has published a first cause; any thread.
+  // Throws PeerFailed if another rank has published a first cause. Any thread may call it.
   std::function<void()> check_peers = [] {};
-  // Calls on the communicator return only when NCCL has carried them out on the host, as those of a split part do.
+  // Calls on the communicator return only when NCCL has carried them out on the host, as those of a
+  // split subgroup do.
   bool blocking = false;
-  // Ends the process, after printing the cause, if abort() blocks or a thread does not come back from NCCL. If
-  // may_exit is false, the handle is leaked instead.
+  // Ends the process, after printing the cause, if abort() blocks or a thread does not return from
+  // NCCL. If may_exit is false, the handle is leaked instead.
   bool may_exit = true;
   std::function<void(int exit_code, const std::string& cause)> exit;
   std::chrono::milliseconds abort_limit{5'000};
@@ -41,8 +43,8 @@ class Guard {
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
-  // Around every call of NCCL on the communicator; throws as check(). Either the guard sees the
-  // thread inside, or the thread sees that the communicator has ended.
+  // Holds around every NCCL call on the communicator; throws as check(). Either the guard sees that
+  // a thread is inside, or the thread sees that the communicator has ended.
   class Inside {
    public:
     explicit Inside(Guard& guard) : guard_(guard) {
@@ -58,21 +60,22 @@ class Guard {
     Guard& guard_;
   };
 
-  // NCCL's answer about a communicator may end a job of it: while one is split or grows, one thread
-  // alone may ask. The guard does not as long as this lives, and the holder looks after peers.
+  // Locks out the guard's queries. While a communicator is split or grows, only one thread may
+  // query it, because the answer can complete the operation. The holder must watch the peers
+  // meanwhile.
   std::unique_lock<std::mutex> asking_alone() { return std::unique_lock(asking_); }
 
-  // Called before an operation is launched: its limit holds inside NCCL's call too, which connects to peers at the
-  // first use and blocks meanwhile. launched() then gives its event, or forget() takes it back. The calls of one
-  // communicator come from one thread at a time.
+  // Call before an operation is launched: its limit includes the NCCL call, which connects to peers
+  // at the first use and blocks meanwhile. launched() then sets its event, or forget() withdraws
+  // it. The calls of one communicator come from one thread at a time.
   void announce(std::string what, std::chrono::milliseconds limit);
   // `ended` is complete when the announced operation has run.
   void launched(std::unique_ptr<Event> ended);
   void forget();
-  // Throws what ended the communicator.
+  // Throws the error that ended the communicator.
   void check() const;
   bool failed() const { return failed_; }
-  // After an abort that blocked, or one that could not be made: NCCL must not see the handle again.
+  // True after an abort that blocked or was impossible: NCCL must not get the handle again.
   bool leaked() const { return leaked_; }
   bool aborted() const { return aborted_; }
 
@@ -90,7 +93,7 @@ class Guard {
   // while NCCL or CUDA is called, which may not come back.
   bool take_oldest();
   std::string oldest();
-  // Throws what ends the communicator: PeerFailed, which NCCL's own failures are too, or
+  // Throws the error that ends the communicator: PeerFailed, also for NCCL's own failures, or
   // StalledError.
   void look();
   void end(std::exception_ptr failure, const zero::Error& cause);

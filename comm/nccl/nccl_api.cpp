@@ -1,5 +1,4 @@
-// NCCL behind Api. The library is opened when it is first needed, so that programs start without
-// it.
+// The Api of the real NCCL. The library is opened at first use, so that programs start without it.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -250,14 +249,14 @@ class NcclApi final : public Api {
   }
 
  private:
-  // Under the device's watch, as calls of CUDA are.
+  // Runs under the device's watch, like CUDA calls.
   template <class... Parameters>
   void run(const char* call, ncclResult_t (*function)(Parameters...),
            std::type_identity_t<Parameters>... arguments) {
     const zero::cuda::InCall inside(call);
     check(function(arguments...), call);
   }
-  // Non-blocking calls say "in progress", which is no error.
+  // Non-blocking calls return "in progress", which is no error.
   void check(ncclResult_t result, const char* call) {
     if (result == ncclSuccess || result == ncclInProgress) return;
     throw Error(std::string(call) + ": " + f_.get_error_string(result) + " (" +
@@ -270,7 +269,7 @@ class NcclApi final : public Api {
       zero::cuda::WatchedThreads::of_this_thread();
   std::shared_ptr<zero::cuda::EventPool> events_ = std::make_shared<zero::cuda::EventPool>();
   std::mutex mutex_;
-  std::map<Handle, ncclComm_t> children_;  // by parent, while a split goes on
+  std::map<Handle, ncclComm_t> children_;  // by parent, during a split
 };
 
 }  // namespace

@@ -149,7 +149,8 @@ void NcclCommunicator::reduce_in_order(const void* send, void* recv, std::int64_
                                  stream());
 }
 
-// In deterministic mode every rank sums everything: large gradients are reduced by reduce_scatter.
+// In deterministic mode all_reduce would sum everything on every rank, so large gradients are
+// reduced by reduce_scatter.
 void NcclCommunicator::do_all_reduce(void* data, std::int64_t count, DType dtype) {
   if (sums_in_order(dtype)) return reduce_in_order(data, data, count, dtype, 0);
   launch([&](Api& api, const Target& to) { api.all_reduce({data, data, count, dtype}, to); });
@@ -186,7 +187,8 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   Guard& guard = connection_->guard();
   GuardOptions options = connection_->options();
   {
-    // A blocking parent is split inside begin_split(): the guard looks after peers and the limit meanwhile.
+    // A blocking parent is split inside begin_split(): the guard looks after peers and the limit
+    // meanwhile.
     std::unique_lock<std::mutex> alone;
     if (!options.blocking) alone = guard.asking_alone();
     const Announced announced(guard, "the split of an NCCL communicator", time_limit());
@@ -209,7 +211,7 @@ void NcclCommunicator::share(const Arena& arena) {
     connection_->register_buffer(arena.data(), arena.size());
   } catch (const Error&) {
     connection_->guard().check();
-    // Without a registration NCCL copies the data through buffers of its own.
+    // Without a registration NCCL copies the data through its own buffers.
   }
 }
 

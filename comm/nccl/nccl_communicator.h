@@ -1,10 +1,9 @@
-// Collectives of NCCL on device buffers. Calls launch into the given stream and return; an error
-// shows in a later call, in check(), or not at all where the process had to be ended. One thread at
-// a time.
+// NCCL's collectives on device buffers. Calls launch into the given stream and return; an error is
+// thrown by a later call or by check(), or ends the process. Call from one thread at a time.
 //
-// Sums: in deterministic mode all-to-all and then the ordered sum that comm/communicator.h
-// promises; else NCCL's own, which are equal from run to run on equal hosts with equal settings,
-// and round to the wire dtype at each hop.
+// Sums: in deterministic mode an all-to-all followed by the ordered sum that comm/communicator.h
+// promises; otherwise NCCL's own sums, which are equal from run to run on equal hosts with equal
+// settings, and round to the wire dtype at each hop.
 #pragma once
 
 #include <map>
@@ -28,9 +27,9 @@ class Connection {
   Guard& guard() { return *guard_; }
   const GuardOptions& options() const { return options_; }
 
-  // Throws Error where NCCL refuses.
+  // Throws Error if NCCL refuses.
   void register_buffer(void* data, std::int64_t bytes);
-  // Nothing where it is not registered.
+  // Does nothing if the buffer is not registered.
   void deregister_buffer(void* data) noexcept;
 
  private:
@@ -40,14 +39,14 @@ class Connection {
   std::unique_ptr<Guard> guard_;
 };
 
-// Waits for a non-blocking call to end, and throws StalledError or Error with `what`; and what
-// `check` throws, where there is one.
+// Waits for a non-blocking call to end. Throws StalledError or Error with `what`, or the error of
+// `check` if there is one.
 void await_progress(Api& api, Handle communicator, std::chrono::milliseconds limit,
                     const std::string& what, const std::function<void()>& check = {});
 
 class NcclCommunicator final : public Communicator {
  public:
-  // split() takes parts of the connection's parent.
+  // split() makes subgroups of the connection's parent.
   NcclCommunicator(int rank, int size, std::shared_ptr<Connection> connection);
 
   std::string_view transport() const override { return "nccl"; }

@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 // Messages begin with one of these: a value, or the exit code and the reason of a failure.
 constexpr char good = '+', failed = '-';
-// The others wait a little longer than rank 0, which says who is missing.
+// The others wait a little longer than rank 0, whose error names the missing ranks.
 constexpr milliseconds for_the_verdict{3000};
 
 std::string failure(int exit_code, const std::string& reason) {
@@ -36,8 +36,7 @@ milliseconds Exchange::time_left() const {
 
 std::string Exchange::value_of(const std::string& message) const {
   if (message.empty() || (message[0] != good && message[0] != failed))
-    throw TopologyError("a rank wrote what is no message of this library into " +
-                        rendezvous_->describe() +
+    throw TopologyError("a rank wrote an unknown message into " + rendezvous_->describe() +
                         ": give each job a place of its own, and all ranks the same version");
   if (message[0] == good) return message.substr(1);
   char* reason = nullptr;

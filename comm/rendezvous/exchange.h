@@ -1,5 +1,5 @@
-// The ranks tell each other these things through a Rendezvous while they start: rank 0 collects,
-// and the others read what it has collected.
+// Exchanges data through a Rendezvous while the ranks start: rank 0 collects, and the others read
+// the collection.
 #pragma once
 
 #include <chrono>
@@ -16,10 +16,10 @@ class Exchange {
  public:
   Exchange(std::shared_ptr<Rendezvous> rendezvous, std::chrono::milliseconds limit);
 
-  // Collective: what each rank gives, in rank order; as many bytes of each. Throws PeerFailed if a
-  // rank has given up, and StalledError if one does not come.
+  // Returns each rank's `own`, in rank order; all must have the same size. Throws PeerFailed if a
+  // rank has given up, and StalledError if one does not come. Collective.
   std::vector<std::string> gather(std::string_view own);
-  // Instead of the next gather().
+  // Call in place of the next gather().
   void give_up(int exit_code, const std::string& reason) noexcept;
 
  private:

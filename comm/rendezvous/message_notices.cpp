@@ -45,7 +45,7 @@ void MessageNotices::poll(ControlPage& page) {
   if (!lock.owns_lock() || page.failed() || in_->empty()) return;
   for (const int rank : in_->test_received()) {
     const auto found = std::find(remote_ranks_.begin(), remote_ranks_.end(), rank);
-    // The node where it happened prints it.
+    // A rank of the node of the failure prints it.
     page.claim_print();
     page.publish(incoming_[static_cast<std::size_t>(found - remote_ranks_.begin())]);
   }

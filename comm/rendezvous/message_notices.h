@@ -14,7 +14,7 @@ namespace zero::comm {
 
 class MessageNotices final : public Notices {
  public:
-  // messages: for notices alone, among all ranks.
+  // `messages` must be among all ranks and carry only notices.
   MessageNotices(std::unique_ptr<Messages> messages, const Topology& topology);
 
   void send(const Cause& cause) noexcept override;

@@ -17,8 +17,8 @@
 namespace zero::comm {
 namespace {
 
-// Ranks with the same text can pass descriptors to each other: one kernel, and one network
-// namespace, to which the names of sockets belong.
+// Ranks with equal texts can pass descriptors to each other: they share a kernel, and the network
+// namespace that contains the names of their sockets.
 std::string node_identity(int rank) {
   std::array<char, 96> text{};
   std::string boot;

@@ -109,7 +109,7 @@ void FdMailbox::send(const Name& to, int sender, int fd, std::chrono::millisecon
     if ((error != EAGAIN && error != EINTR) || Clock::now() > deadline)
       throw TopologyError(
           "a rank of this host cannot be reached through a Unix socket: " + errno_text(error) +
-          "; where ranks of a host run in containers of their own, use transport mpi");
+          "; if each rank of a host runs in its own container, use transport mpi");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   Packet packet({magic, sender});

@@ -31,7 +31,7 @@ struct Mailboxes {
   std::chrono::milliseconds limit;
 };
 
-// All ranks of the part call these at the same time; all of them run on this node. Calls move
+// All ranks of the subgroup call these at the same time; all of them run on this node. Calls move
 // `pieces` pieces through the bounce area at a time.
 Board open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces, ControlPlane& plane);
 std::unique_ptr<Communicator> create_shm_communicator(Mailboxes& mailboxes, const Subgroup& part,

@@ -62,7 +62,7 @@ void add_errors(const void* values, DType dtype, const float* decoded, std::int6
   errors.values += static_cast<double>(sums[1]);
 }
 
-// Encodes in tiles of whole blocks, small enough for the first-level cache.
+// Encodes in pieces of whole blocks, small enough for the first-level cache.
 void encode_and_compare(const Codec& codec, const Elements& from, void* encoded) {
   const std::int64_t tile = largest_block / codec.block * codec.block;
   alignas(64) float decoded[largest_block];

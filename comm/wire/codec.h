@@ -87,7 +87,7 @@ struct Residue {
   std::uint8_t* codes = nullptr;
   float* scales = nullptr;
 };
-// Returns the part from element `first` on (the start of a block) of the residue of `count`
+// Returns the residue from element `first` on (the start of a block), within the residue of `count`
 // elements that begins at `residue`, aligned like encoded vectors.
 Residue residue_at(const Codec& codec, void* residue, std::int64_t count, std::int64_t first = 0);
 
@@ -126,8 +126,8 @@ struct Elements {
 };
 
 // With a feedback, encodes y = element + residue, and writes beta * residue + (1 - beta) * (y -
-// decoded y) as the next residue, all in fp32. If that is not finite anywhere in a block, the block
-// keeps its residue. The codec must then have a block format.
+// decoded y) as the next residue, all in fp32. If a value of a block is not finite, the block keeps
+// its residue. The codec must have a block format.
 void encode(const Codec& codec, const Elements& from, void* encoded, Stream stream = {});
 
 }  // namespace zero::comm::wire

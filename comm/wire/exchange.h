@@ -62,7 +62,7 @@ struct Hop {
 };
 
 std::int64_t gather_staging_bytes(const Codec& codec, const Cut& cut, int ranks);
-// Gathers this rank's slice, encoded, to the whole on every rank. `slice` may be its part of
+// Gathers this rank's slice, encoded, to the whole on every rank. `slice` may be a view into
 // `whole`. The staging then contains all encoded slices in rank order, encoded_bytes() apart.
 void all_gather(Communicator& communicator, const Codec& codec, const void* slice, void* whole,
                 const Cut& cut, const Workspace& workspace);

@@ -97,7 +97,7 @@ void TokenFile::recognise(TokenType type) {
   if (const auto index = type_in_index(path_)) {
     type_ = *index;
     if (type != TokenType::automatic && type != type_)
-      refuse(path_, "the index beside it says " + kind() + ", --token-dtype says otherwise");
+      refuse(path_, "the index next to it says " + kind() + ", --token-dtype says otherwise");
   }
   if (type_ == TokenType::automatic) guess();
   const std::int64_t size = size_of_token(type_);

@@ -72,9 +72,10 @@ TokenType numpy_type(std::string_view descr, const std::string& path) {
   if (descr == "'|u1'") return TokenType::bytes;
   if (descr == "'<u2'") return TokenType::uint16;
   if (descr == "'<u4'" || descr == "'<i4'") return TokenType::uint32;
-  refuse_header(path, "is a NumPy array of type " + std::string(descr) +
-                   "; expected '<u2' or '<u4': numpy.save(FILE, tokens.astype('<u2')), or '<u4' "
-                   "for a vocabulary above 65536");
+  refuse_header(path,
+                "is a NumPy array of type " + std::string(descr) +
+                    "; expected '<u2' or '<u4': numpy.save(FILE, tokens.astype('<u2')), or '<u4' "
+                    "for a vocabulary above 65536");
 }
 
 // The length field has 2 bytes in format 1, 4 bytes in formats 2 and 3.
@@ -93,7 +94,8 @@ std::optional<TokenHeader> read_numpy(std::string_view begin, const std::string&
   if (!shape) refuse_header(path, "is a NumPy array without a shape in its header");
   header.tokens = shape->elements;
   if (shape->dimensions > 1 && value_of(dict, "'fortran_order'", ",}") == "True")
-    refuse_header(path, "is a NumPy array in Fortran's order; save numpy.ascontiguousarray(tokens)");
+    refuse_header(path,
+                  "is a NumPy array in Fortran's order; save numpy.ascontiguousarray(tokens)");
   return header;
 }
 
@@ -110,8 +112,8 @@ constexpr Container containers[] = {
     {"PAR1"sv, "a Parquet file"},
     {"ARROW1\0\0"sv, "an Arrow file"},
     {"\x89HDF\r\n\x1a\n"sv, "an HDF5 file"},
-    {"MMIDIDX\0\0"sv, "the index of a data set; give the .bin beside it"},
-    {"TNTIDX\0\0"sv, "the index of a data set; give the .bin beside it"},
+    {"MMIDIDX\0\0"sv, "the index of a data set; give the .bin next to it"},
+    {"TNTIDX\0\0"sv, "the index of a data set; give the .bin next to it"},
 };
 
 void refuse_containers(std::string_view begin, const std::string& path) {
@@ -119,7 +121,7 @@ void refuse_containers(std::string_view begin, const std::string& path) {
   for (const Container& container : containers)
     if (begin.starts_with(container.magic))
       refuse_header(path, "is " + std::string(container.what) +
-                       "; expected text, or uint16 or uint32 tokens one behind the other");
+                              "; expected text, or uint16 or uint32 tokens one behind the other");
 }
 
 }  // namespace
@@ -153,8 +155,8 @@ std::optional<TokenType> type_in_index(const std::string& path) {
   if (name == "int32") return TokenType::uint32;
   if (name == "uint8") return TokenType::bytes;
   refuse_header(path, "its index " + index + " says " +
-                   (name.empty() ? "type " + std::to_string(code) : std::string(name)) +
-                   "; expected uint16 or int32 tokens");
+                          (name.empty() ? "type " + std::to_string(code) : std::string(name)) +
+                          "; expected uint16 or int32 tokens");
 }
 
 }  // namespace gpt

@@ -1,5 +1,5 @@
-// The report of compare_stages() for Python: tools/report over what zerocore's engines have
-// measured.
+// The report of compare_stages() for Python: tools/report applied to measurements of zerocore's
+// engines.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

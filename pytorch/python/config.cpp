@@ -18,13 +18,13 @@ namespace {
 namespace py = pybind11;
 using optim::OptimizerOptions;
 
-// Replaces a member where the program has a value for it.
+// Replaces a member if the program has set a value for it.
 template <class T>
 void take(const py::dict& given, const char* name, T& member) {
   if (given.contains(name)) member = given[name].cast<T>();
 }
 
-// The program's optimizer in the place of the file's: options by the names of torch.
+// Replaces the file's optimizer by the program's; option names are torch's.
 void use_optimizer(Config& config, const std::string& type, const py::dict& given) {
   OptimizerOptions options = optim::default_options(type);
   options.type = type;
@@ -129,7 +129,7 @@ void declare_config(py::module_& module) {
                                                   std::pair(o.beta1, o.beta2)};
                              })
       .def_property_readonly("scheduler_type", [](const Config& c) { return c.scheduler.type; })
-      // fp16 of which something but 1 is the loss scale.
+      // Whether fp16 uses a loss scale other than 1.
       .def_property_readonly(
           "scales_loss",
           [](const Config& c) { return c.fp16_enabled && (c.loss_scale.loss_scale != 1); })

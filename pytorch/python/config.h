@@ -1,5 +1,5 @@
-// zerocore._native.Config: the resolved config, which Python asks for what it acts on itself, and
-// which an optimizer of the program's changes before the engine is made.
+// zerocore._native.Config: the resolved config. Python reads the keys that it implements itself,
+// and replaces the optimizer by the program's before the engine is made.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

@@ -1,7 +1,6 @@
-// zerocore._native: what the Python package takes from the library. One class for the ranks, one
-// for a model in its engine; everything that Python can do as well, it does.
-//
-// Calls release the GIL, since they wait for other ranks, and come from one thread.
+// zerocore._native: the library's interface for the Python package. It has one class for the ranks
+// and one for a model in its engine; Python does everything else. Calls release the GIL, because
+// they wait for other ranks, and must come from one thread.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <pybind11/functional.h>
@@ -33,12 +32,12 @@ using namespace zero::pytorch;
 
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 
-// Python's own names, such as "prefix.weight"; `parent` counts units, -1 for none.
+// Names as in Python, such as "prefix.weight". `parent` is the index of a unit, -1 for none.
 struct PyParameter {
   std::string name;
   std::vector<at::Tensor> tensors;
   at::ScalarType dtype;
-  bool converted;  // the dtype is not the compute dtype
+  bool converted;  // the dtype differs from the compute dtype
   bool trainable;
   bool decay;
   std::string group;
@@ -86,8 +85,8 @@ class Ranks {
     RuntimeOptions options;
     options.device = device;
     options.rendezvous = std::move(rendezvous);
-    options.catch_signals = false;  // until something is trained
-    // Where OMP_NUM_THREADS is set, as many as torch has; else the cores that the rank has.
+    options.catch_signals = false;  // until a parameter is trainable
+    // As many threads as torch has if OMP_NUM_THREADS is set, else one per core of this rank.
     if (std::getenv("OMP_NUM_THREADS") != nullptr) options.threads = at::get_num_threads();
     if (device == "cuda") options.stream = torch_stream(at::Device(at::kCUDA, -1));
     runtime_ = std::make_unique<Runtime>(count, values, options);
@@ -129,8 +128,8 @@ class Model {
   float loss_scale() { return parameters_->loss_scale(); }
   void note_loss(double mean) { parameters_->micro_step().loss(mean); }
 
-  // `max_norm`: this step's own clipping, beside the config's. The norm that is returned is the one
-  // before it.
+  // `max_norm` clips this step, in addition to the config. The returned norm is the one before
+  // clipping.
   StepResult step(std::optional<double> learning_rate, const ValuesByGroup& groups,
                   double mean_over, std::optional<double> max_norm) {
     StepOptions options;
@@ -163,7 +162,7 @@ class Model {
     parameters_->come_to_rest();
     engine_->evaluate().next(false);
   }
-  // Before a collective call other than a pass or a step.
+  // Call before a collective call other than a pass or a step.
   void come_to_rest() {
     parameters_->come_to_rest();
     parameters_->adopt_changes();
@@ -190,7 +189,7 @@ class Model {
   }
 
   bool saves_in_background() const { return engine_->config().checkpoint.decoupled; }
-  // One in the background is finished by a later call, unless it is waited for.
+  // A background save is finished by a later call, unless `waits` is set.
   bool save(const std::string& directory, const std::string& tag, const py::bytes& state,
             const py::bytes& rank_state, bool trainable_only, bool waits) {
     SaveOptions options;
@@ -209,7 +208,7 @@ class Model {
     parameters_->settle();
     return resumed;
   }
-  // `names`: of parameters whose names in the file are others.
+  // `names`: names in the file of parameters whose names differ there.
   std::vector<std::string> load_weights(const std::string& path, const std::string& allow_missing,
                                         const std::map<std::string, std::string>& names) {
     LoadOptions options;
@@ -230,16 +229,16 @@ class Model {
 
  private:
   std::shared_ptr<Ranks> ranks_;
-  // The parameters end first: they return the tensors' memory.
+  // The parameters end first, because they return the tensors' memory.
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ShardedParameters> parameters_;
-  std::optional<SaveTicket> save_;  // that nobody has waited for
+  std::optional<SaveTicket> save_;  // that no call has waited for
 };
 
-// Each kind of zero::Error as a class of its own, with the exit code that a process would end with.
+// Registers one Python class for each kind of zero::Error, with its exit code.
 void declare_errors(py::module_& module) {
   static py::exception<Error> base(module, "Error", PyExc_RuntimeError);
-  // Errors that the Python package raises itself have no instance of ours with a code.
+  // Errors that the Python package raises have no C++ instance with a code.
   const auto derive = [&](const char* name, int code) {
     PyObject* kind =
         PyErr_NewException((std::string("zerocore.") + name).c_str(), base.ptr(), nullptr);
@@ -281,7 +280,7 @@ void declare_errors(py::module_& module) {
   });
 }
 
-// Python objects that other threads let go of.
+// Python objects that threads without the GIL release.
 template <class Object>
 std::shared_ptr<py::object> shared_object(Object object) {
   return {new py::object(std::move(object)), [](py::object* held) {
@@ -336,7 +335,7 @@ void declare_ranks(py::module_& module) {
       .def("end", &Ranks::end, Unlocked())
       .def("sum", &Ranks::sum, Unlocked())
       .def("broadcast", &Ranks::broadcast, py::arg("tensor"), py::arg("root") = 0, Unlocked())
-      // True if this rank is the one of its node that prints why the job ends.
+      // Returns whether this rank prints the cause of the job's end for its node.
       .def(
           "fail",
           [](Ranks& r, const std::string& reason, int exit_code) {
@@ -461,16 +460,16 @@ void declare_model(py::module_& module) {
 PYBIND11_MODULE(_native, module) {
   module.attr("torch_version") = ZERO_TORCH_VERSION;
   module.attr("has_cuda") = ZERO_ON_GPUS != 0;
-  // Whether the tensor's memory is an engine's.
+  // Whether the tensor's memory belongs to an engine.
   module.def("is_of_engine", [](const at::Tensor& tensor) {
     return tensor.has_storage() && use_of(*tensor.storage().unsafeGetStorageImpl()) != nullptr;
   });
-  // A tensor that has a shape and no values: for a module whose weights come from a file.
+  // Makes a tensor with a shape and without memory, for a module whose weights come from a file.
   module.def("without_memory", [](const std::vector<std::int64_t>& shape, at::ScalarType dtype) {
     return at::from_blob(nullptr, shape, at::TensorOptions(dtype));
   });
-  // The memory of zero.Init's parameters, whose tensors and views of them stay: they have none,
-  // with what an access is then told, or that of another tensor, which loses it.
+  // Gives a zero.Init parameter's storage another tensor's memory, which that tensor loses, or
+  // none. Tensors and views stay valid; without memory, accesses throw an error with this text.
   module.def("free_memory", [](const at::Tensor& tensor, std::optional<std::string> message) {
     c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
     storage->clear_data_ptr_access_error_msg_();
@@ -502,7 +501,7 @@ PYBIND11_MODULE(_native, module) {
         return tags;
       },
       Unlocked());
-  declare_config(module);  // before what takes its classes
+  declare_config(module);  // before code that uses its classes
   declare_comparison(module);
   declare_rendezvous(module);
   declare_ranks(module);

@@ -4,7 +4,7 @@
 #include <utility>
 
 std::string in_python(std::string message) {
-  // The first that fits comes first.
+  // The first expression that matches wins.
   static const std::pair<std::regex, const char*> words[] = {
       {std::regex(R"(run every element of Engine::micro_steps\(\))"),
        "forward and backward come before"},

@@ -1,7 +1,7 @@
-// Messages of the library as a program in Python reads them.
+// Translates the library's messages for Python programs.
 #pragma once
 
 #include <string>
 
-// Replaces the C++ names of calls by those that the package has for them.
+// Replaces names of C++ calls by their names in the package.
 std::string in_python(std::string message);

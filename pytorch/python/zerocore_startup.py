@@ -1,5 +1,5 @@
-"""ZEROCORE_AS_DEEPSPEED=1: `import deepspeed` finds zerocore's package of that name, under any launcher. zerocore.pth runs
-this when Python starts, in launchers too: it imports neither torch nor zerocore."""
+"""ZEROCORE_AS_DEEPSPEED=1: `import deepspeed` finds zerocore's package of that name, under any launcher. Python runs
+this from zerocore.pth when it starts, in launchers too, so it imports neither torch nor zerocore."""
 
 import importlib.abc
 import importlib.util
@@ -17,7 +17,7 @@ def install():
 
 
 def _call(name):
-    """A function of zerocore/as_deepspeed/patches.py, which is loaded without its package."""
+    """Calls a function of zerocore/as_deepspeed/patches.py without importing the package."""
     path = pathlib.Path(__file__).parent / "zerocore/as_deepspeed/patches.py"
     spec = importlib.util.spec_from_file_location("zerocore_patches", path)
     module = importlib.util.module_from_spec(spec)
@@ -35,7 +35,7 @@ class _WhenImported(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path=None, target=None):
         if name not in self._functions or name in self._loaders:
             return None
-        self._loaders[name] = None  # the finders behind this one say where it is
+        self._loaders[name] = None  # the finders after this one find the module
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             self._loaders[name] = spec.loader

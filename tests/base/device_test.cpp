@@ -45,7 +45,7 @@ TEST_CASE("the host as a device") {
   CHECK_THROWS_AS(host.borrow_stream({&stream}), UsageError);
 }
 
-TEST_CASE("a NUMA node that is unknown or refused is said, not fatal") {
+TEST_CASE("an unknown or refused NUMA node is reported, not fatal") {
   CHECK(numa_node_of_pci("00000000:ff:1f.7") == -1);
   const std::size_t bytes = 1 << 16;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

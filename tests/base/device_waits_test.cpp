@@ -9,7 +9,7 @@
 using namespace zero;
 using std::chrono::milliseconds;
 
-TEST_CASE("a wait for a device ends at its limit, and says for what") {
+TEST_CASE("a wait for a device ends at its limit with an error that names its subject") {
   DeviceWaits waits;
   waits.await([] { return true; });
   waits.describe(2, nullptr);
@@ -28,7 +28,7 @@ TEST_CASE("a wait for a device ends at its limit, and says for what") {
   CHECK(waits.limit() == milliseconds(30));
 }
 
-TEST_CASE("what is known to hold a device up is thrown instead") {
+TEST_CASE("a wait throws the known cause of a device's delay instead") {
   DeviceWaits waits;
   waits.set_limit(milliseconds(1));
   waits.describe(0, [] { throw PeerFailed("rank 1: out of luck"); });

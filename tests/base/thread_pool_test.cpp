@@ -33,7 +33,7 @@ TEST_CASE("several threads may give a pool work, and each gets all of its own do
   for (const std::vector<int>& own : done) CHECK(own == std::vector<int>(1000, rounds));
 }
 
-TEST_CASE("too few threads are named, and those that were started end") {
+TEST_CASE("too few threads are an error, and those that were started end") {
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child == 0) {

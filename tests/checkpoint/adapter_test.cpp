@@ -200,7 +200,7 @@ TEST_CASE("an adapter takes its base from a file and initializes the rest") {
     });
 }
 
-TEST_CASE("checkpoints of what is trained alone go on over the same base, at any stage") {
+TEST_CASE("checkpoints of only the trained parameters resume over the same base, at any stage") {
   const TemporaryDirectory directory;
   export_base(directory / "base");
   for (const bool background : {false, true}) {
@@ -278,7 +278,7 @@ void forget_base(const TemporaryDirectory& directory, const std::string& checkpo
   directory.file(checkpoint + "/manifest.xxh3", zero::checkpoint::format_manifest_digest(text));
 }
 
-TEST_CASE("a checkpoint that names no frozen parameters goes on over the base that is loaded") {
+TEST_CASE("a checkpoint that names no frozen parameters resumes over the loaded base") {
   const TemporaryDirectory directory;
   const std::string folder = directory / "a";
   std::uint64_t expected = 0;
@@ -339,7 +339,7 @@ TEST_CASE("a buffer of another precision is converted") {
   });
 }
 
-TEST_CASE("an export of what is trained alone is an adapter's file") {
+TEST_CASE("an export of only the trained parameters is an adapter's file") {
   const TemporaryDirectory directory;
   zero::testing::run_ranks(2, [&](Runtime& runtime) {
     Engine engine(runtime, adapted_model(), config_of(3));
@@ -379,7 +379,7 @@ TEST_CASE("ranks keep state of their own in a checkpoint") {
     });
 }
 
-TEST_CASE("buffers are named where they do not fit") {
+TEST_CASE("buffers that do not fit are named") {
   zero::testing::run_ranks(1, [](Runtime& runtime) {
     Engine engine(runtime, adapted_model(), config_of(0));
     CHECK(contains(refusal<zero::UsageError>([&] { engine.buffer<float>("l0.meen"); }),

@@ -302,7 +302,7 @@ TEST_CASE("a damaged checkpoint leaves a running engine as it was, on all ranks"
   });
 }
 
-TEST_CASE("where a file of the newest checkpoint is damaged, the one before it is taken") {
+TEST_CASE("if a file of the newest checkpoint is damaged, the one before it is loaded") {
   const auto spoil = [](const Copy& copy, const char* tag) {
     std::string text = read_text(copy.file(second_shard, tag));
     text[text.size() - 3] = static_cast<char>(text[text.size() - 3] ^ 4);
@@ -352,7 +352,7 @@ TEST_CASE("where a file of the newest checkpoint is damaged, the one before it i
   CHECK(contains(resume(""), "a/" + second_shard));
 }
 
-TEST_CASE("the newest valid checkpoint is taken, and damage is said") {
+TEST_CASE("the newest valid checkpoint is loaded, and damage is reported") {
   const Copy copy;
   const auto chosen = [&](const std::string& tag = "") {
     return zero::checkpoint::choose(copy.root, tag);
@@ -377,7 +377,7 @@ TEST_CASE("the newest valid checkpoint is taken, and damage is said") {
   CHECK(contains(refusal<LoadError>([&] { chosen("c"); }), "was it renamed?"));
 }
 
-TEST_CASE("other people's directories are named as such") {
+TEST_CASE("directories of other programs are reported as such") {
   const TemporaryDirectory directory;
   CHECK(!zero::checkpoint::choose(directory / "missing", ""));
   CHECK(!zero::checkpoint::choose(directory.path().string(), ""));

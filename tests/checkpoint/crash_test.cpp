@@ -303,7 +303,8 @@ void check_kills(const std::string& folder, const zero::SaveOptions& options) {
 
 }  // namespace
 
-TEST_CASE("killed before each file operation of a save: the old or the new one, and it goes on") {
+TEST_CASE(
+    "a kill before each file operation of a save leaves the old or the new one, which resumes") {
   check_kills("old", {.keep = 1});
 }
 
@@ -354,7 +355,7 @@ TEST_CASE("every state that a power loss may leave loads as the old or the new o
   }
 }
 
-TEST_CASE("a save is on disk when it ends, also where latest cannot be written") {
+TEST_CASE("a save is on disk when it ends, even if latest cannot be written") {
   const TemporaryDirectory directory;
   const std::string root = directory / "root", left = directory / "left";
   fs::copy(setting().directory / "old", root, fs::copy_options::recursive);

@@ -365,7 +365,7 @@ TEST_CASE("two jobs do not save to one directory") {
   CHECK(refusal<SaveError>([&] { Saver second(root); }) == "");
 }
 
-TEST_CASE("retention keeps the newest valid ones, and what was set aside") {
+TEST_CASE("retention keeps the newest valid checkpoints, and those that were set aside") {
   const TemporaryDirectory directory;
   const std::string root = directory / "root";
   with_engine(2, config_of(strategies[1], false),
@@ -394,7 +394,7 @@ TEST_CASE("retention keeps the newest valid ones, and what was set aside") {
       });
 }
 
-TEST_CASE("a checkpoint that is retired beside a reader is left out, or named") {
+TEST_CASE("a checkpoint that is retired during a read is left out, or named") {
   const TemporaryDirectory directory;
   const std::string saved = directory / "saved", root = directory / "root";
   with_engine(2, config_of(strategies[1], false), [&](zero::Runtime&, zero::Engine& engine) {
@@ -446,7 +446,7 @@ TEST_CASE("a checkpoint that is retired beside a reader is left out, or named") 
   zero::checkpoint::set_file_hook({});
 }
 
-TEST_CASE("a checkpoint that is replaced beside a reader is read again, or named") {
+TEST_CASE("a checkpoint that is replaced during a read is read again, or named") {
   const TemporaryDirectory directory;
   const std::string saved = directory / "saved", newer = directory / "newer",
                     root = directory / "root";
@@ -482,7 +482,7 @@ TEST_CASE("a checkpoint that is replaced beside a reader is read again, or named
   zero::checkpoint::set_file_hook({});
 }
 
-TEST_CASE("reading fails alike on all ranks") {
+TEST_CASE("reading fails with the same error on all ranks") {
   const TemporaryDirectory directory;
   const std::string root = directory / "root";
   with_engine(3, config_of(strategies[2], true), [&](zero::Runtime& runtime, zero::Engine& engine) {

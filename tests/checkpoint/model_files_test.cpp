@@ -117,7 +117,7 @@ TEST_CASE("an export over an earlier one leaves the old model or the new one, wh
     }
 }
 
-TEST_CASE("an export that is given up, or fails, leaves the old file and nothing beside it") {
+TEST_CASE("an export that is given up, or fails, leaves the old file and nothing next to it") {
   const TemporaryDirectory directory;
   const std::string model = directory / "model";
   export_model(model, 0, 1);
@@ -170,7 +170,7 @@ TEST_CASE("a model whose files are links is read") {
   CHECK(value_in(directory / "links") == 1);
 }
 
-TEST_CASE("the files of an export have the usual names where nothing else has them") {
+TEST_CASE("the files of an export have the usual names unless other files have them") {
   const TemporaryDirectory directory;
   const std::string model = directory / "model";
   const std::set<std::string> usual = {"model-00001-of-00002.safetensors",

@@ -122,7 +122,7 @@ TEST_CASE("fp32: save at N ranks, load at M, every pair of stages") {
   check_matrix(false);
 }
 
-TEST_CASE("every optimizer goes on as if it had not stopped") {
+TEST_CASE("every optimizer resumes as if it had not stopped") {
   for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon"})
     for (const int ranks : {1, 3})
       for (const Strategy& strategy : {strategies[0], strategies[3]}) {
@@ -227,7 +227,7 @@ TEST_CASE("a running engine goes back to a checkpoint") {
     });
 }
 
-TEST_CASE("what a save and a resume demand of the program") {
+TEST_CASE("a save and a resume refuse wrong calls of the program") {
   const TemporaryDirectory directory;
   with_engine(2, config_of(strategies[1], false), [&](Runtime& runtime, Engine& engine) {
     CHECK(!engine.resume(directory / "none", zero::Resume::if_any));

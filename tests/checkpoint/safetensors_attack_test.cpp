@@ -98,7 +98,7 @@ TEST_CASE("header attacks") {
       {"{" + f32("a", "[\"2\"]", "[0,8]") + "}", 8,
        "tensor \"a\": \"shape\" must be an array of counts"},
       {"{" + f32("a", "[[2]]", "[0,8]") + "}", 8,
-       "tensor \"a\": an object or array is where none belongs"},
+       "tensor \"a\": an object or array is not allowed here"},
       {"{" + f32("a", "[null]", "[0,8]") + "}", 8, "\"a\": has null"},
       {"{" + f32("a", "2", "[0,8]") + "}", 8, "tensor \"a\": \"shape\" must be an array of counts"},
       {"{" + f32("a", "[2]", "[0]") + "}", 8, "data_offsets needs two numbers"},
@@ -108,7 +108,7 @@ TEST_CASE("header attacks") {
       {"{" + entry("a", "\"F33\"", "[2]", "[0,8]") + "}", 8, "unknown dtype \"F33\""},
       {"{" + entry("a", "\"f32\"", "[2]", "[0,8]") + "}", 8, "unknown dtype \"f32\""},
       {"{" + entry("a", "32", "[2]", "[0,8]") + "}", 8, "tensor \"a\": \"dtype\" must be a string"},
-      {"{" + entry("a", "{}", "[2]", "[0,8]") + "}", 8, "an object or array is where none belongs"},
+      {"{" + entry("a", "{}", "[2]", "[0,8]") + "}", 8, "an object or array is not allowed here"},
       {"{" + entry("a", "\"F4\"", "[3]", "[0,1]") + "}", 1, "no whole number of bytes"},
       {"{" + good + "," + f32("a", "[2]", "[8,16]") + "}", 16, "has the key \"a\" twice"},
       {"{" + good + "," + f32("\\u0061", "[2]", "[8,16]") + "}", 16, "has the key \"a\" twice"},
@@ -119,9 +119,9 @@ TEST_CASE("header attacks") {
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "is missing"},
       {"{\"a\":{}}", 0, "is missing"},
       {"{\"a\":1}", 0, "tensor \"a\": an object belongs here"},
-      {"{\"a\":[]}", 0, "an object or array is where none belongs"},
+      {"{\"a\":[]}", 0, "an object or array is not allowed here"},
       {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__: it must be an object of strings"},
-      {"{\"__metadata__\":{\"a\":{}}}", 0, "__metadata__: an object or array is where none"},
+      {"{\"__metadata__\":{\"a\":{}}}", 0, "__metadata__: an object or array is not allowed here"},
       {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "has the key \"a\" twice"},
       {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "has the key \"__metadata__\" twice"},
       {"{\"__metadata__\":\"x\"}", 0, "__metadata__: an object belongs here"},
@@ -140,7 +140,7 @@ TEST_CASE("header attacks") {
       {"[]", 0, "does not start with {"},
       {"{\"a\":" + std::string(1'000'000, '{'), 0, "not valid JSON"},
       {"{\"a\":{\"shape\":" + std::string(1'000'000, '['), 0,
-       "tensor \"a\": an object or array is where none belongs"},
+       "tensor \"a\": an object or array is not allowed here"},
   };
   for (const auto& c : cases) {
     const std::string message = refusal(directory, file_of(c.header, c.data));
@@ -151,7 +151,7 @@ TEST_CASE("header attacks") {
   }
 }
 
-TEST_CASE("what a reader must accept") {
+TEST_CASE("a reader accepts every valid file") {
   const TemporaryDirectory directory;
   const std::string headers[] = {
       "{" + good + "}     ",

@@ -153,7 +153,7 @@ TEST_CASE("a file without tensors") {
   CHECK(SafetensorsReader(directory / "empty.safetensors").tensors().empty());
 }
 
-TEST_CASE("what the writer refuses to declare") {
+TEST_CASE("the writer refuses invalid declarations") {
   const TemporaryDirectory directory;
   const std::vector<std::vector<TensorEntry>> cases{
       {entry("a", "F32", {1}), entry("a", "F32", {1})},

@@ -77,7 +77,7 @@ TEST_CASE("a checkpoint without a scaler leaves the config's first scale") {
   });
 }
 
-TEST_CASE("a scaler's record reads back, and what no scaler writes is refused") {
+TEST_CASE("a scaler's record reads back, and records that no scaler writes are refused") {
   const zero::optim::LossScalerState state{0x1.8p-3, -4, 1'000'000'000'000, 7};
   const zero::Text record = zero::detail::record_of(state);
   CHECK(zero::detail::scaler_state_from("x", record) == state);

@@ -54,7 +54,7 @@ struct Checkpoint {
 
 }  // namespace
 
-TEST_CASE("headers of shards say which elements lie where, and the data begins aligned") {
+TEST_CASE("headers of shards contain the places of elements, and the data begins aligned") {
   const Checkpoint checkpoint;
   const std::vector<Shard> shards =
       parse_shard_headers("path", checkpoint.manifest, checkpoint.headers);

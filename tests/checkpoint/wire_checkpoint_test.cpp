@@ -212,7 +212,7 @@ std::vector<Config> ways_to_feed_back() {
 
 }  // namespace
 
-TEST_CASE("residues go on where small parameters stay gathered now, or no more") {
+TEST_CASE("residues are kept if small parameters stay gathered from now on, or no longer do") {
   int number = 0;
   for (const Config& way : ways_to_feed_back()) {
     CAPTURE(number++);
@@ -231,8 +231,7 @@ TEST_CASE("residues go on where small parameters stay gathered now, or no more")
   }
 }
 
-TEST_CASE(
-    "residues go on where other parameters are encoded, and at a stage that keeps them whole") {
+TEST_CASE("residues are kept if other parameters are encoded, and at a stage without shards") {
   const TemporaryDirectory directory;
   const Config config = keeping_small(fed_back(3, "int4"), 20);
   const Saved saved = save_at_three(4, config, directory / "saved", false);
@@ -249,8 +248,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "residues whose layout an older checkpoint does not describe start from zero, and that is "
-    "said") {
+    "residues whose layout an older checkpoint does not describe start from zero, with a notice") {
   namespace checkpoint = zero::checkpoint;
   const TemporaryDirectory directory;
   const Config config = fed_back(3, "int4");

@@ -66,7 +66,7 @@ TEST_CASE("arguments that cannot be right are refused") {
   CHECK(comm.traffic().calls[0] == 0);
 }
 
-TEST_CASE("a rank that does not come is named, with what it did last") {
+TEST_CASE("a missing rank is named, with its last call") {
   const std::string text = message_of<StalledError>([] {
     std::atomic<bool> stalled{false};
     on_thread_ranks(
@@ -158,7 +158,7 @@ TEST_CASE("a failure reaches all ranks with its message and exit code") {
   CHECK(informed == 2);
 }
 
-TEST_CASE("the launcher's variables are compared with what MPI sees") {
+TEST_CASE("the launcher's variables are compared with MPI's ranks") {
   {
     const Variable size("OMPI_COMM_WORLD_SIZE", "4");
     const Launcher launcher = find_launcher();
@@ -186,7 +186,7 @@ TEST_CASE("a transport that does not exist or does not fit is refused") {
   CHECK_THROWS_AS(create_world(argc, argv, {}), TopologyError);
 }
 
-TEST_CASE("the environment's limit of the start wins, where it is one") {
+TEST_CASE("a valid limit of the start in the environment wins") {
   CHECK(chosen_start_limit({}) == std::chrono::minutes(2));
   WorldOptions options;
   options.start_limit = std::chrono::seconds(3);

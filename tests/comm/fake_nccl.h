@@ -195,7 +195,7 @@ class FakeNccl : public nccl::Api {
   void note(std::vector<Piece>& pieces, void* data, const nccl::Vector& v, int peer,
             nccl::Handle handle) {
     if (refuses_sends) throw Error("fake: no sends");
-    if (open_groups != 1) throw Error("fake: sends and receives to all peers stand in one group");
+    if (open_groups != 1) throw Error("fake: sends and receives to all peers are in one group");
     group_ = &of(handle);
     pieces[peer] = {data, static_cast<std::size_t>(v.count * size_of(v.dtype))};
   }

@@ -74,7 +74,7 @@ TEST_CASE("nccl: without deterministic mode sums are NCCL's own, strided ones to
   });
 }
 
-TEST_CASE("nccl: sums in order say what staging they lack") {
+TEST_CASE("nccl: sums in order report the staging that they lack") {
   on_thread_ranks(2, [](World& world) {
     const auto communicator = connected(world, std::make_shared<FakeNccl>(world.communicator()));
     set_deterministic(*communicator);
@@ -115,7 +115,7 @@ TEST_CASE("nccl: a shared GPU makes every process a host of its own") {
   }
 }
 
-TEST_CASE("nccl: joining ends at its limit, and with NCCL's text where it fails") {
+TEST_CASE("nccl: joining ends at its limit, and a failure has NCCL's text") {
   on_thread_ranks(1, [](World& world) {
     FakeNccl api(world.communicator());
     api.polls_to_join = 1 << 30;
@@ -164,7 +164,8 @@ TEST_CASE("nccl: an operation that does not end is aborted at the limit and name
     Guarded guarded(world.communicator());
     guarded.api->events_complete = false;
     nccl::Guard guard(guarded.options());
-    for (const char* what : {"all_gather of unit h.3 (call 7)", "reduce_scatter of unit h.4 (call 8)"}) {
+    for (const char* what :
+         {"all_gather of unit h.3 (call 7)", "reduce_scatter of unit h.4 (call 8)"}) {
       guard.announce(what, milliseconds(30));
       guard.launched(guarded.api->mark({}));
     }
@@ -324,7 +325,7 @@ TEST_CASE("nccl: an abort that blocks is not waited for") {
   });
 }
 
-TEST_CASE("nccl: what the guard gave up is not destroyed, what is sound is") {
+TEST_CASE("nccl: a communicator that the guard gave up is not destroyed, a sound one is") {
   on_thread_ranks(1, [](World& world) {
     Guarded sound(world.communicator());
     { nccl::Connection connection(sound.options(), nullptr); }
@@ -339,7 +340,7 @@ TEST_CASE("nccl: what the guard gave up is not destroyed, what is sound is") {
   });
 }
 
-TEST_CASE("nccl: what is registered is struck once, with its arena or with the communicator") {
+TEST_CASE("nccl: a registration ends once, with its arena or with the communicator") {
   on_thread_ranks(2, [](World& world) {
     const auto api = std::make_shared<FakeNccl>(world.communicator());
     auto communicator = connected(world, api);
@@ -365,7 +366,7 @@ TEST_CASE("nccl: memory whose registration is refused is used without it") {
   });
 }
 
-TEST_CASE("nccl: nothing is struck where a communicator could not be ended") {
+TEST_CASE("nccl: registrations stay if a communicator could not be ended") {
   on_thread_ranks(1, [](World& world) {
     Guarded guarded(world.communicator());
     const auto connection = std::make_shared<nccl::Connection>(guarded.options(), nullptr);

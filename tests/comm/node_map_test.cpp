@@ -112,7 +112,7 @@ TEST_CASE("sums of sums have the bits of the sum") {
 
 }  // namespace zero::comm::testing
 
-TEST_CASE("nodes are alike where each has as many neighbouring ranks") {
+TEST_CASE("nodes are uniform if each has the same number of consecutive ranks") {
   const auto neighbours = [](std::vector<int> node_of, int nodes) {
     zero::comm::Topology topology;
     topology.size = static_cast<int>(node_of.size());

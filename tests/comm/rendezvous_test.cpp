@@ -79,7 +79,7 @@ TEST_CASE("ranks that met at a rendezvous work over shared memory, several times
   }
 }
 
-TEST_CASE("a rank that does not come is named, on all ranks, within the start limit") {
+TEST_CASE("a missing rank is named on all ranks, within the start limit") {
   const auto board = std::make_shared<Noticeboard>();
   const auto begin = std::chrono::steady_clock::now();
   // Ranks 1 and 3 of four are missing.
@@ -95,7 +95,7 @@ TEST_CASE("a rank that does not come is named, on all ranks, within the start li
   CHECK_MESSAGE(contains(ended[1].text, "ranks 1, 3 did not come"), ended[1].text);
 }
 
-TEST_CASE("without rank 0 the others say so") {
+TEST_CASE("without rank 0 the others report that it is missing") {
   const auto board = std::make_shared<Noticeboard>();
   const auto ended = run_ranks(1, [&](int) {
     WorldOptions options = options_of(board, 1, 2);
@@ -106,7 +106,7 @@ TEST_CASE("without rank 0 the others say so") {
   CHECK_MESSAGE(contains(ended[0].text, "rank 0 did not come to the board"), ended[0].text);
 }
 
-TEST_CASE("what is wrong on one rank ends all with its words and code") {
+TEST_CASE("a problem of one rank ends all with its text and code") {
   const auto board = std::make_shared<Noticeboard>();
   const auto ended = run_ranks(3, [&](int rank) {
     WorldOptions options = options_of(board, rank, 3);

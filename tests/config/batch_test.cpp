@@ -39,17 +39,17 @@ TEST_CASE("the six cases that resolve") {
   check_resolved({0, 1, 0}, 1, {1, 1, 1});
 }
 
-TEST_CASE("neither the batch nor the micro batch: says what to give") {
+TEST_CASE("neither the batch nor the micro batch: the error names the keys to give") {
   CHECK(
       refused({}, 4) ==
       "the batch size is not given: give train_batch_size or train_micro_batch_size_per_gpu "
       "(train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x ranks)");
   CHECK(has(refused({0, 0, 8}, 4),
-            "give train_batch_size or train_micro_batch_size_per_gpu beside "
+            "give train_batch_size or train_micro_batch_size_per_gpu in addition to "
             "gradient_accumulation_steps 8"));
 }
 
-TEST_CASE("what does not divide: all numbers, what was derived, what would fit") {
+TEST_CASE("batches that do not divide: all numbers, the derived ones, and those that would fit") {
   CHECK(refused({33, 16, 0}, 2) ==
         "train_batch_size 33 is not train_micro_batch_size_per_gpu 16 x "
         "gradient_accumulation_steps 1 "

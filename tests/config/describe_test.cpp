@@ -59,7 +59,7 @@ TEST_CASE("described values are sorted and read back exactly") {
     }
 }
 
-TEST_CASE("described: what applies, and what is not set") {
+TEST_CASE("describe() prints settings that apply, and those that are not set") {
   Config config;
   config.optimizer.type = "sgd";
   const std::string text = describe(config);

@@ -32,7 +32,7 @@ std::string first_problem(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("every value knows its line and column") {
+TEST_CASE("every value has its line and column") {
   const Document document = parse_document(
       "{\n"
       "  \"a\" : 12,\n"
@@ -65,7 +65,7 @@ TEST_CASE("a UTF-8 byte order mark is skipped") {
   CHECK(document.root.position.column == 1);
 }
 
-TEST_CASE("malformed text: line, column, what was expected") {
+TEST_CASE("malformed text: line, column and the expected text") {
   const struct {
     std::string_view text, start, part;
   } cases[] = {
@@ -83,7 +83,7 @@ TEST_CASE("malformed text: line, column, what was expected") {
       {"[1, 2", "1:6: ", "ends inside of an array"},
       {"{\"a\": 1} x", "1:10: ", "behind the end"},
       {"{\"a\": 1} 22", "1:10: ", "behind the end"},
-      {"{\"a\": truee}", "1:13: ", "line 1, column 7 goes on to the end of its line"},
+      {"{\"a\": truee}", "1:13: ", "line 1, column 7 continues to the end of its line"},
       {"{\"a\": \"x", "1:7: ", "closing quote"},
       {"{\"a\": 'x\"}", "1:7: ", "closing quote"},
       {"{\"a\": '''x'''}", "1:7: ", "several lines"},

@@ -38,7 +38,7 @@ TEST_CASE("the stored schema and document are up to date") {
   check_stored("docs/config.md", config_document());
 }
 
-TEST_CASE("the schema is JSON and knows every key") {
+TEST_CASE("the schema is JSON and contains every key") {
   const Document schema = parse_document(json_schema());
   CHECK(schema.readable);
   CHECK(schema.problems.empty());

@@ -23,7 +23,7 @@ std::string read(std::string_view text) {
 }  // namespace
 
 // Each document was also read by the Python library (hjson 3.1.0).
-TEST_CASE("what Hjson has beside JSON") {
+TEST_CASE("Hjson accepts forms that JSON does not") {
   const struct {
     std::string_view text, json;
   } cases[] = {

@@ -80,7 +80,7 @@ TEST_CASE("an Accelerate YAML with FSDP: the plan, and an effect for every key")
   CHECK(loaded.imported.size() == 24);
   CHECK(effect(loaded, "fsdp_config.fsdp_sharding_strategy") == "zero_optimization.stage 3");
   CHECK(effect(loaded, "mixed_precision") == "bf16.enabled true");
-  CHECK(effect(loaded, "num_processes") == "start so many ranks: zero run -n 8");
+  CHECK(effect(loaded, "num_processes") == "start this many ranks: zero run -n 8");
   CHECK(has(effect(loaded, "fsdp_config.fsdp_use_orig_params"), "no effect"));
   CHECK(has(loaded.config.notices.front(), "compute_environment: "));
 }
@@ -123,14 +123,14 @@ TEST_CASE("hybrid strategies are stage 3 in groups of the ranks of a node") {
   }
 }
 
-TEST_CASE("resharding to so many ranks is a second copy that they share") {
+TEST_CASE("resharding to N ranks is a second copy that they share") {
   const Config config =
       load(with_fsdp(R"("fsdp_version": 2, "fsdp_reshard_after_forward": 8)"), "a.json").config;
   CHECK(config.zero_optimization.stage == 3);
   CHECK(config.zero_optimization.hpz_partition_size == 8);
 }
 
-TEST_CASE("what cannot be honoured is refused, by the user's own key and place") {
+TEST_CASE("unsupported values are refused, with the user's own key and place") {
   const struct {
     const char *settings, *message;
   } cases[] = {
@@ -178,7 +178,7 @@ TEST_CASE("an Accelerate file with DeepSpeed inside") {
   CHECK(load(R"({"distributed_type": "MULTI_GPU"})", "a.json").config.zero_optimization.stage == 0);
 }
 
-TEST_CASE("a named DeepSpeed file is found beside the Accelerate file; its auto follows") {
+TEST_CASE("a named DeepSpeed file is found next to the Accelerate file; its auto follows") {
   const TemporaryDirectory directory;
   directory.file("ds.json", R"({"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}})");
   const std::string file = directory.file("a.json", R"({"distributed_type": "DEEPSPEED",
@@ -227,7 +227,7 @@ const std::string precision = R"(, "mixed_precision": )";
 
 }  // namespace
 
-TEST_CASE("mixed_precision switches the named config's block on where that leaves it open") {
+TEST_CASE("mixed_precision enables the named config's block if that leaves it open") {
   for (const char* config : {R"({"zero_optimization": {"stage": 2}})", R"({"bf16": null})",
                              R"({"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}})",
                              R"({"bf16": {"enabled": true}, "fp16": {"enabled": false}})",
@@ -250,7 +250,7 @@ TEST_CASE("mixed_precision switches the named config's block on where that leave
   CHECK(has(effect(no, "mixed_precision"), "ds.json:1:22"));
 }
 
-TEST_CASE("what contradicts the named config is refused, with both places") {
+TEST_CASE("a contradiction to the named config is refused, with both places") {
   const struct {
     std::string accelerate, deepspeed, first, second;
   } cases[] = {
@@ -274,7 +274,7 @@ TEST_CASE("what contradicts the named config is refused, with both places") {
   CHECK(
       has(with(R"("zero_stage": 3)").refused(),
           "deepspeed_config.zero_stage: means zero_optimization.stage 3, but the DeepSpeed config "
-          "beside it says zero_optimization.stage 2 ("));
+          "next to it says zero_optimization.stage 2 ("));
   CHECK(has(with(R"("gradient_accumulation_steps": 4)").refused(),
             "has no gradient_accumulation_steps, and Accelerate would pass over the key here"));
   CHECK(has(with(R"("offload_optimizer_device": "cpu")").refused(),
@@ -288,7 +288,7 @@ TEST_CASE("what contradicts the named config is refused, with both places") {
       has(Pair(naming(), "{\"seed\": 1,\n \"seed\": 2}").refused(), "ds.json:2:2: duplicate key"));
 }
 
-TEST_CASE("effects say what acts, also under overrides and beside other types") {
+TEST_CASE("effects are reported, also under overrides and with other types") {
   const Pair pair(naming() + precision + "\"bf16\"", R"({"zero_optimization": {"stage": 2}})");
   const Loaded loaded = pair.load({{"bf16.enabled", "false"}});
   CHECK_FALSE(loaded.config.bf16_enabled);
@@ -358,7 +358,7 @@ TEST_CASE("the data axes of parallelism_config are shard groups, other axes are 
   CHECK(has(refused(mesh(R"("ep_size": 2)"), "a.json"), "parallelism_config.ep_size: is not read"));
 }
 
-TEST_CASE("a Trainer's arguments beside the DeepSpeed config that they hold or name") {
+TEST_CASE("a Trainer's arguments next to the DeepSpeed config that they hold or name") {
   const auto trainer = [](const std::string& config, const std::string& more) {
     return R"({"deepspeed": )" + config + ", " + more + "}";
   };
@@ -372,7 +372,7 @@ TEST_CASE("a Trainer's arguments beside the DeepSpeed config that they hold or n
       refused(trainer(R"({"optimizer": {"type": "AdamW", "params": {"lr": 0.5}}})",
                       R"("learning_rate": 0.25)"),
               "args.json"),
-      "learning_rate: means optimizer.params.lr 0.25, but the DeepSpeed config beside it says"));
+      "learning_rate: means optimizer.params.lr 0.25, but the DeepSpeed config next to it says"));
   CHECK(has(refused(trainer(open, R"("fsdp": "full_shard")"), "args.json"), "exclude each other"));
 }
 
@@ -437,7 +437,7 @@ TEST_CASE("numbers of YAML 1.1") {
   CHECK(config.steps_per_print == 0);
 }
 
-TEST_CASE("YAML: types, places, and what is not read") {
+TEST_CASE("YAML: types, places, and unsupported forms") {
   if (!reads_yaml()) return;
   const Document document = parse_yaml("a: 1e-5\nb: [yes, 'no', ~, x y]\nc:\n  d: -3\n");
   REQUIRE(document.readable);

@@ -20,7 +20,7 @@ std::string description(const Key& key) {
   }
   if (key.status == Status::no_effect) text += ". No effect here: " + std::string(key.reason);
   if (key.status == Status::refused)
-    text += ". Refused where it asks for something: " + std::string(key.reason);
+    text += ". Refused if its value enables it: " + std::string(key.reason);
   if (key.status == Status::replaced) text += ". Write " + std::string(key.reason);
   return text;
 }

@@ -94,7 +94,7 @@ TEST_CASE("defaults are those of the structs") {
   CHECK(shown("train_batch_size") == not_set);
 }
 
-TEST_CASE("what an unknown key was meant to be") {
+TEST_CASE("an unknown key's error names the intended one") {
   using Kind = Guess::Kind;
   const struct {
     const char *path, *nearest;

@@ -29,7 +29,7 @@ std::string with_batch(const std::string& members) {
 
 }  // namespace
 
-TEST_CASE("what asks for something that is missing is refused, what asks for nothing is fine") {
+TEST_CASE("an unsupported key is refused only if its value enables it") {
   const struct {
     const char *refused, *reason, *fine;
   } cases[] = {
@@ -46,11 +46,11 @@ TEST_CASE("what asks for something that is missing is refused, what asks for not
        R"("communication_data_type": "BF16")"},
       {R"("data_types": {"grad_accum_dtype": "int8"})", "added up in fp32, bf16 or fp16",
        R"("data_types": {"grad_accum_dtype": "torch.float32"}, "bf16": {"enabled": true})"},
-      {R"("data_types": {"param_dtype": "bf16"})", "is refused: must be what fp16.enabled",
+      {R"("data_types": {"param_dtype": "bf16"})", "is refused: must agree with fp16.enabled",
        R"("data_types": {"param_dtype": "half"}, "fp16": {"enabled": true})"},
-      {R"("data_types": {"param_dtype": "fp32"}, "bf16": {"enabled": true})", "is refused: must be",
-       R"("data_types": {"param_dtype": "fp32"})"},
-      {R"("data_types": {"param_dtype": "fp16"})", "is refused: must be",
+      {R"("data_types": {"param_dtype": "fp32"}, "bf16": {"enabled": true})",
+       "is refused: must agree", R"("data_types": {"param_dtype": "fp32"})"},
+      {R"("data_types": {"param_dtype": "fp16"})", "is refused: must agree",
        R"("data_types": {"param_dtype": "torch.float32"})"},
       {R"("bf16": {"enabled": true, "bf16_optimizer_states": true})",
        "bf16.bf16_optimizer_states: needs bf16.bf16_master_weights_and_grads",
@@ -86,7 +86,7 @@ TEST_CASE("what asks for something that is missing is refused, what asks for not
   }
 }
 
-TEST_CASE("what another way to the same result asks for is a notice with the alternative") {
+TEST_CASE("a key with an equivalent alternative is a notice that names it") {
   const struct {
     const char *members, *notice, *quiet;
   } cases[] = {
@@ -194,7 +194,7 @@ TEST_CASE("groups may have a rate, betas and more of their own") {
 }
 
 TEST_CASE(
-    "keys without effect are listed once, by reason, unless they ask for what is done anyway") {
+    "keys without effect are listed once, by reason, unless they request the existing behavior") {
   CHECK(notices(with_batch(R"("zero_optimization": {"overlap_comm": true,
       "contiguous_gradients": true, "reduce_scatter": true, "allgather_partitions": true,
       "stage3_gather_16bit_weights_on_model_save": true, "sub_group_size": 1e9},
@@ -227,7 +227,7 @@ TEST_CASE("offload_param acts at stage 3 only, as in DeepSpeed") {
   CHECK(notices(at_stage("3")).empty());
 }
 
-TEST_CASE("removed blocks: refused where they are on, listed where they are off") {
+TEST_CASE("removed blocks: refused if they are enabled, else listed") {
   const char* on[] = {
       R"("amp": {"enabled": true, "opt_level": "O1"})",
       R"("compression_training": {"weight_quantization": {"shared_parameters": {"enabled": true}}})",
@@ -485,8 +485,9 @@ TEST_CASE("a momentum that will reach 1 is refused before the first step") {
   CHECK(has(refused(one_cycle(grows)),
             "scheduler.params.decay_mom_rate: raises the momentum to 1 at step 7"));
   values.total_steps.reset();  // a run of unknown length
-  CHECK(has(notices(one_cycle(grows)),
-            "at step 7, where averages diverge; a run of so many steps ends there with an error"));
+  CHECK(
+      has(notices(one_cycle(grows)),
+          "at step 7, where averages diverge; a run of this many steps ends there with an error"));
   for (const char* fine :
        {R"(, "decay_step_size": 1, "decay_mom_rate": -0.1)",
         R"(, "decay_step_size": 0, "decay_mom_rate": 0.1)",
@@ -497,7 +498,7 @@ TEST_CASE("a momentum that will reach 1 is refused before the first step") {
   CHECK(has(notices(one_cycle(grows, R"(, "optimizer": {"type": "SGD"})")), "switched off"));
 }
 
-TEST_CASE("OneCycle's second beta is said aloud where the file has another") {
+TEST_CASE("OneCycle's second beta is a notice if the file has another") {
   const auto betas = [](const char* values) {
     return R"(, "optimizer": {"type": "AdamW", "params": {"betas": )" + std::string(values) + "}}";
   };

@@ -51,12 +51,12 @@ TEST_CASE("a key that DeepSpeed passes over is a notice, at every level that it 
   for (const char* members : cases) {
     CAPTURE(members);
     const std::string text = notices(members);
-    CHECK(has(text, ": no effect here: DeepSpeed knows no such key either, and passes over it\n"));
+    CHECK(has(text, ": no effect here: DeepSpeed has no such key either, and ignores it\n"));
     CHECK(text.find('\n') + 1 == text.size());
   }
   CHECK(notices(R"("msamp": {}, "checkpoint": {"save_best": 1}, "optimizer": {"name": "a"})") ==
-        "msamp, checkpoint.save_best, optimizer.name: no effect here: DeepSpeed knows no such key "
-        "either, and passes over it\n");
+        "msamp, checkpoint.save_best, optimizer.name: no effect here: DeepSpeed has no such key "
+        "either, and ignores it\n");
 }
 
 TEST_CASE("a slip of a known key is refused with that key, wherever it stands") {
@@ -84,7 +84,7 @@ TEST_CASE("a slip of a known key is refused with that key, wherever it stands") 
   CHECK(has(refusal(R"({"batch_size": 4})"), "nearest known key: train_batch_size"));
 }
 
-TEST_CASE("closed sections: refused as by DeepSpeed, with advice only where a key is near") {
+TEST_CASE("closed sections: refused as by DeepSpeed, with advice only if a key is similar") {
   CHECK(has(refusal(R"({"fp16": {"opt_levels": "O2", "scale": 1}})"),
             "fp16.scale: unknown key; zero config explain fp16 lists those that are known"));
   CHECK(has(refusal(R"({"zero_optimization": {"verbose": true}})"),
@@ -96,7 +96,7 @@ TEST_CASE("closed sections: refused as by DeepSpeed, with advice only where a ke
   CHECK(has(refusal("{}", {{"msamp.enabled", "1"}}), "override: msamp.enabled: unknown key"));
 }
 
-TEST_CASE("a known key at the wrong place is refused with the right one where it would act there") {
+TEST_CASE("a known key at the wrong place is refused with the right place, if it would act there") {
   const struct {
     const char *members, *place;
   } cases[] = {
@@ -129,7 +129,7 @@ TEST_CASE("a known key at the wrong place is refused with the right one where it
   }
 }
 
-TEST_CASE("a known key at the wrong place is a notice where it would change nothing") {
+TEST_CASE("a known key at the wrong place is a notice if it would change nothing") {
   const char* cases[] = {
       R"("offload_optimizer": {"device": "none"})",
       R"("optimizer": {"type": "AdamW", "params": {"weight_decay": 0.1}, "weight_decay": 0.1})",

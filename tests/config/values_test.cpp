@@ -50,7 +50,7 @@ std::int64_t reduce_bucket(const std::string& value) {
 
 }  // namespace
 
-TEST_CASE("every key: its default is accepted, wrong types are refused with what is allowed") {
+TEST_CASE("every key: its default is accepted, wrong types are refused with the allowed ones") {
   for (const Key& key : keys()) {
     if (key.type == Type::section || key.type == Type::any || key.type == Type::block) continue;
     if (passes_unread(key)) continue;
@@ -86,14 +86,14 @@ TEST_CASE("every key: its default is accepted, wrong types are refused with what
     }
     const std::string shown = show_default(key);
     if (shown == not_set) continue;
-    const bool bare = key.type != Type::choice && key.type != Type::group_size &&
-                      key.type != Type::group_sizes;
+    const bool bare =
+        key.type != Type::choice && key.type != Type::group_size && key.type != Type::group_sizes;
     CHECK_NOTHROW(parse(document_with(key, bare || shown == "null" ? shown : '"' + shown + '"'),
                         company_of(key)));
   }
 }
 
-TEST_CASE("what DeepSpeed takes unread, and has no effect here, may have any type; not any size") {
+TEST_CASE("keys that DeepSpeed never reads, without effect here, may have any type; not any size") {
   int numbers = 0;
   for (const Key& key : keys()) {
     if (!passes_unread(key) || key.type == Type::any) continue;
@@ -116,7 +116,7 @@ TEST_CASE("what DeepSpeed takes unread, and has no effect here, may have any typ
             "true or false"));
 }
 
-TEST_CASE("every section: only an object, null only where DeepSpeed takes it as absent") {
+TEST_CASE("every section: only an object, and null only if DeepSpeed treats it as absent") {
   for (const Key& key : keys()) {
     if (key.type != Type::section) continue;
     CAPTURE(key.path);

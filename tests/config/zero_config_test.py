@@ -88,7 +88,7 @@ def check_keys():
     has(run("explain", "max_live_parameters"), "zero_optimization.stage3_max_live_parameters", "also written", "two units")
     has(run("explain", "lr"), "optimizer.params.lr", "zero_core.param_groups.*.lr", "has no such key")
     has(run("explain", "wandb.enabled"), "no effect: nothing is sent to a service; tensorboard and csv_monitor")
-    has(run("explain", "amp"), "refused where it asks for something: DeepSpeed removed", "refused by presence")
+    has(run("explain", "amp"), "refused if its value enables it: DeepSpeed removed", "refused by presence")
     has(run("explain", "fp16"), "object", "loss_scale_window  ", "steps without overflow")
     has(run("explain", "stagee", code=10), "stagee: no known key, and no file; nearest known key: zero_optimization.stage")
     has(run("explain", "zero_optimisation.stage", code=10), "nearest known key: zero_optimization.stage")
@@ -148,7 +148,7 @@ def check_new(folder):
     has(run("new", new, code=10), "exists already")
     piped = subprocess.run([ZERO, "config", "new"], capture_output=True, text=True, timeout=60)
     assert json.loads(piped.stdout)["zero_optimization"] == {"stage": 2}, piped
-    has(piped.stderr, "steps_per_print ", "a progress line every so many steps")
+    has(piped.stderr, "steps_per_print ", "a progress line every N steps")
 
 
 def main():

@@ -44,7 +44,7 @@ TEST_CASE("reductions in two hops: hybrid strategies have the bits of stage 3, i
     }
 }
 
-TEST_CASE("likewise in nested groups, and with another format inside nodes") {
+TEST_CASE("encoded sums in nested groups, and with another format inside nodes") {
   zero::Config config = reduced_as("none", true);
   config.zero_core.reduce_group_size = 2;
   config.zero_core.wider_reduce_groups = {4};
@@ -77,7 +77,7 @@ TEST_CASE("likewise in nested groups, and with another format inside nodes") {
   }
 }
 
-TEST_CASE("what is encoded is said, and rows that encode otherwise have other bits") {
+TEST_CASE("encodings are reported, and rows with different encodings have different bits") {
   zero::Config config = reduced_as("int8", true);
   const auto said = [](const zero::Config& given) {
     std::string text;

@@ -115,7 +115,7 @@ TEST_CASE("error feedback of ZeRO++'s two hops: equal bits in any pieces, with a
   expect_same(4, expected, config);
 }
 
-TEST_CASE("error feedback: residues start from zero after so many steps") {
+TEST_CASE("error feedback: residues start from zero after N steps") {
   zero::Config config = fed_back("int4");
   config.zero_core.wire.error_feedback.reset_T = 1;
   CHECK(toy::train_ranks(2, config, steps) == toy::train_ranks(2, without_feedback(config), steps));
@@ -224,7 +224,7 @@ TEST_CASE("error feedback takes the memory of its formula, which the plan has") 
     }
 }
 
-TEST_CASE("error feedback without an encoded reduction is refused by name") {
+TEST_CASE("error feedback without an encoded reduction is an error that names it") {
   const auto refuse = [](const char* message, const auto& change) {
     zero::Config config = fed_back("int8");
     change(config);

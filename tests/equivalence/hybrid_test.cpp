@@ -51,7 +51,7 @@ TEST_CASE("hybrid strategies have the bits of stage 0 with sums in the same grou
     }
 }
 
-TEST_CASE("likewise on eight ranks, whose sums are formed in nested groups") {
+TEST_CASE("hybrid on eight ranks, whose sums are formed in nested groups") {
   // Shard groups of four on nodes of two; and groups of two, with sums over pairs of groups.
   for (const int group : {4, 2})
     for (const bool accumulates : {false, true}) {
@@ -110,7 +110,7 @@ TEST_CASE("gradient_sync inner that has nothing to add up needs no groups") {
   CHECK(toy::train_ranks(3, config, nested_steps) == expected);
 }
 
-TEST_CASE("likewise with three micro steps, synchronized in each or in the last") {
+TEST_CASE("hybrid with three micro steps, synchronized in each or in the last") {
   for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last})
     for (const bool bf16 : {false, true}) {
       zero::Config config = toy::config(0, {}, 3);

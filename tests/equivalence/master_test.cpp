@@ -163,7 +163,7 @@ TEST_CASE("equal bits at every stage with master weights and states in 16 bits")
       }
 }
 
-TEST_CASE("what is kept is the exact update, rounded once to nearest") {
+TEST_CASE("stored values are the exact update, rounded once to nearest") {
   constexpr std::int64_t count = 5000;  // more than a block, and a remainder
   for (const Storage& storage : narrow)
     for (const Strategy& strategy : {strategies[0], strategies[2], strategies[3]}) {

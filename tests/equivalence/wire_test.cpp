@@ -172,7 +172,7 @@ TEST_CASE("ZeRO++'s gradients in two hops: equal bits in any pieces, with any sl
   }
 }
 
-TEST_CASE("gathers that are encoded between nodes alone give what they give everywhere") {
+TEST_CASE("gathers encoded only between nodes give the values of gathers encoded everywhere") {
   for (const bool bf16 : {false, true}) {
     CAPTURE(bf16);
     zero::Config config = gathered_as("int8", bf16);
@@ -346,7 +346,7 @@ TEST_CASE("reductions send the bytes of their formulas, and take the memory of t
     }
 }
 
-TEST_CASE("forward and backward read what the format makes of the shards, on every rank") {
+TEST_CASE("forward and backward read the shards' decoded values, on every rank") {
   constexpr std::int64_t count = 1000;
   std::vector<float> given(count);
   for (std::int64_t i = 0; i < count; ++i) given[i] = toy::start_value("w", i, 0.7f);
@@ -418,7 +418,7 @@ TEST_CASE("ZeRO++'s keys gather the matrices of repeated units as int8, and noth
   expect_same(4, expected, config);
 }
 
-TEST_CASE("what cannot be encoded is refused by name") {
+TEST_CASE("arrays that cannot be encoded are errors that name them") {
   const auto refuse = [](const char* message, const auto& change) {
     zero::Config config = gathered_as("int8", false);
     change(config);
@@ -537,7 +537,7 @@ TEST_CASE("sums are those of decoded gradients in fp32, encoded once in each hop
       }
 }
 
-TEST_CASE("errors of encodings are measured on request, and large ones are said once") {
+TEST_CASE("errors of encodings are measured on request, and large ones are reported once") {
   zero::Config config = gathered_as("none", false);
   config.zero_core.reduce_group_size = 1;
   config.zero_core.wire.reduce = "int4";

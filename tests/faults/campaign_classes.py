@@ -478,7 +478,7 @@ def rank_again(case):
         again.end()
         running = job.process.poll() is None
         job.end()
-    case.require(code != 0, "it ran beside the other", again)
+    case.require(code != 0, "it ran at the same time as the other", again)
     case.require(running and log.exists(), "the job that ran has ended", job)
 
 

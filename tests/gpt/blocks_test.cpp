@@ -91,7 +91,7 @@ TEST_CASE(
   CHECK(plan.slot_widths == std::vector<std::int64_t>{256, 16});
 }
 
-TEST_CASE("products stay apart with biases, of odd widths, and where norms read them") {
+TEST_CASE("products stay separate with biases, of odd widths, and if norms read them") {
   const auto products = [](const gpt::ModelConfig& config) {
     std::int64_t count = 0;
     for (const auto& o : gpt::block_plan_of(config, Products::joined).operations)

@@ -318,7 +318,7 @@ TEST_CASE("one gradient_sync holds for all stages, and a given one is kept") {
   for (int variant : {0, 1}) CHECK(sent(each, variant) == 3 * sent(last, variant).get<double>());
 }
 
-TEST_CASE("offload to host memory is no variant of CPU ranks, and the comparison says so") {
+TEST_CASE("offload to host memory is no variant of CPU ranks, and the comparison reports that") {
   const TemporaryDirectory folder;
   gpt::Options options = small_comparison(folder / "report");
   options.compared = zero::report::parse_stage_list("3,3+cpu");
@@ -420,7 +420,7 @@ gpt::Options blocks(const TemporaryDirectory& folder, int layers, const char* st
 }
 
 TEST_CASE(
-    "where slots outweigh what is sharded, the report says so, and from how many layers not") {
+    "if slots outweigh the shards, the report states that, and from how many layers they do not") {
   const TemporaryDirectory folder;
   const auto planned = [&](int layers, int ranks) {
     return gpt::memory_plan(blocks(folder, layers, "0,1,2,3", ranks));
@@ -459,7 +459,7 @@ TEST_CASE(
   CHECK(contains(never[0], "layers of this size would not change that"));
 }
 
-TEST_CASE("a run's report has the plan's remarks, and none of what did not run") {
+TEST_CASE("a run's report has the plan's remarks, and none on variants that did not run") {
   const TemporaryDirectory folder;
   gpt::Options options = small_comparison(folder / "report");
   options.compared = zero::report::parse_stage_list("1,3");
@@ -471,7 +471,7 @@ TEST_CASE("a run's report has the plan's remarks, and none of what did not run")
   CHECK(gpt::memory_plan(options).remarks.front() == report.at("remarks")[0]);
 }
 
-TEST_CASE("a variant that fails leaves a report of what ran, what failed and why") {
+TEST_CASE("a variant that fails leaves a report of the others, the failure and its cause") {
   const TemporaryDirectory folder;
   gpt::Options options = small_comparison(folder / "report");
   const std::string nowhere = folder / "nowhere";

@@ -75,7 +75,7 @@ TEST_CASE("the kinds of token files are recognised") {
   CHECK(all_tokens(text) == std::vector<std::int32_t>{'a', 0xc3, 0xa9});
 }
 
-TEST_CASE("unusable files are refused by name") {
+TEST_CASE("unusable files are errors that name them") {
   const TemporaryDirectory folder;
   const auto open = [](const std::string& path, TokenType type = TokenType::automatic) {
     return refusal<zero::ConfigError>([&] { TokenFile(path, type); });
@@ -153,14 +153,14 @@ TEST_CASE("NumPy arrays are read behind their header, or refused by their type")
   CHECK(contains(open(u2.substr(0, 60)), "ends inside its header"));
 }
 
-TEST_CASE("archives and indices are refused by what they are, whatever --token-dtype says") {
+TEST_CASE("archives and indices are refused by their kind, whatever --token-dtype is") {
   const TemporaryDirectory folder;
   const std::pair<std::string, const char*> kinds[] = {
       {"PK\x03\x04", "a zip archive (.npz or .pt)"},
       {"PAR1", "a Parquet file"},
       {"\x1f\x8b\x08", "compressed by gzip"},
       {"\x28\xb5\x2f\xfd", "compressed by zstd"},
-      {std::string("MMIDIDX\0\0", 9), "give the .bin beside it"}};
+      {std::string("MMIDIDX\0\0", 9), "give the .bin next to it"}};
   for (const auto& [magic, what] : kinds)
     for (const TokenType type : {TokenType::automatic, TokenType::uint16}) {
       CAPTURE(what);
@@ -170,7 +170,7 @@ TEST_CASE("archives and indices are refused by what they are, whatever --token-d
   CHECK(TokenFile(folder.file("t.txt", "PAR1 is text"), TokenType::automatic).is_text());
 }
 
-TEST_CASE("Megatron's index says the type of the .bin beside it") {
+TEST_CASE("Megatron's index says the type of the .bin next to it") {
   const TemporaryDirectory folder;
   const auto index = [&](char code) {
     folder.file("data.idx",
@@ -182,7 +182,7 @@ TEST_CASE("Megatron's index says the type of the .bin beside it") {
   folder.file("data.bin", bytes_of(wide));
   index(4);
   CHECK(all_tokens(TokenFile(folder / "data.bin", TokenType::automatic)) == expected);
-  CHECK(contains(open(TokenType::uint16), "the index beside it says uint32 tokens"));
+  CHECK(contains(open(TokenType::uint16), "the index next to it says uint32 tokens"));
   index(5);
   CHECK(contains(open(), "data.idx says int64; expected uint16 or int32"));
   folder.file("data.bin", bytes_of(small));
@@ -276,7 +276,7 @@ TEST_CASE("several files are one text, and an epoch holds each sample once") {
   CHECK(!data->floor().has_value());
 }
 
-TEST_CASE("texts too short, mixed kinds and foreign tokens are refused, with what to do") {
+TEST_CASE("texts too short, mixed kinds and foreign tokens are refused, with advice") {
   const TemporaryDirectory folder;
   const auto open = [](std::vector<std::string> paths, std::int64_t length,
                        std::int64_t vocabulary) {
@@ -357,9 +357,7 @@ TEST_CASE("the built-in text has the entropy it states") {
   CHECK(error < 0.002);
 }
 
-TEST_CASE(
-    "samples of the built-in text are independent of what was read before, and depend on the "
-    "seed") {
+TEST_CASE("samples of the built-in text depend on the seed, and not on earlier reads") {
   const auto data = gpt::open_data({{}, TokenType::automatic, 64, 256, 1});
   const auto other = gpt::open_data({{}, TokenType::automatic, 64, 256, 2});
   const auto row = samples(*data, 0, 50, 64);

@@ -262,7 +262,7 @@ TEST_CASE("softmax, cross-entropy and GELU agree with the library's functions") 
   }
 }
 
-TEST_CASE("what is not a number stays visible") {
+TEST_CASE("NaN stays visible") {
   const Kernels<float>& k = gpt::kernels<float>();
   auto logits = random<float>("logits", 50);
   logits[20] = std::nanf("");

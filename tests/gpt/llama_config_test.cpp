@@ -170,7 +170,7 @@ TEST_CASE("unusable configs name every key at once") {
                  "and \"olmo2\""));
 }
 
-TEST_CASE("scaling of rotary embeddings that is not supported is refused by name") {
+TEST_CASE("unsupported scaling of rotary embeddings is an error that names it") {
   const auto scaled = [](const json& scaling) {
     return error(changed({{"rope_scaling", scaling}}));
   };

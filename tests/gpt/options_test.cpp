@@ -87,7 +87,7 @@ TEST_CASE("presets have the published parameter counts") {
   }
 }
 
-TEST_CASE("GPT-2's dropout is said to have no effect") {
+TEST_CASE("GPT-2's dropout is reported to have no effect") {
   const TemporaryDirectory folder;
   const auto notices = [&](const std::string& more) {
     return gpt::load_model_config(

@@ -7,6 +7,8 @@ import os
 import re
 import sys
 
+from words import Words
+
 CPP = (".h", ".cpp", ".inl", ".cu", ".cuh")
 CODE = CPP + (".py", ".sh", ".cmake", "CMakeLists.txt", ".ci/run")
 TEXT = CODE + (".md", ".json", ".in", ".yml", ".yaml")
@@ -120,8 +122,10 @@ class Lint:
         self.findings.append(f"{path}:{line}: {rule}: {message}")
 
     def run(self):
+        words = Words(self.report)
         for path, lines in self.lines.items():
             self.check_marks(path, lines)
+            words.check(path, lines)
             if path.endswith(CODE):
                 self.check_length(path, lines)
             if path.endswith(CPP + (".md",)) and not path.startswith("tests/"):
@@ -133,6 +137,7 @@ class Lint:
                 self.check_stages(path, code)
                 self.check_openmp(path, lines)
                 self.check_public(path, code)
+        words.end()
         return self.findings
 
     def check_marks(self, path, lines):

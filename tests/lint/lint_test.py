@@ -5,6 +5,7 @@ import tempfile
 import unittest
 
 from lint import Lint
+from words import PHRASES
 
 GOOD = {
     "zero/zero.h": '#include <vector>\n#include "zero/base/dtype.h"\n#include "zero/config.h"\n',
@@ -40,6 +41,12 @@ class Rules(unittest.TestCase):
         found = self.findings(files={path: text})
         self.assertTrue(any(f.startswith(path + ":") and f": {rule}: " in f for f in found),
                         f"{rule} not found in {text!r}; found {found}")
+
+    def finds_in_each(self, rule, files):
+        found = self.findings(files=files)
+        for path, text in files.items():
+            self.assertTrue(any(f.startswith(path + ":") and f": {rule}: " in f for f in found),
+                            f"{rule} not found in {text!r}; found {found}")
 
     def accepts(self, path, text):
         self.assertEqual(self.findings(files={path: text}), [], text)
@@ -134,6 +141,46 @@ class Rules(unittest.TestCase):
         self.finds("public", "optim/options.h", "void f(MPI_Comm);\n")
         self.accepts("zero/cuda.h", "#include <cuda_runtime.h>\ncudaStream_t f();\n")
         self.accepts("comm/private.h", "void f(MPI_Comm);\n")
+
+    def test_comments_begin_with_their_subject(self):
+        for word in ("Of", "What", "Where", "Which", "Whose", "Whom", "By", "To"):
+            self.finds_in_each("headless", {
+                "zero/a.cpp": f"// {word} the two moments.\n", "comm/a.h": f"int x;  // {word} a rank\n",
+                "optim/a.cu": f"/* {word} a rank */\n", "tests/a.py": f"# {word} a rank\nx = 1\n",
+                "tests/b.py": f'def f():\n    """{word} a rank."""\n', "tests/c.sh": f"# {word} a rank\n",
+                "tools/zero/CMakeLists.txt": f"x()  # {word} a rank\n"})
+        self.accepts("zero/a.cpp", '// Moments.\n// Of a rank.\nauto x = "// Of a rank";  // Offset\n')
+        self.accepts("tests/a.py", '"""Tests."""\nx = "# To a rank"\n')
+
+    def test_rare_words(self):
+        for word in ("where", "what"):
+            text = f"// A rank stops {word} it is.\n"
+            self.finds("rare-word", "comm/a.cpp", text + "int x;\n" + text + "int y;\n" + text)
+            self.accepts("comm/a.cpp", text + "int x;\n" + text + f'auto y = "{word} {word} {word}";\n')
+            # Long texts may have more of them; the count is of all files of a folder.
+            words = "// " + "word " * 1500 + "\n"
+            self.accepts("comm/a.cpp", words + "int x;\n" + 3 * text)
+            found = self.findings(files={"comm/a.cpp": text, "comm/wire/b.cpp": text, "comm/c.h": text})
+            self.assertTrue(any(": rare-word: " in f for f in found), found)
+            self.assertEqual(self.findings(files={"comm/a.cpp": text, "optim/b.cpp": text, "offload/c.h": text}), [])
+
+    def test_phrases(self):
+        for phrase, _ in PHRASES:
+            self.finds_in_each("phrase", {
+                "zero/a.cpp": f"// It {phrase} memory.\n", "zero/a.h": f'auto x = "it {phrase} memory";\n',
+                "tests/a.py": f"# It {phrase} memory.\n", "tests/b.py": f'"""It {phrase} memory."""\n',
+                "tests/c.py": f'x = "it {phrase} memory"\n', "docs/b.md": f"It {phrase} memory.\n",
+                "zero/b.cpp": "// It {}\n// memory.\n".format(phrase.replace(" ", "\n// "))})
+        self.accepts("zero/a.cpp", "int beside = 1;  // the besides\n")
+
+    def test_docstrings_of_the_package(self):
+        path = "pytorch/python/zerocore/a.py"
+        for text in ("def f():\n    pass\n", "class C:\n    pass\n",
+                     'class C:\n    """C."""\n\n    def f(self):\n        pass\n',
+                     'class C:\n    """C."""\n\n    @property\n    def f(self):\n        pass\n'):
+            self.finds("docstring", path, text)
+            self.accepts("tests/pytorch/a.py", text)
+        self.accepts(path, 'def f():\n    """F."""\n\n\ndef _g():\n    pass\n\n\nclass _C:\n    def f(self):\n        pass\n')
 
 
 if __name__ == "__main__":

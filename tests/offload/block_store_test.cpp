@@ -116,7 +116,7 @@ IoHook nth(IoOp op, int n, int answer) {
 
 }  // namespace
 
-TEST_CASE("what is read is what was written, by every kind of queue and file") {
+TEST_CASE("reads return the written data, by every kind of queue and file") {
   const std::map<std::string, std::pair<IoOp, int>> lacking = {
       {"nothing", {IoOp::create, 0}},
       {"uring", {IoOp::set_up_uring, EPERM}},
@@ -274,7 +274,7 @@ TEST_CASE("directories that cannot serve are refused with the figures") {
     return message_of<zero::ConfigError>([&] { Stored stored(options); });
   };
   options.directory = "/dev/shm";
-  CHECK(contains(message(), "/dev/shm lies on tmpfs, which is memory"));
+  CHECK(contains(message(), "/dev/shm is on tmpfs, which is memory"));
   options.directory = "/nowhere/at/all";
   CHECK(contains(message(), "No such file or directory"));
   options.directory = "/dev/null";

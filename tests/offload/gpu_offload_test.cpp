@@ -260,7 +260,8 @@ void check_equal(const std::vector<zero::MemoryUse>& plan,
 
 }  // namespace
 
-TEST_CASE("the plan and the report say what of a GPU rank lies in the file, and what beside it") {
+TEST_CASE(
+    "the plan and the report show which bytes of a GPU rank are in the file and which are not") {
   const DiskDirectory directory;
   mock::run_ranks(1, mock::Order::random, 1, [&](zero::Runtime& runtime) {
     const auto report_of = [&](const zero::Config& c) {

@@ -84,7 +84,7 @@ TEST_CASE("GPU ranks with offload under hybrid strategies: the bits of CPU ranks
   }
 }
 
-TEST_CASE("new parameters that travel between groups have to lie in memory") {
+TEST_CASE("new parameters that are sent between groups must be in memory") {
   const DiskDirectory directory;
   zero::Config c = hybrid::in_groups(config(3), hybrid::rows[2], group);
   c = with_parameters(with_states(c, directory.path()), directory.path());

@@ -144,7 +144,7 @@ TEST_CASE("too little space is known at start, code 13; a bad directory too, cod
   CHECK(contains(stage0.text, "needs stage 1, 2 or 3"));
 }
 
-TEST_CASE("optimizers that see more than elements are refused by name with nvme, code 10") {
+TEST_CASE("optimizers that need more than elements are errors with nvme that name them, code 10") {
   const DiskDirectory directory;
   for (const char* type : {"Lamb", "Muon"})
     for (zero::Config c :

@@ -276,8 +276,7 @@ TEST_CASE("reading, inspecting, editing, skipping, evaluating and materializing 
     }
 }
 
-TEST_CASE(
-    "values are not set among the micro steps, which read ahead what the update starts from") {
+TEST_CASE("values cannot be set between micro steps, because the update's inputs are read ahead") {
   const DiskDirectory directory;
   zero::Runtime runtime = zero::Runtime::single();
   zero::Engine engine(runtime, toy::describe(dims()),
@@ -343,7 +342,7 @@ TEST_CASE("checkpoints move freely between memory and file") {
     }
 }
 
-TEST_CASE("the plan knows what rests where") {
+TEST_CASE("the plan has the home of every array") {
   const auto config_of = [](double ratio, std::int64_t cache) {
     zero::Config c = with_states(config(3), "/somewhere");
     c.zero_optimization.offload_optimizer.ratio = ratio;

@@ -81,7 +81,7 @@ TEST_CASE("device norm: the bins of the vector kernels, for any numbers and any 
       }
 }
 
-TEST_CASE("device norm: what is not finite is counted and left out") {
+TEST_CASE("device norm: values that are not finite are counted and left out") {
   auto values = random_floats(5000, Numbers::usual, 3);
   values[17] = std::numeric_limits<float>::infinity();
   values[4999] = std::numeric_limits<float>::quiet_NaN();

@@ -220,7 +220,7 @@ TEST_CASE("OneCycle: unusable options") {
     CHECK(has(problem(options), key));
 }
 
-TEST_CASE("unusable options are refused by name") {
+TEST_CASE("unusable options are errors that name them") {
   SchedulerOptions options;
   options.type = "warmuplr";
   CHECK(has(problem(options), "WarmupLR, WarmupDecayLR, WarmupCosineLR, LRRangeTest or OneCycle"));

@@ -219,7 +219,7 @@ TEST_CASE("Adagrad follows torch with lr_decay") {
   CHECK(initial_state(options) == 0.5f);
 }
 
-TEST_CASE("LAMB's trust ratio keeps to its bounds, and is 1 where a norm is zero") {
+TEST_CASE("LAMB's trust ratio keeps to its bounds, and is 1 if a norm is zero") {
   OptimizerOptions options = default_options("Lamb");
   const auto lamb = create_optimizer(options);
   CHECK(rule_of(options).scope == UpdateScope::tensor_norms);
@@ -230,7 +230,7 @@ TEST_CASE("LAMB's trust ratio keeps to its bounds, and is 1 where a norm is zero
   CHECK(lamb->step_scale(3, 0) == 1);
 }
 
-TEST_CASE("a schedule's betas stand in for the optimizer's") {
+TEST_CASE("a schedule's betas replace the optimizer's") {
   OptimizerOptions options;
   options.beta1 = 0.5, options.beta2 = 0.75;
   const StepScalars own{.step = 4, .learning_rate = 1};

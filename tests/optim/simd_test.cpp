@@ -128,7 +128,7 @@ TEST_CASE("the copy written past the caches has the bits of the cached one") {
       compare({DType::bf16, copy, (1 << 19) + 5, offset, Numbers::usual});
 }
 
-TEST_CASE("updates do not depend on where a range is cut") {
+TEST_CASE("updates do not depend on the cuts of a vector") {
   for (const SimdLevel level : {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512})
     for (int rule = 0; rule < rules && supports(level); ++rule) {
       CAPTURE(rule);

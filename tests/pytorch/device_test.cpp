@@ -1,5 +1,5 @@
-// Modules of torch in the memory of a device: the engine's streams run as late as events allow,
-// while torch's operations, in place of kernels on the compute stream, run at once.
+// Torch modules in the memory of a device. The engine's streams run as late as their events allow,
+// while torch's operations, which replace kernels on the compute stream, run at once.
 #include <string>
 
 #include "tests/pytorch/training.h"

@@ -1,4 +1,4 @@
-// Modules of torch have equal bits at every stage.
+// Torch modules are bitwise identical at every stage.
 #include <functional>
 #include <string>
 

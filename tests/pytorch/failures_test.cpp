@@ -113,7 +113,7 @@ TEST_CASE("a module that is sharded again leaves its first engine") {
   contains(error, "layers.0.weight is sharded at rest");
 }
 
-TEST_CASE("create_graph is refused by name") {
+TEST_CASE("create_graph is an error that names it") {
   const std::string error = error_of([](zero::Runtime& runtime) {
     const Model model = torch_models::shared_layer_mlp();
     ShardedModule module(runtime, model.module, config_of(2));
@@ -142,7 +142,7 @@ TEST_CASE("an exception in one rank's forward ends all ranks") {
   contains(error, "no more data");
 }
 
-TEST_CASE("after a failure that the program has caught, each call says so") {
+TEST_CASE("after a failure that the program has caught, each call reports it") {
   const std::string error = error_of(
       [](zero::Runtime& runtime) {
         const Model model = torch_models::tied_transformer();

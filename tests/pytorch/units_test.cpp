@@ -61,7 +61,7 @@ TEST_CASE("children of the outermost lists are units, the rest is the root's") {
         "blocks.1.list.2.weight blocks.1.list.2.bias\n");
 }
 
-TEST_CASE("units by name may lie within units") {
+TEST_CASE("units by name may be inside units") {
   CHECK(described(Inner(), zt::wrap_by_name({"list", "list.2"})) ==
         "(root): gain\n"
         "list in (root): list.0.weight list.0.bias\n"
@@ -102,7 +102,7 @@ TEST_CASE("parameters that share a part of their memory are refused") {
                        doctest::Contains("weight shares a part of its memory"), zero::UsageError);
 }
 
-TEST_CASE("a type that the engine does not train is refused by name") {
+TEST_CASE("a type that the engine does not train is an error that names it") {
   nn::Linear linear(4, 4);
   linear->to(torch::kDouble);
   CHECK_THROWS_WITH_AS(zt::declare_units(*linear, {}),

@@ -72,7 +72,7 @@ TEST_CASE("a file that the launcher reads like the plan is handed over itself") 
   CHECK_FALSE(says_the_same("node1 slots=4\n", {"node1 slots=4", "node2 slots=4"}));
 }
 
-TEST_CASE("faulty hostfiles are refused with file, line and what is expected") {
+TEST_CASE("faulty hostfiles are refused with file, line and the expected form") {
   CHECK(refused("# nothing\n") == "hostfile hosts names no host");
   CHECK(refused("a\nb slots=x\n") ==
         "hostfile hosts:2: \"x\" is not a number of slots; expected 1 to 1048576");

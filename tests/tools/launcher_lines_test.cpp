@@ -45,7 +45,7 @@ std::string shown(const std::string& text, std::size_t piece) {
   return result + "|" + lines.settle();
 }
 
-TEST_CASE("after a cause that a rank has said, Open MPI's lines on the failure are left out") {
+TEST_CASE("after a rank has reported a cause, Open MPI's lines on the failure are left out") {
   for (const std::size_t piece : {1, 7, 75, 1000}) {
     CAPTURE(piece);
     CHECK(shown(cause + aborted + counted, piece) == cause + "|");
@@ -63,7 +63,7 @@ TEST_CASE("after a cause that a rank has said, Open MPI's lines on the failure a
   }
 }
 
-TEST_CASE("of the causes that several hosts name, the first one is shown") {
+TEST_CASE("if several hosts report a cause, the first one is shown") {
   const std::string other =
       "zero: rank 2: rank 2 waited 2 s\n  in two lines\nrank 0: and a third\n";
   const std::string follower = "zero: rank 0: stopped because rank 1 failed: unknown option\n";
@@ -82,7 +82,7 @@ TEST_CASE("of the causes that several hosts name, the first one is shown") {
   CHECK(!lines.cause_said());
 }
 
-TEST_CASE("what ranks tell zero run is kept, and not shown") {
+TEST_CASE("ranks' reports to zero run are kept, and not shown") {
   const std::string start = "zero: mark: start 2\n[1,0]<stderr>:zero: mark: start 0\n";
   for (const std::size_t piece : {1, 7, 1000})
     CHECK(shown("a\n" + start + "zero: mark: code 18\n" + cause, piece) == "a\n" + cause + "|");
@@ -98,7 +98,7 @@ TEST_CASE("what ranks tell zero run is kept, and not shown") {
   CHECK(lines.cause_said());
 }
 
-TEST_CASE("where no rank has said why, Open MPI's lines are all there is: they are shown") {
+TEST_CASE("if no rank has reported a cause, Open MPI's lines are shown") {
   for (const std::size_t piece : {1, 7, 1000}) {
     CHECK(shown("a\n" + aborted + counted, piece) == "a\n|" + aborted + counted);
     CHECK(shown(detected + "b\n", piece) == "b\n|" + detected);
@@ -109,7 +109,7 @@ TEST_CASE("where no rank has said why, Open MPI's lines are all there is: they a
   }
 }
 
-TEST_CASE("what is not on a rank's failure passes at once, whatever it looks like") {
+TEST_CASE("lines that are not on a rank's failure pass at once, whatever they look like") {
   const std::string table = rule + "\nloss  norm\n" + rule + "\n1     2\n";
   for (const std::string& text :
        {no_slots, cause + no_slots, table, cause + table, rule + "\n" + rule + "\n\n",
@@ -128,7 +128,7 @@ TEST_CASE("what is not on a rank's failure passes at once, whatever it looks lik
   CHECK(!lines.undecided());
 }
 
-TEST_CASE("what may become one of Open MPI's lines waits for a moment, not for ever") {
+TEST_CASE("a line that may become one of Open MPI's waits for a moment, not for ever") {
   LauncherLines lines;
   CHECK(lines.pass("----") == "");
   CHECK(lines.undecided());
@@ -140,7 +140,7 @@ TEST_CASE("what may become one of Open MPI's lines waits for a moment, not for e
   CHECK(lines.pass("MPI_ABORT was invoked on rank 1\n") == "MPI_ABORT was invoked on rank 1\n");
 }
 
-TEST_CASE("lines that are held back are owed until a cause is said") {
+TEST_CASE("lines that are held back are shown unless a cause is reported") {
   LauncherLines lines;
   CHECK(lines.pass(aborted) == "");
   CHECK(lines.owes());

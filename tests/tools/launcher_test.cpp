@@ -39,7 +39,7 @@ TEST_CASE("ranks that fit get equal shares of the cores") {
   CHECK(plan_launch(request(8), eight_cores(), open_mpi_4).notes.empty());
 }
 
-TEST_CASE("more ranks than cores oversubscribe, unbound and yielding, and say so") {
+TEST_CASE("more ranks than cores oversubscribe, unbound and yielding, with a line") {
   const LaunchPlan plan = plan_launch(request(9), eight_cores(), open_mpi_4);
   CHECK(quote_command(plan.command) ==
         "mpirun -n 9 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 prog --a 'b c'");
@@ -137,7 +137,7 @@ TEST_CASE("launchers are told apart by their version text") {
   CHECK(identify_launcher("m", "Intel(R) MPI Library for Linux* OS").kind == LauncherKind::other);
 }
 
-TEST_CASE("other hosts get the variables that programs need everywhere, and what -x names") {
+TEST_CASE("other hosts get the variables that programs need everywhere, and those of -x") {
   CHECK(needed_everywhere({"HOME=/", "ZERO_STRICT=1", "OMP_NUM_THREADS=2", "PATH=a:b", "PATHS=c",
                            "PYTHONPATH=d", "LD_LIBRARY_PATH=e", "OMPI_MCA_x=1"}) ==
         std::vector<std::string>{"LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PATH", "PYTHONPATH",

@@ -57,7 +57,7 @@ TEST_CASE("numbers in their ranges") {
   CHECK(parse({"--lr=1e-4"}).rate == 1e-4);
 }
 
-TEST_CASE("what is no such number, or out of range, is refused with option, text and range") {
+TEST_CASE("a text that is no number, or out of range, is refused with option, text and range") {
   CHECK(refused("--seed", "-1") ==
         "--seed -1: expected a whole number from 0 to 18446744073709551615");
   for (const char* text : {"18446744073709551616", "1.5", "1e3", "0x10", "+1", "1 ", "nan", "many"})

@@ -62,14 +62,14 @@ for (const svg of charts) {
     const own = bars.find(([bar, box]) => inside(boxes[i], box, 2));
     if (text.matches(".value") && !own) problems.push(`${what} leaves its bar`);
     if (!text.matches(".value") && bars.some(([bar, box]) => !apart(boxes[i], box)))
-      problems.push(`${what} lies on a bar`);
+      problems.push(`${what} is on a bar`);
     legible(what, getComputedStyle(text).fill, own ? getComputedStyle(own[0]).fill : background(svg));
   });
   for (const [bar, box] of bars)
     if (!inside(box, frame)) problems.push("a bar leaves its chart");
   if (frame.left < 0 || frame.right > innerWidth + 1) problems.push("a chart leaves the window");
   for (let e = svg.parentElement; e; e = e.parentElement)
-    if (/auto|scroll|hidden/.test(getComputedStyle(e).overflowX)) problems.push("a chart lies in a part that scrolls");
+    if (/auto|scroll|hidden/.test(getComputedStyle(e).overflowX)) problems.push("a chart is in a part that scrolls");
 }
 for (const section of document.querySelectorAll("section, dl, table, ul, .verdict"))
   if (section.textContent.trim() === "") problems.push(`an empty ${section.tagName}`);

@@ -69,7 +69,7 @@ inline zero::report::Comparison awkward() {
   c.variants.push_back(variant(hostile, 80'000 * mib));
   c.variants.back().memory.push_back({hostile, 5'000 * mib, 5'000 * mib});
   c.variants.push_back(
-      variant("a name of far more columns than there is room for beside a bar", 1));
+      variant("a name of far more columns than there is room for next to a bar", 1));
   c.variants.back().steps[1].loss = std::nan("");
   c.variants.push_back(variant("diverged", 4 * mib));
   c.variants.back().steps[2].loss = std::numeric_limits<double>::infinity();

@@ -121,7 +121,7 @@ TEST_CASE("no table has a row of zeros or of nothing, no page an empty card") {
   }
 }
 
-TEST_CASE("what nothing ran of does not look like success, and says what failed and why") {
+TEST_CASE("a comparison of which nothing ran does not look like success, and reports the failure") {
   const auto looks = [](const Comparison& comparison, const char* css_class) {
     return count_of(html_of(comparison), std::string("class=\"verdict") + css_class + "\"") == 1;
   };
@@ -169,7 +169,7 @@ TEST_CASE("a plan has no bits: it is neither equal to a run nor differs from it"
   CHECK(nlohmann::json::parse(json_of(mixed)).at("variants")[1].at("bits_equal").is_null());
 }
 
-TEST_CASE("GPU ranks: what lies in host memory is apart, and what crosses has a speed if timed") {
+TEST_CASE("GPU ranks: host memory has its own column, and copies have a speed if timed") {
   const Table table = table_of(samples::on_gpu());
   const auto headings = [&](const Table& of) {
     Cells labels;
@@ -252,7 +252,7 @@ TEST_CASE("variants in wire formats need not have the bits of the others, and sh
   CHECK(!bits_equal(comparison));
 }
 
-TEST_CASE("report.json is JSON, says what was found, and reads back bit for bit") {
+TEST_CASE("report.json is JSON, contains the results, and reads back bit for bit") {
   for (const samples::Sample& sample : samples::all) {
     CAPTURE(sample.name);
     const Comparison comparison = sample.make();
@@ -274,7 +274,7 @@ TEST_CASE("report.json is JSON, says what was found, and reads back bit for bit"
   CHECK(diverged.at("steps")[2].at("loss_bits") == "0x7ff0000000000000");
 }
 
-TEST_CASE("what is no report is refused by name") {
+TEST_CASE("a file that is no report is an error that names it") {
   for (const char* text : {"", "[]", "{}", R"({"format": "zero-comparison", "version": 2})",
                            R"({"format": "zero-comparison", "version": 1, "variants": 3})"}) {
     try {
@@ -324,7 +324,7 @@ std::map<std::string, std::string> fills_of(const std::string& style, bool dark)
   return fills;
 }
 
-TEST_CASE("a colour means one thing on the whole page, in bars and legends alike") {
+TEST_CASE("a color has one meaning on the whole page, in bars and legends") {
   Cells names = {"compute",        "waiting",    "optimizer", "other",     "all_gather",
                  "reduce_scatter", "all_reduce", "broadcast", "all_to_all"};
   for (int i = 0; i < zero::memory_category_count; ++i)

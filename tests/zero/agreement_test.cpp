@@ -55,7 +55,7 @@ TEST_CASE("the loss of a step is the mean over ranks") {
   }
 }
 
-TEST_CASE("what one rank reports reaches all, whichever rank it is") {
+TEST_CASE("a report of any rank reaches all") {
   for (const std::size_t reporting : {0, 1, 2}) {
     CAPTURE(reporting);
     std::vector<StepVote> votes = votes_of(3);
@@ -133,7 +133,7 @@ TEST_CASE("a preliminary vote decides nothing, and a final one may skip") {
   CHECK(decision.applied_steps == 0);
 }
 
-TEST_CASE("of a model-parallel group one rank names the ranks that are not finite") {
+TEST_CASE("one rank of a model-parallel group names the ranks that are not finite") {
   // Two data-parallel groups of two ranks: gradients of both are not finite, on data rank 1 alone.
   auto data =
       std::array{zero::comm::create_thread_worlds(2, {}), zero::comm::create_thread_worlds(2, {})};

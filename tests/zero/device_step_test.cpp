@@ -27,7 +27,7 @@ std::int64_t sum_of(const std::vector<zero::MemoryUse>& tier) {
 
 }  // namespace
 
-TEST_CASE("the device steps what host memory keeps: equal bits at every stage, ratio and rank") {
+TEST_CASE("the device updates state in host memory: equal bits at every stage, ratio and rank") {
   for (const int ranks : {1, 2, 3, 4})
     for (const bool bf16 : {false, true}) {
       const toy::Trace expected = training.on_host(ranks, config_of(1, 1, bf16));
@@ -135,7 +135,7 @@ TEST_CASE("steps on the device: memory as planned on each tier, and every byte t
       });
 }
 
-TEST_CASE("a line says where nothing is there for the device to step") {
+TEST_CASE("a line reports if the device has nothing to update") {
   const auto said = [](const zero::Config& config) {
     return zero::tests::stderr_of([&] {
       zero::testing::run_ranks(1, [&](zero::Runtime& runtime) {
@@ -148,7 +148,7 @@ TEST_CASE("a line says where nothing is there for the device to step") {
   CHECK(!zero::tests::contains(said(config_of(2)), line));
 }
 
-TEST_CASE("what the device cannot step is refused by name") {
+TEST_CASE("state that the device cannot update is an error that names it") {
   const auto refuses = [](const zero::Config& config, const char* what) {
     CHECK_THROWS_WITH_AS(zero::plan_memory(toy::describe(dims), config, 2, true),
                          doctest::Contains(what), zero::ConfigError);
@@ -163,5 +163,5 @@ TEST_CASE("what the device cannot step is refused by name") {
   refuses(on_device(offloaded(config_of(0))), "need stage 1, 2 or 3 on GPU ranks");
   zero::Config muon = on_device(offloaded(config_of(2)));
   muon.optimizer = zero::optim::default_options("Muon");
-  refuses(muon, "cannot have its state in host memory beside a GPU");
+  refuses(muon, "cannot have its state in the host memory of a GPU rank");
 }

@@ -50,7 +50,7 @@ std::vector<float> read(zero::Engine& engine, const char* name, const char* what
 
 }  // namespace
 
-TEST_CASE("misuse is refused by name, and the engine then refuses to go on") {
+TEST_CASE("misuse is an error that names it, and the engine then refuses to continue") {
   zero::Runtime runtime = zero::Runtime::single();
   const auto with_engine = [&](const std::function<void(zero::Engine&)>& misuse) {
     zero::Engine engine(runtime, toy::describe(dims), toy::config(0, dims));
@@ -227,7 +227,7 @@ TEST_CASE("the report of a step is of all ranks: the mean of their losses") {
     });
 }
 
-TEST_CASE("the loss and the gradients are divided by what the program says") {
+TEST_CASE("the loss and the gradients are divided by the program's number") {
   zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
     const auto first_step = [&](std::optional<double> mean_over) {
       zero::Engine engine(runtime, toy::describe(dims), toy::config(2, dims));
@@ -243,7 +243,7 @@ TEST_CASE("the loss and the gradients are divided by what the program says") {
   });
 }
 
-TEST_CASE("ranks that step different engines differ in what they have issued") {
+TEST_CASE("ranks that step different engines differ in their issued work") {
   CHECK_THROWS_WITH_AS(
       zero::testing::run_ranks(2,
                                [](zero::Runtime& runtime) {

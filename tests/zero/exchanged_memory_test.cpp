@@ -84,7 +84,7 @@ TEST_CASE("buffers that ranks exchange are registered with NCCL, and the plan ha
   }
 }
 
-TEST_CASE("payloads on devices cannot be verified, which is refused by name") {
+TEST_CASE("payloads on devices cannot be verified, and the error names the key") {
   zero::Config config = config_of(1);
   config.zero_core.verify_comm = true;
   Nccl nccl;

@@ -78,7 +78,7 @@ TEST_CASE("a comparison that others do not enter is named with its values") {
                  "the comparison of a and 2 more values"));
 }
 
-TEST_CASE("of many differences and of many ranks the first eight are listed") {
+TEST_CASE("the first eight of many differences and ranks are listed") {
   const std::string message = disagreement(11, [](zero::Runtime& r) {
     zero::Text values;
     for (int i = 0; i < 11; ++i)

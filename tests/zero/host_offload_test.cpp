@@ -20,7 +20,7 @@ using namespace host_offload;
 
 }  // namespace
 
-TEST_CASE("state in host memory beside a device: equal bits at every stage, ratio and rank") {
+TEST_CASE("state in host memory with a device: equal bits at every stage, ratio and rank") {
   for (const int ranks : {1, 2, 3, 4})
     for (const bool bf16 : {false, true}) {
       const toy::Trace expected = training.on_host(ranks, config_of(1, 1, bf16));
@@ -217,7 +217,7 @@ Seen look(zero::Runtime& runtime, const zero::Config& config) {
 
 }  // namespace
 
-TEST_CASE("reading and evaluating right behind a step see what it has made") {
+TEST_CASE("reading and evaluating right after a step see its results") {
   for (const int ranks : {1, 2})
     for (const int stage : {1, 3}) {
       Seen expected, seen;
@@ -252,7 +252,7 @@ TEST_CASE("checkpoints move freely between host memory, device and CPU") {
                      {{true, parameters}, {false, none}}});
 }
 
-TEST_CASE("the plan and the report say what lies where, to the byte") {
+TEST_CASE("the plan and the report have the home of every array, to the byte") {
   mock::run_ranks(1, mock::Order::random, 1, [](zero::Runtime& runtime) {
     const auto report_of = [&](const zero::Config& config) {
       zero::Engine engine(runtime, toy::describe(dims), config);
@@ -304,8 +304,7 @@ TEST_CASE("the plan and the report say what lies where, to the byte") {
   });
 }
 
-TEST_CASE(
-    "what is planned without ranks or device is what a run takes, tier by tier, to the byte") {
+TEST_CASE("a plan without ranks or device is what a run takes, tier by tier, to the byte") {
   const auto planned_of = [](const std::vector<zero::MemoryUse>& tier) {
     std::vector<std::int64_t> bytes;
     for (const zero::MemoryUse& use : tier) bytes.push_back(use.planned);
@@ -350,7 +349,7 @@ TEST_CASE(
   CHECK_NOTHROW(zero::plan_memory(toy::describe(dims), refused, 2, false));
 }
 
-TEST_CASE("what crosses is counted to the byte, and has no time where there is no clock") {
+TEST_CASE("copies are counted to the byte, and have no time if there is no clock") {
   for (const int ranks : {1, 3})
     mock::run_ranks(ranks, mock::Order::random, 1, [&](zero::Runtime& runtime) {
       const auto report_of = [&](const zero::Config& config) {
@@ -382,7 +381,7 @@ TEST_CASE("what crosses is counted to the byte, and has no time where there is n
     });
 }
 
-TEST_CASE("what of offload GPU ranks do not have is refused by name") {
+TEST_CASE("unsupported offload settings on GPU ranks are errors that name the key") {
   const auto refuses = [](const zero::Config& config, const char* what) {
     mock::run_ranks(1, mock::Order::random, 1, [&](zero::Runtime& runtime) {
       CHECK_THROWS_WITH_AS(zero::Engine(runtime, toy::describe(dims), config),
@@ -395,6 +394,6 @@ TEST_CASE("what of offload GPU ranks do not have is refused by name") {
   for (const char* type : {"Lamb", "Muon"}) {
     zero::Config config = config_of(2);
     config.optimizer = zero::optim::default_options(type);
-    refuses(offloaded(config), "cannot have its state in host memory beside a GPU");
+    refuses(offloaded(config), "cannot have its state in the host memory of a GPU rank");
   }
 }

@@ -117,7 +117,7 @@ TEST_CASE("a skip that the program decides is no overflow: the loss scale stays"
   }
 }
 
-TEST_CASE("the loss scale does not change the result where nothing leaves the range of fp16") {
+TEST_CASE("the loss scale does not change the result if nothing leaves the range of fp16") {
   const auto never = [](int, int, int) { return false; };
   zero::Runtime runtime = zero::Runtime::single();
   std::vector<double> norms[2];

@@ -60,7 +60,7 @@ TEST_CASE("an iterator may be looked at twice, and one range serves every step")
   }
 }
 
-TEST_CASE("losses that are not told are named once, by the root alone") {
+TEST_CASE("missing losses are reported once, only by the root") {
   for (const int accumulation : {1, 2})
     for (const int told : {0, accumulation - 1, accumulation}) {
       CAPTURE(accumulation);
@@ -88,7 +88,7 @@ TEST_CASE("losses that are not told are named once, by the root alone") {
     }
 }
 
-TEST_CASE("gradients that nobody asks for are named once") {
+TEST_CASE("gradients that are never requested are reported once") {
   const std::string said = stderr_of([] {
     zero::Runtime runtime = zero::Runtime::single();
     zero::Engine engine(runtime, toy::describe(dims), toy::config(0, dims));
@@ -103,7 +103,7 @@ TEST_CASE("gradients that nobody asks for are named once") {
   CHECK(said.find("no gradient", at + 1) == std::string::npos);
 }
 
-TEST_CASE("ranks that differ before a step say in what, as people write it") {
+TEST_CASE("ranks that differ before a step name the difference, as people write it") {
   const auto differing = [](const std::function<zero::StepOptions(int)>& options_of) {
     return refusal<zero::DisagreementError>([&] {
       zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
@@ -131,7 +131,7 @@ TEST_CASE("ranks that differ before a step say in what, as people write it") {
                  "the decision of StepOptions::inspect: rank 0 has apply, rank 1 has skip;"));
 }
 
-TEST_CASE("units are found by name, however many there are; a name is taken once") {
+TEST_CASE("units are found by name, however many there are; a name is used once") {
   zero::ModelSpec model;
   constexpr int count = 300;
   for (int i = 0; i < count; ++i) model.unit("u" + std::to_string(i)).param("w", {3});

@@ -168,7 +168,7 @@ TEST_CASE("fp16: the host's loss scale waits for the device's") {
   CHECK(trace == expected);
 }
 
-TEST_CASE("a device's checkpoint goes on on a device and on the CPU, to the bit") {
+TEST_CASE("a device's checkpoint resumes on a device and on the CPU, to the bit") {
   constexpr int saved = 4;
   const zero::Config config = toy::overflowing_config(3, {});
   for (const int ranks : {1, 2}) {

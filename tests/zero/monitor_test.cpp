@@ -90,7 +90,7 @@ TEST_CASE("a monitor writes DeepSpeed's tags over the samples") {
     CHECK(events.find(tag) != std::string::npos);
 }
 
-TEST_CASE("only the root writes, and only what is asked for") {
+TEST_CASE("only the root writes, and only requested files") {
   const TemporaryFolder folder;
   Monitor(both(folder.path()), false).write({.samples = 1});
   Monitor(Config{}, true).write({.samples = 1});

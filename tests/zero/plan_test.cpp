@@ -34,7 +34,7 @@ zero::Config random_config(std::mt19937_64& draw) {
 
 }  // namespace
 
-TEST_CASE("the checker accepts what the builder makes, for random models and settings") {
+TEST_CASE("the checker accepts the builder's plans, for random models and settings") {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 draw(seed);
     const zero::ModelSpec spec = models::random(seed);

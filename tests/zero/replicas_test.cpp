@@ -82,7 +82,7 @@ TEST_CASE("a replica that drifts ends the run with its unit and rank") {
   }
 }
 
-TEST_CASE("beside units of several blocks the one that drifts is named") {
+TEST_CASE("among units of several blocks the one that drifts is named") {
   zero::ModelSpec model;
   model.unit("large").param("w", {80'000});
   model.unit("small").param("w", {1000});
@@ -108,7 +108,7 @@ TEST_CASE("frozen and shared parameters are compared too") {
   }
 }
 
-TEST_CASE("replicas are compared every so many steps, where a step asks for it, or never") {
+TEST_CASE("replicas are compared every N steps, if a step requests it, or never") {
   // If every rank updates all parameters, the difference stays until it is found.
   CHECK(contains(error_of(3, 1, config_of(0, 3), three_steps), "before the update of step 3 "));
   CHECK(error_of(3, 1, config_of(0, 100), three_steps).empty());
@@ -127,7 +127,7 @@ TEST_CASE("replicas are compared every so many steps, where a step asks for it, 
     });
 }
 
-TEST_CASE("what has drifted is not saved") {
+TEST_CASE("drifted replicas are not saved") {
   const zero::tests::TemporaryDirectory directory;
   const std::string checkpoints = directory / "checkpoints", model = directory / "model";
   for (const char* name : {"weight", "frozen"}) {

@@ -72,7 +72,7 @@ TEST_CASE("ranks as threads are one node: all that is sent stays inside") {
   });
 }
 
-TEST_CASE("a step's time is charged to what was done, and to nothing twice") {
+TEST_CASE("a step's time is charged to its activities, and to nothing twice") {
   constexpr auto nap = std::chrono::milliseconds(20);
   constexpr double nap_seconds = 0.020;
   zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {

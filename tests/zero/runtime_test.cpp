@@ -66,7 +66,7 @@ TEST_CASE("the first cause reaches every rank") {
   CHECK(told == 2);
 }
 
-TEST_CASE("what is thrown need not be a std::exception") {
+TEST_CASE("a thrown object need not be a std::exception") {
   std::atomic<int> told{0}, rethrown{0};
   try {
     zero::testing::run_ranks(3, [&](zero::Runtime& runtime) {
@@ -121,7 +121,7 @@ TEST_CASE("on request a line of JSON follows the last words") {
                            ",\"exit_code\":14,\"message\":\"a \\\"b\\\\c\\\"\\u000a\\\\xff\"}\n"));
 }
 
-TEST_CASE("a time limit beyond what clocks count is a long one") {
+TEST_CASE("a time limit beyond the range of clocks is a long one") {
   for (const double seconds : {1e10, 1e30, std::numeric_limits<double>::infinity()}) {
     CAPTURE(seconds);
     zero::testing::run_ranks(2, [seconds](zero::Runtime& runtime) {
@@ -182,7 +182,7 @@ TEST_CASE("ranks with another config or model are named with the first differenc
   CHECK(model_message.find("fc.w [4, 5]") != std::string::npos);
 }
 
-TEST_CASE("bad declarations are refused by name") {
+TEST_CASE("bad declarations are errors that name them") {
   zero::ModelSpec model;
   zero::UnitSpec& unit = model.unit("fc");
   unit.param("w", {2});

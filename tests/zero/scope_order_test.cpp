@@ -91,7 +91,7 @@ void check_equal(const std::vector<Setup>& setups) {
 
 }  // namespace
 
-TEST_CASE("a unit around others trains as one that stays open beside them does") {
+TEST_CASE("a unit around others trains like one that stays open next to them") {
   for (const int accumulation : {1, 3}) {
     Setup nested, learned;
     nested.accumulation = learned.accumulation = accumulation;

@@ -50,7 +50,7 @@ static_assert(moves_only<zero::ForwardScope> && moves_only<zero::BackwardScope> 
 
 }  // namespace
 
-TEST_CASE("scopes can be kept in containers, and end where those say") {
+TEST_CASE("scopes can be kept in containers, which end them") {
   on_ranks([](zero::Runtime& runtime, int stage) {
     zero::Engine engine(runtime, three_units(), config_of(stage));
     engine.initialize(fill);
@@ -100,7 +100,7 @@ TEST_CASE("a scope that outlives its evaluation does not end another one of its 
   });
 }
 
-TEST_CASE("what outlives its engine does nothing, and says so when it is asked") {
+TEST_CASE("handles that outlive their engine do nothing, and their calls report it") {
   on_ranks([](zero::Runtime& runtime, int stage) {
     std::optional<zero::BackwardScope> backward;
     std::vector<zero::ForwardScope> forward;

@@ -67,7 +67,7 @@ TEST_CASE("a step gives a group values as the config does, and a rate of 0 stops
   CHECK(read(engine, "block.1.bias", "value", dims.channels) == bias);
 }
 
-TEST_CASE("values that a step cannot give a group are refused by name") {
+TEST_CASE("values that a step cannot give a group are errors that name them") {
   zero::Runtime runtime = zero::Runtime::single();
   const auto refusal = [&](const char* type, const char* group, const zero::GroupValues& values) {
     zero::Config config = toy::config(0, dims);
@@ -90,7 +90,7 @@ TEST_CASE("values that a step cannot give a group are refused by name") {
   CHECK(refusal("Muon", "", {.momentum = 0.5, .betas = std::pair(0.5, 0.5)}) == "");
 }
 
-TEST_CASE("what the next step has for a group is what the schedule says after applied steps") {
+TEST_CASE("the next step's values of a group follow the schedule after applied steps") {
   zero::Runtime runtime = zero::Runtime::single();
   zero::Config config = toy::config(0, dims);
   config.zero_core.param_groups["biases"].lr_scale = 0.5;

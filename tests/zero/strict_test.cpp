@@ -105,7 +105,7 @@ TEST_CASE("strict: as many scopes may be open as stage 3 has slots, at every sta
   });
 }
 
-TEST_CASE("strict: a call that only some ranks make is named, with what the others do") {
+TEST_CASE("strict: a call that only some ranks make is named, with the calls of the others") {
   const Strictly strictly;
   for (const int stage : stages) {
     CAPTURE(stage);
@@ -228,8 +228,7 @@ TEST_CASE("strict: a gradient that is written after its scope is named") {
   });
 }
 
-TEST_CASE(
-    "strict: a kept pointer shows in the gradients, and the skipped step says where to look") {
+TEST_CASE("strict: a kept pointer shows in the gradients, and the skipped step names the place") {
   if (zero::detail::sanitizer_watches()) return;
   const Strictly strictly;
   const std::string said = zero::tests::stderr_of([] {

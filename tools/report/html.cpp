@@ -70,8 +70,7 @@ BarChart host_chart(const Comparison& comparison) {
 
 BarChart time_chart(const Comparison& comparison) {
   const double longest = largest(comparison, [](const Variant& v) { return v.time.total(); });
-  BarChart chart{
-      "Time per step by what was done, a bar per variant", "step", time_unit(longest), {}};
+  BarChart chart{"Time per step by activity, a bar per variant", "step", time_unit(longest), {}};
   for (const Variant& v : comparison.variants)
     chart.bars.push_back({v.name,
                           {{"compute", "compute", v.time.compute},
@@ -128,7 +127,7 @@ std::string wire_lead(const Comparison& comparison) {
               " \u00d7 " + fixed(variant.sent() / first.sent(), 2);
   const bool crosses = largest(comparison, [](const Variant& v) { return v.between_nodes(); }) > 0;
   return text + (text.empty() ? "" : ". ") +
-         (crosses ? "The table says what crosses between nodes."
+         (crosses ? "The table shows the bytes between nodes."
                   : "All of it stays inside one node.");
 }
 

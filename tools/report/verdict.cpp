@@ -71,8 +71,8 @@ Verdict verdict_of(const Comparison& comparison) {
     add_absent(comparison, runs, verdict.sentences);
   } else if (runs.empty()) {
     verdict.sentences.push_back(
-        "A plan, nothing ran: this is what each rank holds from its start on. What the program "
-        "itself takes (activations), what saves take and what libraries keep comes on top.");
+        "A plan, nothing ran: each rank holds this much from its start on. Memory that the program "
+        "itself takes (activations), memory of saves and of libraries comes on top.");
   } else if (runs.size() == 1) {
     verdict.kind = Verdict::Kind::single;
     verdict.sentences.push_back(runs.front().name +

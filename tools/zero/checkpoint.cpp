@@ -283,13 +283,13 @@ void add_checkpoint(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("checkpoint", "Look into, verify, export or compare checkpoints");
   command->require_subcommand(1);
-  add(*command, "inspect", "What is in it: step, files, parameters", options, inspect);
+  add(*command, "inspect", "Show its step, files and parameters", options, inspect);
   add(*command, "verify", "Read every byte and check all digests and coverage", options, verify);
   CLI::App* exported =
       add(*command, "export", "Write the model as Hugging Face safetensors", options, export_to);
   exported->add_option("OUTPUT", options->output, "Directory to write to")->required();
   exported->add_option("--dtype", options->dtype,
-                       "fp32, bf16 or fp16 (default: what the run computed in)");
+                       "fp32, bf16 or fp16 (default: the run's compute dtype)");
   add_number(*exported, "--max-shard-size", options->max_file_bytes,
              "Several files of at most this size, such as 500MB or 5GB (default: one file)");
   add(*command, "diff", "Which parameters differ between two; exit code 1 if any", options, diff)

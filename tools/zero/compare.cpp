@@ -83,7 +83,7 @@ void add_compare(CLI::App& app) {
                                          "of plans; exit code 1 if bits differ");
   command
       ->add_option("REPORT", options->reports,
-                   "What --report wrote, one or more: the directory, or its report.json")
+                   "One or more results of --report: the directory, or its report.json")
       ->required();
   command->add_option("--report", options->report_directory, "Write a report over all of them")
       ->type_name("DIR");

@@ -36,11 +36,15 @@ void add_check(CLI::App& config) {
                    "DeepSpeed JSON, Accelerate YAML or JSON, or a Trainer's arguments")
       ->required();
   add_file_options(*command, *options);
-  command->add_option("--device", options->device, "Of the run: what only the other has is refused")
+  command
+      ->add_option("--device", options->device,
+                   "The run's device: settings that only the other one supports are refused")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->footer(
-      "The engine's own plan says what a run would refuse. What is not given is left open: a file\n"
-      "is refused where no run could take it. train_gpt --plan N checks it for the trainer's "
+      "The engine's own plan decides what a run would refuse. Options that are omitted stay open: "
+      "a file\n"
+      "is refused only if every run would refuse it. train_gpt --plan N checks it for the "
+      "trainer's "
       "models.");
   command->callback([options] { check(*options); });
 }
@@ -73,11 +77,11 @@ void add_file_options(CLI::App& command, ConfigOptions& options) {
   command.add_option("--set", options.settings, "One value instead of the file's, as PATH=VALUE")
       ->allow_extra_args(false);
   add_number(command, "--hidden-size", options.values.hidden_size,
-             "Of the model, where the file says \"auto\"");
+             "Hidden size of the model, if the file has \"auto\"");
   add_number(command, "--total-steps", options.values.total_steps,
-             "Optimizer steps, where the file says \"auto\"");
+             "Optimizer steps, if the file has \"auto\"");
   add_number(command, "--micro-batch", options.values.micro_batch_size,
-             "Samples per rank and micro step, where the file says \"auto\"");
+             "Samples per rank and micro step, if the file has \"auto\"");
 }
 
 void print_pairs(const char* title, const Pairs& rows) {

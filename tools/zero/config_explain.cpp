@@ -153,7 +153,7 @@ bool names_file(const std::string& text) {
 void add_config_explain(CLI::App& config) {
   auto options = std::make_shared<ConfigOptions>();
   CLI::App* command = config.add_subcommand(
-      "explain", "Show every value of a file, where it came from and what it does; or one key");
+      "explain", "Show every value of a file, its origin and its effect; or explain one key");
   command
       ->add_option("FILE|KEY", options->file,
                    "A file as for check; or a key or section, such as zero_optimization.stage, "

@@ -82,7 +82,7 @@ void write_new(const NewOptions& options) {
 void add_config_new(CLI::App& config) {
   auto options = std::make_shared<NewOptions>();
   CLI::App* command = config.add_subcommand("new", "Write a config to start from");
-  command->add_option("FILE", options->file, "Where to; default: to the terminal");
+  command->add_option("FILE", options->file, "The file to write; default: the terminal");
   add_number(*command, "--stage", options->stage, "ZeRO stage")->capture_default_str();
   command->add_flag("--bf16", options->bf16, "Compute in bfloat16");
   add_number(*command, "--micro-batch", options->micro_batch, "Samples per rank and micro step")

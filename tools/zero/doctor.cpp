@@ -104,12 +104,12 @@ void run_doctor(const DoctorOptions& options) {
 void add_doctor(CLI::App& app) {
   const auto options = std::make_shared<DoctorOptions>();
   CLI::App* command = app.add_subcommand(
-      "doctor", "Say what this host offers to a training run, and what will hurt it");
+      "doctor", "Report the resources of this host for a training run, and its problems");
   command->add_option(
       "--dir", options->directories,
       "A directory for checkpoints or offload, tried with a small file; may repeat");
   add_number(*command, "-n,--ranks", options->ranks,
-             "Also start so many ranks, and measure the links between them");
+             "Also start this many ranks, and measure the links between them");
   command->add_option("--hostfile", options->hostfile, "With -n: hosts, as for zero run");
   command->add_flag("--json", options->json, "One JSON object, for other programs and bug reports");
   command->footer(

@@ -60,7 +60,7 @@ std::string here(const Key& key) {
     case Status::no_effect:
       return "no effect: " + std::string(key.reason);
     case Status::refused:
-      return "refused where it asks for something: " + std::string(key.reason);
+      return "refused if its value enables it: " + std::string(key.reason);
     case Status::replaced:
       return "read as " + std::string(key.reason);
     default:

@@ -222,7 +222,7 @@ void add_run(CLI::App& app) {
       app.add_subcommand("run", "Start a program on N ranks with the right mpirun line");
   command->formatter(std::make_shared<RunFormatter>());
   command->footer(
-      "What follows PROGRAM is the program's own. The line is printed before it is executed;\n"
+      "Arguments after PROGRAM are the program's own. The line is printed before it is executed;\n"
       "Open MPI's parameters can also be set as OMPI_MCA_name=value in the environment.");
   add_number(*command, "-n,--ranks", options->request.ranks, "Number of ranks")->required();
   command->add_option("--hostfile", options->request.hostfile,
@@ -244,8 +244,9 @@ void add_run(CLI::App& app) {
   add_number(*command, "--start-limit", options->start_limit,
              "Seconds until all ranks have come up (ZERO_START_LIMIT; default: 120)");
   command->add_flag("--dry-run", options->dry_run, "Only print the line");
-  command->add_flag("--verbose", options->verbose,
-                    "Show what Open MPI itself says of a failure, also where a rank has said why");
+  command->add_flag(
+      "--verbose", options->verbose,
+      "Show Open MPI's own lines on a failure, even if a rank has reported the cause");
   // The first word that is not ours is the program; its own options follow unchanged.
   command->prefix_command();
   command->callback([options, command] {

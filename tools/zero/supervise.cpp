@@ -263,7 +263,7 @@ void Supervisor::ask_to_stop_when_possible() {
     kill(child_, SIGUSR2);
   }
   if (!lines_.stop_ignored() || job_ended_by_signal_) return;
-  write_all("zero run: the program goes on with its steps: its ranks are ended now\n");
+  write_all("zero run: the program continues its steps: its ranks are ended now\n");
   job_ended_by_signal_ = true;
   kill(child_, stop_number_);
 }

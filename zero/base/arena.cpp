@@ -87,7 +87,8 @@ std::int64_t available_memory() {
 
 std::string memory_left_text() {
   return "this host has " + byte_text(available_memory()) +
-         " left (ZERO_AVAILABLE_GIB overrides what Linux says is free, for virtual machines whose "
+         " left (ZERO_AVAILABLE_GIB overrides Linux's figure of free memory, for virtual machines "
+         "whose "
          "memory grows)";
 }
 

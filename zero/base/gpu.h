@@ -15,10 +15,10 @@ int gpu_count() noexcept;
 // and create_gpu() names both versions.
 bool driver_is_too_old() noexcept;
 
-// GPU number `local_rank` modulo gpu_count(), which becomes the calling thread's current one.
-// Throws TopologyError, in one line, where there is none. `may_exit`: a call of CUDA that does not
-// come back within the device's time limit ends the process, with its name; else there is the line
-// with the name alone.
+// Returns GPU number `local_rank` modulo gpu_count(), and makes it the calling thread's current
+// one. Throws TopologyError, in one line, if there is none. `may_exit`: a CUDA call that does not
+// return within the device's time limit ends the process, with its name; otherwise only the line
+// with the name is printed.
 std::unique_ptr<Device> create_gpu(int local_rank, bool may_exit = false);
 
 }  // namespace zero

@@ -1,5 +1,5 @@
-// Messages between the ranks of a group, which may be on several nodes. No call waits: who needs a
-// message tests for it, with a limit of its own.
+// Messages between the ranks of a group, which may be on several nodes. No call waits: the caller
+// polls for a message, with its own limit.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace zero {
 
-// Messages on their way. The end cancels what has not come or gone by then, so that their memory
-// may go.
+// Messages in transit. The destructor cancels messages that are not complete, so that their memory
+// may be freed.
 class Pending {
  public:
   virtual ~Pending() = default;
@@ -20,27 +20,28 @@ class Pending {
   // in which they are sent, whatever their tags.
   virtual void send(const void* data, std::int64_t bytes, int to, int tag) = 0;
   virtual void receive(void* data, std::int64_t bytes, int from, int tag) = 0;
-  // The ranks whose messages have come since the last call; empty() when that was all.
+  // Returns the ranks whose messages have arrived since the last call; empty() is true once all
+  // have.
   virtual std::vector<int> test_received() = 0;
   virtual bool empty() const = 0;
-  // Ranks that owe us a message; if none does, those that do not take ours.
+  // Returns ranks whose message is missing; if there are none, those that have not received ours.
   virtual std::set<int> waiting_for() const = 0;
 };
 
-// The messages of one group, apart from those of all others.
+// The messages of one group, separate from those of all others.
 class Messages {
  public:
   virtual ~Messages() = default;
 
-  // "mpi": what carries them.
+  // The name of the transport, such as "mpi".
   virtual std::string_view name() const = 0;
   virtual std::unique_ptr<Pending> begin() = 0;
-  // Moves on what moves only while somebody calls.
+  // Advances messages that move only during a call.
   virtual void poll() {}
-  // Collective: those of the ranks that give the same color, of which this one is `rank` among
-  // `size`; null if it is alone. Colors are not negative.
+  // Returns messages among the ranks with the same color (not negative), of which this one is
+  // `rank` among `size`; null if it is alone. Collective.
   virtual std::unique_ptr<Messages> split(int color, int rank, int size) = 0;
-  // In a broken job, whose peers the end must not wait for.
+  // Called if the job is broken: ending must not wait for the peers.
   virtual void forsake() noexcept = 0;
 };
 

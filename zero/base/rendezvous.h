@@ -1,6 +1,6 @@
-// How the ranks of a job find each other without MPI: a place where each can leave a few bytes
-// under a name, and wait for those of another. A program with a launcher of its own (a scheduler,
-// Ray, Kubernetes) implements it over what it has, and gives it to RuntimeOptions::rendezvous.
+// The rendezvous of a job's ranks without MPI: each rank stores a few bytes under a name, and waits
+// for those of others. A program with a launcher of its own (a scheduler, Ray, Kubernetes)
+// implements this class and passes it to RuntimeOptions::rendezvous.
 #pragma once
 
 #include <chrono>
@@ -22,19 +22,19 @@ class Rendezvous {
   virtual int size() const = 0;
   // Keys are set once each.
   virtual void set(const std::string& key, std::string_view value) = 0;
-  // Waits until a rank has set the key. Throws StalledError, which names the key, when none has
-  // within the limit.
+  // Waits until a rank has set the key. Throws StalledError with the key's name if none has within
+  // the limit.
   virtual std::string get(const std::string& key, std::chrono::milliseconds limit) = 0;
-  // Until all ranks have called it with that name, which serves once.
+  // Waits until all ranks have called it with this name, which may be used once.
   virtual void barrier(const std::string& name, std::chrono::milliseconds limit);
-  // Collective. A transport of messages for ranks on several hosts, under a name that serves once;
-  // null: there is none, and all ranks have to be on one host.
+  // Returns messages for ranks on several hosts, under a name that may be used once. Null: there
+  // are none, and all ranks must be on one host. Collective.
   virtual std::unique_ptr<Messages> connect(const std::string& name,
                                             std::chrono::milliseconds limit);
-  // "the store at 127.0.0.1:29500": the place at which the ranks meet, for messages.
+  // The rendezvous in error messages: "the store at 127.0.0.1:29500".
   virtual std::string describe() const { return "the program's rendezvous"; }
 
-  // The same on all ranks, if they ask equally often: "zero/0", then "zero/1".
+  // Returns a new name, equal on all ranks if they call it equally often: "zero/0", then "zero/1".
   std::string fresh_name() { return "zero/" + std::to_string(names_++); }
 
  private:

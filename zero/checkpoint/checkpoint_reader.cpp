@@ -32,7 +32,7 @@ std::string tensors_in(const Manifest& manifest, const Shard& shard, std::int64_
   return list_of(names, 3);
 }
 
-// Lists the file's parts of the ranges, in the order of the data.
+// Lists the file's pieces of the ranges, in the order of the data.
 std::vector<FileEntry> find_in(const Shard& shard, const std::vector<ElementRange>& sorted) {
   std::vector<FileEntry> wants;
   for (const auto& [entry, width, data] : shard.entries) {

@@ -83,7 +83,7 @@ bool Checkpoints::conclude(PendingSave& save) {
       context_.config.zero_core.on_save_error == "continue" && outcome.code == SaveError::code;
   if (!goes_on) raise(outcome);
   if (!std::exchange(save.told, true) && context_.rank() == 0)
-    print_notice("not saved, training goes on (zero_core.on_save_error): " + outcome.text);
+    print_notice("not saved, training continues (zero_core.on_save_error): " + outcome.text);
   return false;
 }
 

@@ -87,7 +87,7 @@ class File {
 
   const std::string& path() const { return path_; }
   std::int64_t size() const;
-  // From now on, aligned parts (direct_alignment, in memory and in the file) are transferred
+  // From now on, aligned pieces (direct_alignment, in memory and in the file) are transferred
   // without the page cache, if the file system supports it.
   void bypass_cache() { bypasses_ = true; }
   // Appends. Continues after short writes and EINTR; other errors throw.

@@ -35,7 +35,7 @@ void note_failure(std::vector<std::string>& notices, Work&& work) {
 }  // namespace
 
 std::string tag_problem(const std::string& tag) {
-  if (tag == latest_name) return "is the name of the hint beside the checkpoints";
+  if (tag == latest_name) return "is the name of the hint next to the checkpoints";
   return file_name_problem(tag);
 }
 

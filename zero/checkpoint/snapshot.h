@@ -23,7 +23,7 @@ class Snapshot {
   // function of the layout only.
   virtual std::vector<ElementRange> ranges_of(int rank, bool trainable_only) const = 0;
 
-  // Reads a part of this rank's elements, or all of a buffer. Any thread, if
+  // Reads a piece of this rank's elements, or all of a buffer. Any thread, if
   // readable_beside_steps().
   virtual void read(const ElementRange& range, std::span<std::byte> out) const = 0;
   // Whether another thread may read while a step runs, except for arrays being updated.
@@ -50,7 +50,7 @@ class Snapshot {
   // Any thread.
   virtual void check_values(const std::string& file, const ElementRange& range, DType stored,
                             std::span<const std::byte> bytes) const = 0;
-  // Replaces a part of this rank's elements, or of a buffer, by values of dtype `stored`. Called
+  // Replaces a piece of this rank's elements, or of a buffer, by values of dtype `stored`. Called
   // while the program's thread waits.
   virtual void write(const ElementRange& range, DType stored, std::span<const std::byte> bytes) = 0;
   // Call it after everything was written: updates all copies, and training continues from there.

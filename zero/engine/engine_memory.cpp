@@ -16,7 +16,7 @@ void require_address_space() {
   const std::int64_t left = address_space_left();
   if (left < address_space_margin)
     throw MemoryError("the limit of address space leaves " + byte_text(left) +
-                      " beside what the engine holds, and kernels and threads need " +
+                      " in addition to what the engine holds, and kernels and threads need " +
                       byte_text(address_space_margin) + ": raise the limit (ulimit -v)");
 }
 

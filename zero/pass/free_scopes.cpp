@@ -93,7 +93,7 @@ bool Scopes::in_forward() const {
 
 void Scopes::come_to_rest() {
   if (guard_.phase() != Phase::micro_step || !train_.model.any_order) return end_open_micro_step();
-  guard_.refuse_after_failure("the micro step cannot go on");
+  guard_.refuse_after_failure("the micro step cannot continue");
   guard_.or_poison([&] {
     resume_micro_step();
     if (inside_any()) return;

@@ -70,7 +70,7 @@ class PlanWalker {
   }
   bool replaced_before_use(int flat_unit) const;
 
-  // Whether a step of the program neither comes next nor follows after optional ones only.
+  // Whether this step of the program is not the next one, even if optional steps are skipped.
   bool leaves_plan(Op op, int target) const { return active() && !may_come(op, target); }
   bool in_forward() const {
     return active() && next_[PlanStream::compute] <= std::size_t(plan_->forward_scopes);
@@ -82,8 +82,8 @@ class PlanWalker {
     int target;
     std::int64_t scope;
   };
-  // Ends the open steps for the plan, in the order of their opening; the program's scopes stay
-  // open.
+  // Ends the open steps in the plan and returns them, in the order of their opening; the program's
+  // scopes stay open.
   std::vector<OpenScope> take_open();
 
   // State of a plan that is interrupted by another one, and resumed later.

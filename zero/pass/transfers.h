@@ -80,7 +80,7 @@ class Transfers {
                                                        const Residues::Use& use,
                                                        std::int64_t begin) const;
   comm::wire::ErrorTarget errors_of(int flat_unit) const { return scalars_.errors_of(flat_unit); }
-  // Of gradients where they lie, in the order of the stream.
+  // Casts gradients in their memory, in stream order.
   void cast(const Typed& from, const Typed& to, std::int64_t count, Stream stream) const;
   // Replaces the sum if the addend is its first.
   void assign_or_add(const Typed& sum, const Typed& addend, std::int64_t count, bool first,

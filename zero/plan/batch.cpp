@@ -109,8 +109,8 @@ Batch resolve_batch(const BatchOptions& options, int ranks) {
   if (total == 0 && micro == 0)
     throw ConfigError(
         std::string("the batch size is not given: give ") + total_key + " or " + micro_key +
-        (steps == 0 ? "" : std::string(" beside ") + steps_key + " " + to_string(steps)) + " (" +
-        total_key + " = " + micro_key + " x " + steps_key + " x ranks)");
+        (steps == 0 ? "" : std::string(" in addition to ") + steps_key + " " + to_string(steps)) +
+        " (" + total_key + " = " + micro_key + " x " + steps_key + " x ranks)");
 
   Resolution r{total, micro, std::max<std::int64_t>(steps, 1), ranks, ""};
   if (total == 0) {

@@ -26,7 +26,7 @@ struct Chunk : SegmentId {
   // On a GPU rank: its state is kept in host memory and passes through a slot on the GPU for its
   // update.
   bool streamed = false;
-  // The buffer for the update if part of its state is kept elsewhere, or the source of its
+  // The buffer for the update if some of its arrays are stored elsewhere, or the source of its
   // parameters' upload to a GPU; -1 if it needs none.
   int slot = -1;
   bool ahead = false;  // first in its slot: read during the last micro step

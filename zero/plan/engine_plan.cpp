@@ -132,7 +132,7 @@ void check_chunks(const EnginePlan& plan, const std::string& optimizer) {
       const bool by_elements = group.rule->scope == optim::UpdateScope::elements;
       if ((chunk.on_host || chunk.streamed) && (!by_elements || gaps))
         throw ConfigError("optimizer " + optimizer +
-                          " cannot have its state in host memory beside a GPU: set "
+                          " cannot have its state in the host memory of a GPU rank: set "
                           "zero_optimization.offload_optimizer.device to \"none\", or choose "
                           "Adam, AdamW, Lion, Adagrad or SGD, alone");
       if ((!by_elements && (!whole || chunk.slot >= 0)) || (gaps && chunk.state_in_file))
@@ -178,7 +178,7 @@ void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
   if (config.zero_core.offload_step == "device" && plan.policy.in_file())
     throw ConfigError(
         "zero_core.offload_step \"device\" on GPU ranks does not go with offload_optimizer.device "
-        "or offload_param.device nvme: what a file keeps is updated in host memory; choose cpu, or "
+        "or offload_param.device nvme: state in a file is updated in host memory; choose cpu, or "
         "leave offload_step out");
   if (plan.policy.parameter_home != Home::device &&
       (updates_on_gpu || options.offload_optimizer.ratio < 1))

@@ -41,8 +41,8 @@ struct ParamPlace {
   std::int64_t offset = 0;  // elements from the start of the segment
 };
 
-// The part of a segment that a rank has: all of it; the group's shard of its number; the slice that
-// only it owns. Without replicas a shard is a slice.
+// The elements of a segment that a rank has: all of them; the shard of its number in the group; the
+// slice that only it owns. Without replicas a shard is a slice.
 enum class Portion { whole, shard, slice };
 
 // Parameters of one dtype, trainability and wire format, divided evenly over the ranks.

@@ -36,10 +36,10 @@ struct MatrixStaging {
 
 class MatrixPlan {
  public:
-  // `portion` is the part of a segment that a rank updates. If it is not the whole, the matrices of
+  // `portion`: the elements of a segment that a rank updates. If they are not all, the matrices of
   // a segment form one batch, owned by members of the group of ranks that share the update, in the
-  // order of their parts: all ranks, or those of a shard group. Otherwise every rank has every
-  // matrix, and each matrix is a batch.
+  // order of their slices or shards: all ranks, or those of a shard group. Otherwise every rank has
+  // every matrix, and each matrix is a batch.
   MatrixPlan(const Model& model, const Layout& layout, const UpdateGroups& updates,
              Portion portion);
 

@@ -141,8 +141,9 @@ ModelSpec& ModelSpec::again(const std::string& unit) {
     throw UsageError("ModelSpec::again: no unit declared so far is named \"" + unit + "\"");
   detail::UnitDeclaration& declaration = model_->units[index];
   if (declaration.fused)
-    throw UsageError("ModelSpec::again: unit " + unit +
-                     " is fused(), and runs backward where it runs forward: once in a pass");
+    throw UsageError(
+        "ModelSpec::again: unit " + unit +
+        " is fused(), so that its forward and backward are one scope: it runs once in a pass");
   const int parent = declaration.parent, before = model_->order.back();
   if (parent >= 0 && before != parent && !model_->lies_within(before, parent))
     throw UsageError("ModelSpec::again: unit " + unit + " lies within " +

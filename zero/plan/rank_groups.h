@@ -34,7 +34,7 @@ struct GroupSplit {
 
 // Returns a rank's place in a group; none if the plan needs no such group, or if it is all ranks.
 std::optional<GroupSplit> split_of(const EnginePlan& plan, GroupId group, int rank);
-// The ranks that share the update, in the order of their parts.
+// The ranks that share the update, in the order of their slices or shards.
 GroupId update_group(const EnginePlan& plan);
 
 }  // namespace zero::detail

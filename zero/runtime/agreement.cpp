@@ -58,7 +58,8 @@ void throw_if_ranks_differ(const optim::StepDecision& found, const char* noun) {
   const std::string step = "before step " + std::to_string(found.differing_step);
   const std::string rank = noun + (" " + std::to_string(found.differing_rank));
   if (what == Differs::failed)
-    throw PeerFailed(step + " " + rank + " failed beside its GPU", static_cast<int>(found.value));
+    throw PeerFailed(step + " " + rank + " failed in host work for its GPU",
+                     static_cast<int>(found.value));
   throw DisagreementError(step + " ranks differ in " + name_of(what) + ": " + noun + " 0 has " +
                           text_of(what, found.value_of_root) + ", " + rank + " has " +
                           text_of(what, found.value) +

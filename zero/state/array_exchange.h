@@ -13,12 +13,12 @@
 
 namespace zero::detail {
 
-// One rank's part of an array that is divided evenly over the ranks of a group.
+// One rank's slice of an array that is divided evenly over the ranks of a group.
 struct EvenPart {
   const std::byte* data;
   std::int64_t count;  // elements
   DType dtype;
-  std::int64_t stride = count;  // elements from a rank's part to the next rank's
+  std::int64_t stride = count;  // elements from a rank's slice to the next rank's
 };
 // The ranks of one communicator, or of two hops: rank r of the first and rank q of the second is
 // rank r + q * first.size() of all.
@@ -29,13 +29,13 @@ struct Hops {
   int ranks() const { return first.size() * (second ? second->size() : 1); }
   int rank() const { return first.rank() + (second ? second->rank() * first.size() : 0); }
 };
-// The formats in which an array is gathered, and where their errors are added. A rank's
-// own part passes through its format too.
+// The formats in which an array is gathered, and the sums that their errors are added to. A rank's
+// own slice passes through its format too.
 struct GatherFormats {
   comm::wire::Codec inside{comm::wire::Format::none}, between{comm::wire::Format::none};
   comm::wire::ErrorTarget errors = {};
 };
-// All-gathers every rank's part to the whole on every rank of the group, in pieces of the bucket's
+// All-gathers every rank's slice to the whole on every rank of the group, in pieces of the bucket's
 // size.
 void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
                 std::byte* whole, const GatherFormats& formats = {});
@@ -55,7 +55,7 @@ void spread_to_replicas(TrainState& train, const ArrayId& array);
 std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array);
 
 // Hashes this rank's elements of an array, or of one parameter in it: a sum, so that the order of
-// parts does not matter.
+// pieces does not matter.
 std::uint64_t digest_of(TrainState& train, const ArrayId& array, std::string_view kind,
                         int only_param = -1);
 // Hashes parameter values over all ranks' elements; 0 for parameters that are not wanted.

@@ -157,7 +157,7 @@ void OffloadTier::request_memory() {
     for (OffloadPart& part : parts) {
       const ArrayKind kind = part.array.kind;
       const bool copied = kind == ArrayKind::gradient || part.passes_slot();
-      if (kind != ArrayKind::parameter)  // it is a part of its shard
+      if (kind != ArrayKind::parameter)  // it is a slice of its shard
         add_part(part, copied ? copied_requests_ : kept_requests_);
     }
 }

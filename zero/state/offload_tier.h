@@ -1,6 +1,6 @@
-// Keeps offloaded state of a rank in a file, or on GPU ranks in host memory, and moves it between
-// there and the memory of computation. State that a GPU rank keeps in the file passes through host
-// memory too. Has the buffers in between: slots for updates of chunks, source buffers for gathers
+// Keeps offloaded state of a rank in a file, or on GPU ranks in host memory, and moves it to and
+// from the memory of computation. State that a GPU rank keeps in the file passes through host
+// memory too. Owns the buffers in between: slots for updates of chunks, source buffers for gathers
 // of parameter shards, and staging. Memory that the GPU copies is page-locked; master weights and
 // states that the host updates are page-locked if the config says so. Belongs to the engine.
 //

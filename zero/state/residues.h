@@ -1,6 +1,7 @@
-// Encoding errors of a rank's gradients, added by error feedback to the gradients of later steps: a
-// residue for each slice that the rank sends, in every exchange of a reduction. One array, empty
-// without error feedback. Belongs to the ModelState; used in the order of the communication stream.
+// The encoding errors of a rank's gradients, which error feedback adds to the gradients of later
+// steps: one residue for each slice that the rank sends, in every exchange of a reduction. All are
+// in one array, empty without error feedback. Belongs to the ModelState; accessed in the order of
+// the communication stream.
 #pragma once
 
 #include <array>
@@ -26,7 +27,7 @@ class Residues {
   std::int64_t bytes() const { return bytes_; }
   // The residues at the start of the next step.
   std::span<std::byte> kept() const { return {kept_, static_cast<std::size_t>(bytes_)}; }
-  // The residues after the step if it is applied; null if its reductions update the array itself.
+  // The residues after the step if it is applied; null if reductions update kept() in place.
   std::byte* renewed() const { return renewed_; }
 
   // The use of a residue in one reduction.

@@ -1,4 +1,4 @@
-// Names of a rank's arrays, and types for access to parts of them.
+// Names of a rank's arrays, and types for access to pieces of them.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct ArrayId : SegmentId {
 
 enum class Access : std::uint8_t {
   read,
-  replace,  // the visitor writes all of the part
+  replace,  // the visitor writes all of the piece
 };
 
 // `begin` counts elements from the start of the segment.

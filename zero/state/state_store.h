@@ -1,6 +1,6 @@
 // The only access to the arrays of this rank's elements (parameter, gradient, master weights,
 // optimizer states), independent of their home. Code that saves, loads, reads, fills or updates
-// them gets parts in host memory from here, and does not depend on tiers or devices. One thread.
+// them gets pieces in host memory here, and does not depend on tiers or devices. One thread.
 // Positions are elements counted from the start of the segment.
 #pragma once
 
@@ -29,8 +29,8 @@ class StateStore {
   // segment has no such array. Throws UsageError for an unknown name.
   std::optional<ArrayId> find(const SegmentId& id, std::string_view what) const;
   DType dtype_of(const ArrayId& array) const { return state_.segment(array).dtype_of(array.kind); }
-  // Whether the array has elements of this parameter of its segment: only some parameters may have
-  // a given state.
+  // Whether the array has elements of this parameter: a state may exist for only some parameters of
+  // the segment.
   bool holds(const ArrayId& array, int param) const {
     return array.kind != ArrayKind::state || state_.has_state(param, array.state);
   }
@@ -38,8 +38,8 @@ class StateStore {
   // Whether another thread may read while a step runs, except for arrays being updated.
   bool readable_beside_steps() const { return runtime_.device().is_host() && tier_ == nullptr; }
 
-  // Calls the visitor for elements [begin, end) of this rank, part by part in order. Only between
-  // steps, or between the reductions and the update of a step. A part is valid until the visitor
+  // Calls the visitor for elements [begin, end) of this rank, piece by piece in order. Only between
+  // steps, or between the reductions and the update of a step. A piece is valid until the visitor
   // returns, and must not be changed.
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end,
              const PartVisitor& visitor);
@@ -71,7 +71,7 @@ class StateStore {
   ModelState& state_;
   const std::vector<Chunk>& chunks_;
   OffloadTier* tier_;               // null if everything is kept in the arena
-  std::vector<std::byte> staging_;  // for a part that the host cannot address
+  std::vector<std::byte> staging_;  // for a piece that the host cannot address
 };
 
 }  // namespace zero::detail

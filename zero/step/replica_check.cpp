@@ -79,7 +79,7 @@ void verify_replicas(TrainState& train, const std::string& when) {
     throw NumericError(when + " the parameters of " + train.subject(static_cast<int>(f)) +
                        " are not the same on all ranks, though each rank holds all of them: " +
                        culprits(train.ranks.noun(), digests) +
-                       "; a kernel wrote where it must not, or the memory of that host is faulty: "
+                       "; a kernel wrote out of bounds, or the memory of that host is faulty: "
                        "nothing was saved, resume from the last checkpoint");
   }
 }

@@ -74,7 +74,7 @@ class StepAgreement {
   static constexpr int ring_slots = 2;
 
   void request_memory();
-  // One step uploads the request, then the factors.
+  // Bytes that one step uploads: the request, then the factors.
   std::int64_t upload_bytes() const;
   const optim::StepRequest* uploaded() const;
   void upload(const optim::StepRequest& request);

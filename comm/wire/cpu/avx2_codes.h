@@ -38,7 +38,7 @@ struct Avx2Codes {
   using Maximum = VectorMaximum<simd::Avx2, T>;
 
  private:
-  // As in avx512_codes.h, except for the sign.
+  // Like avx512_codes.h, except for the sign.
   [[gnu::always_inline]] static __m256i e4m3(__m256 value) {
     const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), value);
     const __m256 normal = _mm256_max_ps(magnitude, _mm256_set1_ps(0x1p-6f));

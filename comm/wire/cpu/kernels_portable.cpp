@@ -32,7 +32,7 @@ void store(const float* from, std::int64_t count, void* to, DType dtype) {
   });
 }
 
-// Sums tile by tile, because the target may be one of the sources.
+// Sums piece by piece, because the target may be one of the sources.
 void sum(const void* const* sources, int count, DType dtype, std::int64_t first, std::int64_t n,
          void* to, DType to_dtype) {
   if (count == 1 && dtype == DType::fp32)

@@ -1,5 +1,5 @@
-// How far encodings are from what was encoded, in two kernels: the sums of each block, and their
-// sum, in an order that the number of elements alone decides.
+// Measures the error of encodings in two kernels: the sums of each block, and their sum, in an
+// order that depends only on the number of elements.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace zero::comm::wire {
 
-// Sums over a block, of which thread 0 gets the result; always in the same order.
+// Sums over a block, always in the same order; thread 0 gets the result.
 __device__ inline ErrorSums sum_of_block(ErrorSums own) {
   const auto fold = [](double& sum) {
     for (int apart = lanes / 2; apart > 0; apart /= 2)
@@ -39,7 +39,7 @@ __device__ inline void add_error(ErrorSums& sums, float value, float decoded) {
   sums.values += exact * exact;
 }
 
-// The sums of each block, whose number depends on the count alone.
+// The sums of each block; the number of blocks depends only on the count.
 template <class F, class T>
 static __global__ void __launch_bounds__(threads)
     error_kernel(const T* from, Decoder<F> encoded, std::int64_t count, ErrorSums* parts) {

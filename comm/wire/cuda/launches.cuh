@@ -20,14 +20,15 @@ using zero::cuda::native;
 inline constexpr int threads = 256, lanes = 32;
 inline constexpr std::int64_t most_blocks = 4096;
 
-// One warp for each `work` item, or for every so many.
+// Launches one warp for each `work` item, or for several items each if there are more.
 inline Launch over_warps(const char* name, std::int64_t work, Stream stream) {
   const std::int64_t blocks = (work * lanes + threads - 1) / threads;
   return {name, dim3(static_cast<unsigned>(std::min(blocks, most_blocks))), threads,
           native(stream)};
 }
 
-// One thread for each lane of so many elements, or for every so many.
+// Launches one thread for each lane of several elements, or for several lanes each if there are
+// more.
 inline Launch over_lanes(const char* name, std::int64_t count, Stream stream) {
   return over_warps(name, (count + Lane::size * lanes - 1) / (Lane::size * lanes), stream);
 }

@@ -38,7 +38,7 @@ void gelu_forward(const T* in, T* out, std::int64_t count, cudaStream_t stream);
 template <class T>
 void gelu_backward(const T* in, T* gradient, std::int64_t count, cudaStream_t stream);
 // `rows`: layout of all arrays except SwigluForward::out, which has no gaps. If there are gaps,
-// widths and distances must be multiples of 8, and starts aligned to 16 bytes; likewise for
+// widths and distances must be multiples of 8, and starts aligned to 16 bytes; also for
 // rotate().
 template <class T>
 void swiglu_forward(const SwigluForward<T>& call, const RowsOf& rows, cudaStream_t stream);

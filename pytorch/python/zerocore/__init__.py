@@ -9,7 +9,7 @@
         engine.step()
 
 Start it with `torchrun --nproc-per-node 4 train.py` or `mpirun -n 4 python train.py`. The arguments, the
-config and the engine are DeepSpeed's; what differs is said in docs/pytorch.md.
+config and the engine's methods are DeepSpeed's; docs/pytorch.md of the repository lists the differences.
 """
 
 import torch

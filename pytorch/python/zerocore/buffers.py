@@ -1,4 +1,4 @@
-"""The model's buffers, whose memory is the engine's, while the model may put other tensors in their places."""
+"""The model's buffers. The engine owns their memory, but the model may put other tensors in their places."""
 
 import torch
 
@@ -6,7 +6,7 @@ from . import _native
 
 
 class Buffers:
-    """Those that checkpoints have."""
+    """The persistent buffers of a model: those that checkpoints contain."""
 
     def __init__(self, model):
         self._model = model
@@ -15,8 +15,9 @@ class Buffers:
         self._said = False
 
     def take_back(self):
-        """Before what reads or writes them in the engine: a buffer that the model has replaced (self.count = self.count + 1)
-        has its values in the engine's memory again, and is the tensor that it was."""
+        """Call before the engine reads or writes buffers. A buffer that the model has replaced (self.count =
+        self.count + 1) is copied into the engine's memory, and the module gets its original tensor again. Raises
+        UsageError if the shape changed."""
         for owner, name, buffer, path in self._held:
             there = owner.get(name)
             if there is buffer:
@@ -31,7 +32,7 @@ class Buffers:
             owner[name] = buffer
 
     def notice_on_save(self):
-        """Once: those that came after zerocore.initialize()."""
+        """Returns a notice about persistent buffers added after zerocore.initialize(), once; else None."""
         added = [path for path, *_ in _persistent(self._model) if path not in self._names]
         if not added or self._said:
             return None

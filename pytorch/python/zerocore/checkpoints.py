@@ -1,5 +1,5 @@
-"""What an engine saves beside its weights, and checkpoints that load_checkpoint() takes by their tag alone
-(save_checkpoint(save_latest=False))."""
+"""The engine's Python state in checkpoints (counters, optimizer groups, client state, random states), and the list
+of checkpoints that load_checkpoint() loads only by their tag (save_checkpoint(save_latest=False))."""
 
 import base64
 import contextlib
@@ -15,12 +15,12 @@ import torch
 from . import _native, saved_state
 from .ranks import text_of_root
 
-_LIST = ".not-latest"  # tags, one in a line, in the folder of the checkpoints
+_LIST = ".not-latest"  # tags, one per line, in the folder that contains the checkpoints
 _LATEST = "latest"
 
 
 def text_of(tag, default):
-    """A tag of any type is its text, as with DeepSpeed."""
+    """Returns the tag as text, whatever its type, as DeepSpeed does. An empty text raises UsageError."""
     if tag is None:
         return default
     text = str(tag)
@@ -31,8 +31,9 @@ def text_of(tag, default):
 
 
 def bytes_of(state, job):
-    """The engine's state for its checkpoint, equal on all ranks but for the client's, of which rank 0's is kept.
-    Collective; raises on all ranks where one has what cannot be saved."""
+    """Returns the engine's state as the bytes that its checkpoint stores: rank 0's, and b"" on the other ranks.
+    Ranks may differ in the client state only; rank 0 prints a notice if they do. Collective; raises UsageError on
+    all ranks if one has a value that cannot be saved."""
     problem = ""
     try:
         data = saved_state.to_bytes(state, "")
@@ -49,7 +50,7 @@ def bytes_of(state, job):
 
 
 def _agree_on(problem, job):
-    """Raises on all ranks where one has a problem."""
+    """Raises UsageError on all ranks if one of them has a problem. Collective."""
     if job.sum(1.0 if problem else 0.0):
         raise _native.UsageError(f"save_checkpoint: {problem or 'another rank has an error, and says which'}")
 
@@ -74,8 +75,8 @@ def _tell_differences(digests, job):
 
 
 def state_of(resumed):
-    """What bytes_of() was given, from a checkpoint; also from one that an earlier version saved as a pickle, of which
-    only what needs no code is read."""
+    """Returns the state that bytes_of() was given. Earlier versions saved it as a pickle: of that, only values that
+    need no code are loaded."""
     if resumed.program_state:
         return saved_state.from_bytes(resumed.program_state, _notice)
     if "python" in resumed.client_state:
@@ -93,7 +94,7 @@ def _of_pickle(data, what, tag):
 
 
 def random_states(device):
-    """This rank's, as bytes."""
+    """Returns the states of this rank's random generators as bytes."""
     states = {"torch": torch.get_rng_state(), "python": random.getstate()}
     if "numpy" in sys.modules:
         states["numpy"] = sys.modules["numpy"].random.get_state(legacy=False)
@@ -103,8 +104,9 @@ def random_states(device):
 
 
 def restore_random(resumed, job, device):
-    """With as many ranks as saved, each goes on with its own streams. Otherwise each rank takes streams of its own, made
-    from the saved ones; those of numpy and of Python that were the same on all ranks stay so."""
+    """Restores the random generators. On the saved number of ranks, each rank continues its own streams. On another
+    number each rank derives new streams from the saved ones, except that streams of numpy and Python that were the
+    same on all ranks stay the same."""
     saved = [_random_of(data, resumed.tag) for data in resumed.rank_states]
     saved = [states for states in saved if states]
     if not saved:
@@ -114,7 +116,7 @@ def restore_random(resumed, job, device):
         return
     if job.rank == 0:
         _notice(f"{resumed.tag} was saved on {len(saved)} ranks, and has the states of as many random generators; "
-                f"{job.size} ranks go on, each with a stream of its own made from them: dropout masks and the like "
+                f"{job.size} ranks continue, each with a new stream derived from them: dropout masks and the like "
                 "differ from those of an uninterrupted run")
     mine = saved[job.rank % len(saved)]
     seed = int.from_bytes(hashlib.blake2b(
@@ -154,12 +156,13 @@ def _notice(text):
 
 
 def is_listed(directory, tag, job):
-    """Whether load_checkpoint() takes the checkpoint by its tag alone. Collective."""
+    """Returns whether load_checkpoint() loads this checkpoint only by its tag. Collective."""
     return bool(text_of_root(job, lambda: "listed" if tag in _listed(directory) else ""))
 
 
 def before_save(directory, tag, save_latest, job):
-    """Returns what after_save() needs. The tag is listed before its checkpoint is there. Collective."""
+    """Returns the argument `latest` of after_save(). Lists the tag before its checkpoint exists, so that an
+    interrupted save never becomes the newest checkpoint. Collective."""
     latest, problem = None, ""
     if job.rank == 0:
         try:
@@ -179,7 +182,7 @@ def _list_ahead(directory, tag, save_latest):
 
 
 def after_save(directory, tag, save_latest, latest):
-    """On rank 0."""
+    """Updates the list and "latest" after a save. Call it on rank 0 only."""
     if save_latest:
         if tag in _listed(directory):
             _replace(directory, _LIST, "".join(f"{each}\n" for each in _listed(directory) if each != tag))
@@ -191,8 +194,8 @@ def after_save(directory, tag, save_latest, latest):
 
 
 def tag_to_load(directory, job):
-    """"" for the newest valid checkpoint, a tag where newer ones were saved without save_latest, and None where there
-    are no others than such. Collective."""
+    """Returns "" for the newest valid checkpoint, a tag if newer ones were saved without save_latest, and None if
+    all were. Collective."""
     def choose():
         tags, listed = _native.list_checkpoints(directory), _listed(directory)
         others = [tag for tag in tags if tag not in listed]
@@ -222,8 +225,9 @@ def _replace(directory, name, text):
 
 
 def read_weights(directory, tag=None, trained_only=False):
-    """{name: tensor} of a checkpoint's master weights, frozen parameters and buffers, in one process; the newest
-    checkpoint, if no tag is given. Floating-point values are fp32."""
+    """Returns {name: tensor} of a checkpoint's master weights, frozen parameters and buffers, in one process: whole
+    tensors in host memory, floating-point values as fp32. Reads the newest checkpoint if there is no tag; raises
+    UsageError if there is no checkpoint."""
     directory = os.fspath(directory)
     if tag is None:
         tags = _native.list_checkpoints(directory)

@@ -1,4 +1,4 @@
-"""zerocore.compare_stages(): the same steps from the same start at each stage, and what each of them costs."""
+"""zerocore.compare_stages(): trains the same steps from the same start at each stage, and reports the cost of each."""
 
 import ctypes
 import gc
@@ -14,20 +14,20 @@ from .ranks import ranks
 
 
 class Comparison:
-    """What compare_stages() found. `str()` of it is the table that rank 0 has printed."""
+    """The result of compare_stages(). str() of it is the table that rank 0 has printed."""
 
     def __init__(self, native):
         self._native = native
 
     @property
     def equal(self):
-        """Whether all stages have equal bits: each loss, gradient norm and skipped step, and the digest of all
-        weights and optimizer states. Those that encode otherwise are compared with each other alone."""
+        """Whether all stages are bitwise identical: each loss, gradient norm and skipped step, and the digest of all
+        weights and optimizer states. Stages with wire formats are compared only with stages of the same format."""
         return self._native.bits_equal()
 
     @property
     def figures(self):
-        """The contents of report.json."""
+        """The contents of report.json as a dict."""
         return json.loads(self._native.json())
 
     def __str__(self):
@@ -36,13 +36,13 @@ class Comparison:
 
 def compare_stages(make_model, batches, stages=("0", "1", "2", "3", "grad_op"), *, config=None, loss=None, report=None,
                    seed=1, **arguments):
-    """Trains make_model() on this rank's micro batches at each stage, one after the other. Collective.
+    """Trains make_model() on this rank's micro-batches at each stage, one after the other. Collective.
 
-    A batch is given to the model as its keywords (a dict), its arguments (a tuple or list) or its argument; what the
-    model returns is the loss, or has it as .loss, or `loss(output, batch)` makes it. `config` is that of
-    initialize(), of which the list replaces the stage and, where one of its items is about them, offload and wire
-    formats; further arguments go to initialize(). With `report`, a folder, report.html, report.md and report.json are
-    written there."""
+    A batch is passed to the model as keyword arguments (a dict), positional arguments (a tuple or list) or one
+    argument. The loss is the model's output, its .loss, or the result of `loss(output, batch)`. `config` is that of
+    initialize(); each item of `stages` replaces its stage, and its offload and wire formats if the item names them.
+    Further arguments go to initialize(). `report` is a folder for report.html, report.md and report.json. Raises
+    ConfigError if a stage needs GPUs and the ranks have none."""
     variants = _native.parse_stage_list(",".join(map(str, stages)), "compare_stages: the stages")
     for variant in variants:
         if variant.of_gpu and ranks().gpu < 0:
@@ -74,7 +74,7 @@ class _Comparing:
             _native.prepare_directory(str(self.folder))
 
     def run(self):
-        # A step that nobody looks at: what libraries take once is not the first stage's.
+        # One unmeasured step: memory that libraries allocate once must not count for the first stage.
         self.trained(self.variants[-1], rehearses=True)
         for variant in self.variants:
             try:
@@ -95,13 +95,13 @@ class _Comparing:
 
     def config_of(self, variant):
         overrides = dict(variant.overrides)
-        if self.settings.sync_is_automatic:  # it depends on the stage, and decides bits
+        if self.settings.sync_is_automatic:  # depends on the stage, and changes bits
             overrides.setdefault("zero_core.gradient_sync", "each")
         return self.config.with_overrides(overrides)
 
     def trained(self, variant, rehearses=False):
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # what C libraries keep would count in the next stage's baseline
+        ctypes.CDLL(None).malloc_trim(0)  # memory that C libraries keep would count in the next stage's baseline
         torch.manual_seed(self.seed)
         model = self.make_model()
         engine, *_ = initialize(model=model, config=self.config_of(variant), **self.arguments)
@@ -154,7 +154,8 @@ def _call(engine, batch):
 
 
 def _tokens_of(batch):
-    """Elements of the first tensor of integers with rows, else rows of the first tensor."""
+    """Returns the number of elements of the first integer tensor with rows, or else the number of rows of the first
+    tensor."""
     values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (tuple, list)) else [batch]
     tensors = [value for value in values if isinstance(value, torch.Tensor) and value.dim() > 0]
     for tensor in tensors:

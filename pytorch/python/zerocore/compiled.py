@@ -1,4 +1,5 @@
-"""torch.compile of what lies in one unit: its kernels read parameters without torch's operations, which open units."""
+"""torch.compile within one unit. Compiled kernels read parameters without torch's operations, which would open the
+unit."""
 
 import dataclasses
 import functools
@@ -11,7 +12,7 @@ from .units import is_in_engine
 
 
 def refuse_compiled(name):
-    """Called first in forward() of whatever lies around units."""
+    """Called first in forward() of every module around units: raises UsageError if that module is compiled."""
     if torch.compiler.is_compiling():
         _refuse(name)
 
@@ -24,14 +25,14 @@ def _refuse(name):
 
 
 class CompiledModules:
-    """Modules that the program compiles, before or after zerocore.initialize()."""
+    """The modules that the program compiles, before or after zerocore.initialize()."""
 
     def __init__(self, module, unit_of):
         self._modules = list(module.modules())
-        self._unit_of = unit_of  # id of a parameter -> its unit and those around it, from the innermost
+        self._unit_of = unit_of  # id of a parameter -> its unit and the units around it, innermost first
 
     def open_before_calls(self):
-        """Wraps what was compiled since the last call."""
+        """Wraps the modules that were compiled since the last call, so that calling one opens its unit first."""
         for module in self._modules:
             place = "_compiled_call_impl"
             if isinstance(module, torch._dynamo.OptimizedModule):
@@ -41,7 +42,7 @@ class CompiledModules:
                 module.__dict__[place] = _opening(call, self._innermost(module))
 
     def _innermost(self, module):
-        """A parameter of the unit in which the module lies."""
+        """Returns a parameter of the unit that contains the module."""
         parameters = list(filter(is_in_engine, module.parameters()))
         if not parameters:
             return None

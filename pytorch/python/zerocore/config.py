@@ -1,4 +1,4 @@
-"""The config as initialize() was given it, in any form, for the library's reader: nothing is decided here."""
+"""Passes the config of initialize(), in any of its forms, to the library's reader. Nothing is decided here."""
 
 import base64
 import binascii
@@ -13,7 +13,7 @@ from . import _native
 
 @dataclasses.dataclass
 class Source:
-    """A file by its path, or else JSON by its text and the name that messages give it."""
+    """The config's source: a file by its path, or JSON by its text and the name that messages give it."""
 
     path: str | None = None
     text: str = ""
@@ -22,22 +22,26 @@ class Source:
     given: dict | None = None  # the program's own dict
 
     def read(self):
+        """Returns the settings that the library's reader makes of the config. Raises ConfigError with file and line."""
         if self.path is not None:
             return _native.Config.of_file(self.path, self.overrides)
         return _native.Config.of_text(self.text, self.name, self.overrides)
 
     def as_dict(self):
+        """Returns the config as a dict: the program's own dict if it gave one."""
         if self.given is None:
             self.given = json.loads(_native.Config.text_as_json(self.text, self.name) if self.path is None
                                     else _native.Config.file_as_json(self.path))
         return self.given
 
     def with_overrides(self, overrides):
+        """Returns this source with other values for some keys: {path of the key: value as text}."""
         return dataclasses.replace(self, overrides={**self.overrides, **overrides})
 
 
 def find(args, config):
-    """The config that the arguments of initialize() name: a path, JSON, its base64, a dict, or OmegaConf's."""
+    """Returns the Source that the arguments of initialize() name: a path, JSON, base64 of it, a dict, or
+    OmegaConf's."""
     name = "config"
     if config is None:
         config, name = getattr(args, "deepspeed_config", None), "args.deepspeed_config"
@@ -60,7 +64,7 @@ def find(args, config):
 
 
 def _decoded(text):
-    """The text that base64 stands for, as launchers hand a config over; None if it is none."""
+    """^accelerate's value for never"""
     try:
         decoded = base64.urlsafe_b64decode(text.encode()).decode()
     except (binascii.Error, UnicodeError):
@@ -69,7 +73,7 @@ def _decoded(text):
 
 
 def _plain(value, path):
-    """Mappings of any kind (OmegaConf's DictConfig too) as dicts, and what JSON has."""
+    """Returns mappings of any kind (OmegaConf's DictConfig too) as dicts, and values as JSON has them."""
     if isinstance(value, collections.abc.Mapping):
         return {str(key): _plain(value[key], f"{path}.{key}") for key in value}
     if isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes)):
@@ -78,7 +82,7 @@ def _plain(value, path):
         return os.fspath(value)
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:  # a number of numpy or torch
         value = value.item()
-    if isinstance(value, float) and value == float("inf") and path.endswith(".steps_per_print"):  # accelerate's way to say never
+    if isinstance(value, float) and value == float("inf") and path.endswith(".steps_per_print"):  # accelerate's value for never
         return 0
     if value is None or isinstance(value, (bool, int, str)) or isinstance(value, float) and value - value == 0:
         return copy.copy(value)

@@ -1,8 +1,8 @@
-"""Parameters before their engine is made: inside of zero.Init each rank holds a slice of each.
+"""Parameters before their engine is made: inside zero.Init each rank keeps a slice of each.
 
-A parameter keeps its tensor, and with it views and ties; only its storage has memory or none. torch's functions pass a
-mode (torch.overrides.TorchFunctionMode), which gathers the parameters among their arguments; those that were touched
-before are cut into slices again, as far as they do not fit into a small budget."""
+A parameter keeps its tensor, and with it views and ties; only its storage is allocated and freed. A mode around
+torch's functions (torch.overrides.TorchFunctionMode) gathers the parameters among their arguments, and cuts those
+used earlier into slices again once they exceed a small budget."""
 
 import enum
 import weakref
@@ -12,20 +12,20 @@ from torch.overrides import TorchFunctionMode
 
 from . import _native, ranks
 
-KEPT_BYTES = 1 << 20  # of small parameters that stay whole, besides the one in use
+KEPT_BYTES = 1 << 20  # bytes of small parameters that stay whole, in addition to the one in use
 _AT_REST = ("ZeroCore: this parameter was constructed inside of zero.Init, and each rank holds a slice of it: gather it by "
             "zerocore.zero.GatheredParameters, or give its model to zerocore.initialize() first")
-# Of a tensor's attributes, those that lead to its values; and of functions, those that do not.
+# Attributes of a tensor that lead to its values, and functions that do not.
 _VALUES = {"data", "T", "mT", "H", "mH", "real", "imag"}
 _NO_VALUES = {"size", "dim", "ndimension", "numel", "nelement", "stride", "element_size", "is_floating_point", "is_complex",
               "is_contiguous", "is_signed", "requires_grad_", "register_hook", "register_post_accumulate_grad_hook",
               "get_device", "storage_offset", "is_pinned", "is_shared", "untyped_storage", "__hash__", "__len__",
               "retain_grad", "has_names", "is_tensor", "is_storage", "is_same_size"}
-_stack = []  # of (Slices, mode, what register_parameter was)
+_stack = []  # of (Slices, mode, the register_parameter() before)
 
 
 class ZeroParamStatus(enum.Enum):
-    """As a parameter's ds_status, which scripts of DeepSpeed's ask before they gather it."""
+    """The value of a parameter's ds_status, which DeepSpeed scripts read before they gather it."""
 
     AVAILABLE = 1
     NOT_AVAILABLE = 2
@@ -33,23 +33,24 @@ class ZeroParamStatus(enum.Enum):
 
 
 class Slice:
-    """A parameter's share on this rank. Whole while it is open."""
+    """A parameter's slice on this rank. The parameter is whole while its Slice is open."""
 
     def __init__(self, parameter):
         self.parameter = weakref.ref(parameter)
-        self.part = None  # of the flat values, on this rank; None while the parameter has never been cut
+        self.part = None  # this rank's slice of the flat values; None while the parameter has never been cut
         self.whole = True
-        self.holders = 0  # GatheredParameters blocks around it
+        self.holders = 0  # the number of GatheredParameters blocks around it
 
     def open(self):
-        """Collective where it is closed."""
+        """Makes the parameter whole. Collective if it is closed."""
         if not self.whole:
             parameter = self.parameter()
             _native.give_memory(parameter, _gathered(self.part)[:parameter.numel()].clone())
             self._is_whole(True)
 
     def cut(self, root=0):
-        """This rank's part of rank `root`'s values, which all ranks have then. Collective where it is open."""
+        """Sets the slice on each rank to its part of rank `root`'s values, and frees the whole. Collective if it is
+        open."""
         parameter, job = self.parameter(), ranks.ranks()
         if not self.whole:
             return
@@ -62,7 +63,7 @@ class Slice:
         parameter.ds_shape, parameter.ds_numel = parameter.shape, parameter.numel()
 
     def free(self):
-        """What changed since it was cut is dropped."""
+        """Frees the whole values; changes since the last cut are dropped."""
         if self.whole and self.parameter().numel() > 0:
             _native.free_memory(self.parameter(), _AT_REST)
             self._is_whole(False)
@@ -73,15 +74,15 @@ class Slice:
 
 
     def hold(self):
-        """Whole until let_go(). Collective."""
+        """Keeps the parameter whole until let_go(). Collective."""
         with without_mode():
             if self.holders == 0:
-                self.cut()  # what was done before stays, whatever the block does
+                self.cut()  # changes made before the block stay, even if the block drops its own
             self.open()
             self.holders += 1
 
     def let_go(self, root):
-        """Takes over the values of rank `root`, or none. Collective."""
+        """Ends hold(). All ranks take the values of rank `root`; with None the changes are dropped. Collective."""
         with without_mode():
             if root is not None:
                 self.cut(root)
@@ -91,7 +92,7 @@ class Slice:
 
 
 def _gathered(part):
-    """The parts of all ranks, one after another. Collective."""
+    """Returns the slices of all ranks, concatenated. Collective."""
     job = ranks.ranks()
     flat = torch.empty(part.numel() * job.size, dtype=part.dtype)
     for rank, target in enumerate(flat.split(part.numel()) if part.numel() else ()):
@@ -102,7 +103,7 @@ def _gathered(part):
 
 
 def _of_its_own(parameter):
-    """The values, in a storage that the parameter has alone and fills."""
+    """Moves the values to a storage that only this parameter uses."""
     data = parameter.detach()
     if not data.is_contiguous() or data.untyped_storage().nbytes() != data.numel() * data.element_size():
         data = data.contiguous().clone()
@@ -111,12 +112,13 @@ def _of_its_own(parameter):
 
 
 class Slices:
-    """The parameters of one zero.Init block. Those that are open are closed in the order of their last use."""
+    """The parameters of one zero.Init block. Open ones are closed in the order of their last use."""
 
     def __init__(self):
         self._open = {}  # id -> Slice, the last used at the end
 
     def take(self, parameter):
+        """Cuts a new parameter into slices, and opens it for its constructor. Collective."""
         if slice_of(parameter) is None and parameter.layout == torch.strided and not parameter.is_meta:
             parameter._zerocore_slice = Slice(parameter)
             parameter.ds_status = ZeroParamStatus.AVAILABLE
@@ -124,12 +126,14 @@ class Slices:
             self.use([parameter])
 
     def use(self, parameters):
+        """Makes these parameters whole, and marks them as used last. Collective."""
         for parameter in parameters:
             slice_of(parameter).open()
             self._open.pop(id(parameter), None)
             self._open[id(parameter)] = slice_of(parameter)
 
     def keep_to_budget(self, in_use):
+        """Closes the parameters that were used longest ago until the open ones fit. Collective."""
         kept = 0
         for key, each in reversed(list(self._open.items())):
             parameter = each.parameter()
@@ -143,6 +147,7 @@ class Slices:
                 each.free()
 
     def close_all(self):
+        """Closes every open parameter. Collective."""
         for each in self._open.values():
             if each.parameter() is not None and not each.holders:
                 each.cut()
@@ -151,7 +156,7 @@ class Slices:
 
 
 class _Touch(TorchFunctionMode):
-    """Inside of zero.Init a function sees whole parameters."""
+    """Passes whole parameters to functions that are called inside zero.Init."""
 
     def __init__(self, slices):
         super().__init__()
@@ -186,12 +191,12 @@ def _tensors(value):
 
 
 def slice_of(parameter):
-    """Its Slice, where it was constructed inside of zero.Init and has no engine yet; else None."""
+    """Returns the parameter's Slice if it was constructed inside zero.Init and has no engine yet; else None."""
     return parameter.__dict__.get("_zerocore_slice") if isinstance(parameter, torch.nn.Parameter) else None
 
 
 def begin():
-    """A zero.Init block; one inside of another has nothing to do."""
+    """Begins a zero.Init block; a nested block changes nothing."""
     register = torch.nn.Module.register_parameter
     if _stack:
         _stack.append(None)
@@ -213,23 +218,24 @@ def begin():
 
 
 def end(failed):
+    """Ends a zero.Init block. After a failure, nothing is exchanged."""
     block = _stack.pop()
     if block is None:
         return
     slices, mode, register = block
     mode.__exit__(None, None, None)
     torch.nn.Module.register_parameter = register
-    if not failed:  # else the ranks may be at different places
+    if not failed:  # after a failure the ranks may be at different places, so no collective is safe
         slices.close_all()
 
 
 def without_mode():
-    """For what the package itself does with parameters, which sees them as they are."""
+    """The package's own access to parameters: they are not gathered."""
     return torch._C.DisableTorchFunction()
 
 
 def cut_all(module):
-    """As if zero.Init had been around its constructor."""
+    """Cuts a module that exists already, as if zero.Init had been around its constructor. Collective."""
     slices = Slices()
     with without_mode():
         for parameter in module.parameters():
@@ -238,7 +244,7 @@ def cut_all(module):
 
 
 def take_slices(model):
-    """{name: (parameter, its Slice)} of what zero.Init constructed; the parameters have no memory, and no slice, then."""
+    """Returns {name: (parameter, its Slice)} of the parameters that zero.Init constructed, and frees their memory."""
     taken = {}
     for name, parameter in model.named_parameters():
         own = slice_of(parameter)
@@ -255,5 +261,5 @@ def take_slices(model):
 
 
 def whole_values(parameter, own):
-    """Of a parameter that take_slices() took. Collective."""
+    """Returns the whole values of a parameter that take_slices() returned. Collective."""
     return _gathered(own.part)[:parameter.numel()].view(parameter.shape)

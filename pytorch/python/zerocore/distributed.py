@@ -1,4 +1,4 @@
-"""torch.distributed among the ranks, for scripts that exchange values of their own; the engine never uses it."""
+"""torch.distributed among the ranks, for values that a script exchanges itself; the engine never uses it."""
 
 import functools
 import inspect
@@ -21,7 +21,7 @@ _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_AD
 
 def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_port=None, verbose=True, timeout=None,
                      init_method=None, dist_init_required=None, config=None, rank=-1, world_size=-1):
-    """A gloo group, whatever the backend that is named, for values of the script; the engine does not use it. Collective."""
+    """Makes a gloo group, whatever backend is named, for values that the script exchanges itself. Collective."""
     if not dist.is_initialized():
         export_ranks()
         more = {} if timeout is None else {"timeout": timeout}
@@ -37,8 +37,8 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
 
 
 def export_ranks():
-    """Puts into the environment what torchrun and DeepSpeed's launcher put there. The ranks of MPI win over what is there;
-    those of torchrun and its kind meet where they have met. Collective."""
+    """Sets the environment variables that torchrun and DeepSpeed's launcher set. Under MPI its ranks replace the
+    values in the environment; under torchrun and similar launchers the ranks keep their rendezvous. Collective."""
     job = ranks()
     os.environ.update(RANK=str(job.rank), LOCAL_RANK=str(job.local_rank), WORLD_SIZE=str(job.size),
                       LOCAL_WORLD_SIZE=str(job.local_size))
@@ -50,7 +50,8 @@ def export_ranks():
 
 
 def _after_evaluation(collective):
-    """A rank that waits in a collective of its own cannot take part in the evaluation passes of the others."""
+    """Returns the collective of torch.distributed with a preparation: since a rank that waits in it could not serve
+    the evaluation passes of the others, it first ends the open evaluations."""
     signature = inspect.signature(collective)
 
     @functools.wraps(collective)
@@ -63,7 +64,7 @@ def _after_evaluation(collective):
     return call
 
 
-_exported = None  # (MASTER_ADDR, MASTER_PORT) that this module has chosen
+_exported = None  # the (MASTER_ADDR, MASTER_PORT) that this module chose
 
 
 def _export_rendezvous(job):
@@ -81,8 +82,8 @@ def _export_rendezvous(job):
 
 
 def _rendezvous(job, address, port):
-    """Where the ranks meet: what is wrong, a remark, the address, the port. Rank 0 decides, for it is the one that
-    listens. A variable that was left behind by another launcher must not make gloo wait for a host that is not there."""
+    """Returns the rendezvous: an error, a remark, the address, the port. Rank 0 decides, since it listens. A
+    variable left over from another launcher must not make gloo wait for a host that is not there."""
     one_host = job.local_size == job.size
     own_name = socket.gethostname()
     own = "127.0.0.1" if one_host else own_name
@@ -128,7 +129,8 @@ def _free_port():
 
 
 def explain_missing_ranks():
-    """Scripts for other launchers read LOCAL_RANK before anything has put it there: the error says what to do."""
+    """Makes a missing LOCAL_RANK a KeyError that explains how to start the script: scripts for other launchers read
+    it before anything has set it."""
     before = sys.excepthook
 
     def hook(kind, error, traceback):

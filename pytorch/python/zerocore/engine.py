@@ -1,4 +1,4 @@
-"""The engine as DeepSpeed's users know it: an nn.Module that trains the model it holds."""
+"""The engine with the interface of DeepSpeed's: an nn.Module that trains the model inside it."""
 
 import contextlib
 import os
@@ -10,6 +10,7 @@ from . import _native, checkpoints, construction, signals, weights
 from .buffers import Buffers
 from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
+from .figures import Figures
 from .optimizers import clear_by, refuse_missing_metrics
 from .passes import Link, PlainState, Tree, make_passes, refuse_no_loss, supersede
 from .progress import NoTimer, Progress
@@ -18,8 +19,9 @@ from .units import is_in_engine
 from .zero import ZeroParamStatus
 
 
-class Engine(nn.Module):
-    """Made by zerocore.initialize(). Attributes that it does not have are the model's."""
+class Engine(Figures, nn.Module):
+    """The result of zerocore.initialize(). Attributes that it does not have are the model's. A call that fails on
+    one rank ends it on all; later calls then raise UsageError. Call it from one thread."""
 
     def __init__(self, module, native, ranks, settings, config_source, optimizer, units_around, others=()):
         super().__init__()
@@ -32,10 +34,10 @@ class Engine(nn.Module):
         self._settings = settings
         self._config_source = config_source
         self._progress = Progress(settings, ranks.rank == 0)
-        self._scaled = False  # this micro step's loss was multiplied by the loss scale
+        self._scaled = False  # whether this micro-batch's loss was multiplied by the loss scale
         self._failure = None
         self._said_dropped = False
-        self._boundary = None  # as set_gradient_accumulation_boundary() says
+        self._boundary = None  # the argument of set_gradient_accumulation_boundary()
         self._boundary_of_this_step = False
         self._micro, self._accumulation, self._global = native.batch()
         self._result = None
@@ -57,16 +59,16 @@ class Engine(nn.Module):
             supersede(parameter, self)
             if is_in_engine(parameter):
                 parameter._zerocore_engine = Link(self)
-        self._successor = None  # the module's engine since a later zerocore.initialize()
+        self._successor = None  # the engine that a later zerocore.initialize() made for the module
         self._tree = Tree(module)
         self._buffers_of_model = Buffers(module)
         self._compiled = CompiledModules(module, units_around)
         self._without_values = set()  # names of parameters
-        self._slices = {}  # of what zero.Init constructed, until they are in the native engine
-        self._lent = set()  # ids of the parameters that GatheredParameters holds whole
+        self._slices = {}  # {name: (parameter, Slice)} from zero.Init, until the native engine has them
+        self._lent = set()  # ids of the parameters that GatheredParameters has made whole
         self._in_forward = False
-        # from_pretrained() gives a model in eval() mode, and not every script calls train(): until one mode or the other
-        # is set, passes with gradients train.
+        # from_pretrained() returns a model in eval() mode, and not every script calls train(): until one of them is
+        # called, passes with gradients are training passes.
         self._was_given_in_eval = not module.training
         self._evaluation = Evaluation(native, ranks, type(module).__name__, sharded)
         make_passes(module, native.unit_names(), self)
@@ -90,7 +92,7 @@ class Engine(nn.Module):
                 return getattr(module, name)
             except AttributeError:
                 if name.startswith("__") or name in dir(type(module)):
-                    raise  # of a property of the model, which says why
+                    raise  # from a property of the model, whose own error says why
                 raise AttributeError(f"zerocore's engine, as DeepSpeed's DeepSpeedEngine, has no attribute {name!r}, and "
                                      f"its model, a {type(module).__name__}, has none either") from None
 
@@ -99,8 +101,8 @@ class Engine(nn.Module):
         return self.zero_optimization_stage() == 3 or not self.native.is_resident(self.name_of(largest), largest.dtype)
 
     def train(self, mode=True):
-        """Between evaluation and training it is collective where parameters rest as shards: a rank that has no
-        more batches takes part in the passes of the others."""
+        """Sets the mode. Collective if parameters are sharded and the mode changes: a rank without further batches
+        takes part in the passes of the others here."""
         self._was_given_in_eval = False
         if mode:
             with self._guarded("train"):
@@ -112,11 +114,12 @@ class Engine(nn.Module):
     # A training step.
 
     def forward(self, *args, **kwargs):
+        """Runs the model's forward(), as a training or an evaluation pass."""
         refuse_compiled(type(self).__name__)
         return self.module(*args, **kwargs)
 
     def _run(self, call, args, kwargs):
-        """The module's own forward as a pass of the engine, whether the engine or the module was called."""
+        """Runs the module's own forward as a pass of the engine, for calls of the engine and of the module."""
         if self._in_forward:
             return call(*args, **kwargs)
         self._was_given_in_eval = self._was_given_in_eval and not self.module.training
@@ -153,8 +156,8 @@ class Engine(nn.Module):
                 "engine.load_checkpoint() or engine.initialize_rest()")
 
     def scale(self, loss, scale_wrt_gas=True):
-        """For `engine.scale(loss).backward()` in place of engine.backward(loss). As in DeepSpeed, hooks see gradients that
-        are divided by gradient_accumulation_steps."""
+        """Returns the loss to call backward() on: `engine.scale(loss).backward()` replaces engine.backward(loss). As
+        in DeepSpeed, hooks see gradients divided by gradient_accumulation_steps."""
         self._refuse_without_optimizer("backward")
         refuse_no_loss(loss)
         with self._guarded("scale"):
@@ -165,7 +168,8 @@ class Engine(nn.Module):
         return loss if factor == 1 else loss * factor
 
     def backward(self, loss, retain_graph=False, scale_wrt_gas=True):
-        """The mean loss of this rank's micro batch; the engine averages over ranks and micro steps."""
+        """Computes gradients. `loss`: one number, the mean over this rank's micro-batch; the engine averages over
+        ranks and micro-batches. Returns the loss."""
         scaled = self.scale(loss, scale_wrt_gas)
         with self._guarded("backward"):
             scaled.backward(retain_graph=retain_graph)
@@ -173,8 +177,8 @@ class Engine(nn.Module):
         return loss
 
     def step(self, lr_kwargs=None, max_norm=None):
-        """Updates the weights at the end of an accumulation; before that it counts micro steps. `max_norm` clips the
-        gradients of this step, beside what the config does."""
+        """Updates the weights after the last micro-batch of a step; earlier calls only count micro-batches.
+        `max_norm` clips this step's gradients, in addition to the config. `lr_kwargs` go to the scheduler's step()."""
         self._refuse_without_optimizer("step")
         boundary = self.is_gradient_accumulation_boundary()
         self._refuse_unscaled()
@@ -201,17 +205,18 @@ class Engine(nn.Module):
 
     @property
     def stop_requested(self):
-        """Whether a signal (Ctrl-C, SIGTERM) to any rank has asked for a stop; it changes in step(), on all ranks in the
-        same one. A script that reads it ends its loop itself, and no KeyboardInterrupt is raised."""
+        """Whether a signal (Ctrl-C, SIGTERM) to any rank has requested a stop. step() changes it, on all ranks in
+        the same step. A script that reads it must end its loop itself: no KeyboardInterrupt is raised then."""
         return signals.is_requested()
 
     @property
     def is_saved(self):
-        """Whether the last checkpoint that this engine has written or loaded has its last step."""
+        """Whether the last checkpoint that this engine wrote or loaded contains its last step."""
         return self._saved_at == self.global_steps
 
     def _mean_over(self):
-        """scale() has divided each loss; what the script's own backward has brought is divided in the step."""
+        """Returns the divisor of gradients in a step: scale() has divided each loss, the script's own backward has
+        not."""
         if self._accumulation > 1 and self.native.mixes_origins():
             raise _native.UsageError("some micro steps of this step called engine.backward(loss), which divides by "
                                      "gradient_accumulation_steps, and others loss.backward(): call one of them in all, or "
@@ -232,30 +237,34 @@ class Engine(nn.Module):
                 'in the config ("optimizer": {"type": ...}), or give initialize() one')
 
     def is_gradient_accumulation_boundary(self):
+        """Returns whether the next step() updates the weights."""
         if self._boundary is not None:
             return self._boundary
         return (self.micro_steps + 1) % self._accumulation == 0
 
     def set_gradient_accumulation_boundary(self, is_boundary):
-        """Until the next call. Before forward() it lets the last micro step's reductions overlap its backward."""
+        """Sets whether step() ends the accumulation, until the next call. If it is called before forward(), the last
+        micro-batch's reductions overlap its backward."""
         self._boundary = is_boundary
         self._boundary_of_this_step = True
 
     def _surely_last(self):
-        """Who sets the boundary may do it after forward(): what was said in an earlier step says nothing."""
+        """Returns whether this pass is known to be the last of its step. The boundary may also be set after
+        forward(), so a value from an earlier step does not count."""
         if self._boundary is None:
             return self._reduces_each and self.is_gradient_accumulation_boundary()
         return self._boundary and self._boundary_of_this_step
 
     @contextlib.contextmanager
     def no_sync(self):
-        """When gradients are reduced is the config's (zero_core.gradient_sync); the results are the same."""
+        """Changes nothing: zero_core.gradient_sync of the config decides when gradients are reduced, with the same
+        results."""
         yield
 
     def zero_grad(self, set_to_none=True):
-        """Forgets the gradients of this step's backward passes so far, on all ranks: after step() there are none. A
-        forward pass that waits for its backward stays. Setting all p.grad to None (zero_grad() of the model or of
-        torch's optimizer) does the same, at the next call. Collective where there is something to forget."""
+        """Drops the gradients of this step's backward passes so far, on all ranks; after step() there are none. A
+        forward pass without its backward stays. Setting all p.grad to None (zero_grad() of the model or of torch's
+        optimizer) has the same effect at the next call. Collective if there are gradients."""
         with self._guarded("zero_grad"):
             if self.native.drop_gradients() and self._accumulation > 1 and not self._said_dropped:
                 self._said_dropped = True
@@ -263,96 +272,21 @@ class Engine(nn.Module):
                     print("zero: zero_grad() was called among the micro steps of a step, whose gradients so far are "
                           "forgotten", flush=True)
 
-    # Figures.
-
-    def get_lr(self):
-        """Of each group, in the next step."""
-        return [] if self.optimizer is None else self.optimizer.rates()
-
-    def get_mom(self):
-        groups = [] if self.optimizer is None else self.optimizer.param_groups
-        return [group.get("betas", group.get("momentum")) for group in groups]
-
-    def get_global_grad_norm(self):
-        return None if self._result is None else self._result.grad_norm
-
-    def was_step_applied(self):
-        return self._result is not None and not self._result.skipped
-
-    @property
-    def last_step(self):
-        """The last step's loss over ranks and micro steps, its norm, rate and scale; None before the first."""
-        return self._result
-
-    @property
-    def config(self):
-        """The config as a dict: what the program gave, or else what its file or text says."""
-        return self._config_source.as_dict()
-
-    @property
-    def device(self):
-        return torch.device("cpu") if self._ranks.gpu < 0 else torch.device("cuda", self._ranks.gpu)
-
-    @property
-    def global_rank(self):
-        return self._ranks.rank
-
-    @property
-    def local_rank(self):
-        return self._ranks.local_rank
-
-    @property
-    def world_size(self):
-        return self._ranks.size
-
-    @property
-    def global_samples(self):
-        return self.global_steps * self._global
-
-    def train_batch_size(self):
-        return self._global
-
-    def train_micro_batch_size_per_gpu(self):
-        return self._micro
-
-    def gradient_accumulation_steps(self):
-        return self._accumulation
-
-    def zero_optimization_stage(self):
-        return self._settings.stage
-
-    def zero_optimization(self):
-        return self.zero_optimization_stage() > 0
-
-    def fp16_enabled(self):
-        return self._settings.fp16
-
-    def bfloat16_enabled(self):
-        return self._settings.bf16
-
-    def gradient_clipping(self):
-        return self._settings.gradient_clipping
-
-    def steps_per_print(self):
-        return self._settings.steps_per_print
-
-    def memory_table(self):
-        return self.native.memory_table()
+    # Weights and checkpoints.
 
     def digest(self):
-        """A hash of all weights, master weights and optimizer states, whatever the stage."""
+        """Returns a hash of all weights, master weights and optimizer states, equal for all stages. Collective."""
         with self._guarded("digest", settles=True):
             return self.native.digest()
 
-    # Weights and checkpoints.
-
     def name_of(self, parameter):
+        """Returns the parameter's name in the model."""
         return self._names[id(parameter)]
 
     def read(self, parameter, what="value"):
-        """The whole of "value", "grad", "master" or an optimizer's state ("exp_avg", ...) as fp32. Collective. Between
-        backward() and step() a gradient is that of the micro steps so far, averaged over ranks and micro steps and
-        without a loss scale; afterwards that of the last step."""
+        """Returns all of "value", "grad", "master" or an optimizer state ("exp_avg", ...) as fp32, in the
+        parameter's shape. Between backward() and step() the gradient is that of the micro-batches so far, averaged
+        over ranks and micro-batches, without loss scale; later that of the last step. Collective."""
         if not is_in_engine(parameter):
             return self._read_bytes(parameter, what)
         with self._guarded("read", settles=True):
@@ -367,7 +301,7 @@ class Engine(nn.Module):
         return parameter.detach().clone()
 
     def write(self, parameter, values):
-        """Gives a parameter other values, which are equal on all ranks. Collective."""
+        """Sets a parameter to `values`, which must be equal on all ranks. Collective."""
         if not is_in_engine(parameter):
             parameter.data.copy_(values)
             return
@@ -376,9 +310,9 @@ class Engine(nn.Module):
 
     def save_checkpoint(self, save_dir, tag=None, client_state=None, save_latest=True,
                         exclude_frozen_parameters=False):
-        """Any stage and number of ranks loads it; without save_latest, by its tag alone. Under
-        checkpoint.writer.decoupled it returns before it is written: later steps, the next save or load and the
-        engine's end finish it, and raise what went wrong. Collective."""
+        """Writes a checkpoint, which any stage and number of ranks can load (without save_latest only by its tag).
+        With checkpoint.writer.decoupled it returns before the files are written: later steps, the next save or load,
+        or the engine's end finish it and raise its errors. Collective."""
         save_dir, tag = str(save_dir), checkpoints.text_of(tag, f"global_step{self.global_steps}")
         state = {"global_steps": self.global_steps, "micro_steps": self.micro_steps,
                  "skipped_steps": self.skipped_steps, "client_state": {} if client_state is None else client_state,
@@ -390,7 +324,7 @@ class Engine(nn.Module):
         with self._guarded("save_checkpoint", settles=True):
             state = checkpoints.bytes_of(state, self._ranks)
             self.native.finish_save()
-            # What changes behind the commit is known after it alone.
+            # Changes after the commit need to know that it happened.
             waits = self.native.saves_in_background() and (
                 not save_latest or checkpoints.is_listed(save_dir, tag, self._ranks))
             latest = checkpoints.before_save(save_dir, tag, save_latest, self._ranks)
@@ -399,15 +333,15 @@ class Engine(nn.Module):
             if root and saved:
                 checkpoints.after_save(save_dir, tag, save_latest, latest)
             if not save_latest:
-                self._ranks.sum(0.0)  # no rank goes on before "latest" is what it was
+                self._ranks.sum(0.0)  # no rank continues before "latest" is restored
             if saved:
                 self._saved_at = self.global_steps
             return saved
 
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
-        """The newest valid checkpoint, or the one with the tag. Returns (path, client state), or (None, None)
-        where there is none."""
+        """Loads the newest valid checkpoint, or the one with the tag. Returns (path, client state), or (None, None)
+        if there is none. Collective."""
         if not load_optimizer_states or load_module_only or custom_load_fn is not None:
             raise _native.UsageError("load_checkpoint loads all of a checkpoint; for weights alone there is "
                                      "load_weights(), which reads safetensors")
@@ -437,13 +371,14 @@ class Engine(nn.Module):
         return f"{load_dir}/{resumed.tag}", state.get("client_state", {})
 
     def take_values(self, without_values, slices):
-        """At the start: names of the parameters without values, and what zero.Init constructed. Collective."""
+        """Called once after the constructor, with the names of parameters without values and the Slices of
+        zero.Init. Collective."""
         self._without_values, self._slices = without_values, slices
         if slices and not without_values:
             self._fill(slices)
 
     def _fill(self, names):
-        """Parameters that have no values in the native engine get those of the module. Collective."""
+        """Copies the module's values to the parameters that have none in the native engine. Collective."""
         self.native.initialize_rest()
         slices, self._slices = self._slices, {}
         for name, (parameter, own) in slices.items():
@@ -452,8 +387,8 @@ class Engine(nn.Module):
             own.part = None
 
     def initialize_rest(self, fill):
-        """`fill(name, tensor)` gives its values to each parameter that has none: the module was constructed on the meta
-        device, and a file that load_weights() has read lacks it. Rank 0's values are taken. Collective."""
+        """Calls `fill(name, tensor)` for each parameter without values: the module was constructed on the meta
+        device, and load_weights() did not find it in the file. Rank 0's values are used. Collective."""
         names, self._without_values = self._without_values, set()
         self._fill(self._slices)
         for name, parameter in self.module.named_parameters():
@@ -465,11 +400,11 @@ class Engine(nn.Module):
                 self.write(parameter, values)
 
     def load_weights(self, path, allow_missing="", name_in_file=None):
-        """Safetensors, of which each rank reads its own elements. Returns the names that the file lacks, which keep
-        the values of the module.
+        """Loads safetensors; each rank reads only its own elements. Returns the names missing in the file, which
+        keep the module's values.
 
-        `name_in_file`: a function from a parameter's name to its name in the file, or a dict of texts and what stands
-        for them there; by default, names of a model with adapters of peft are found in a file without them."""
+        `name_in_file`: a function from a parameter's name to its name in the file, or a dict of texts and their
+        replacements there. By default, a model with adapters of peft finds its names in a file without them."""
         names = weights.names_in_file(self.module, path, name_in_file, self._ranks)
         with self._guarded("load_weights", settles=True):
             missing = self.native.load_weights(str(path), allow_missing, names)
@@ -480,23 +415,24 @@ class Engine(nn.Module):
         return missing
 
     def export_model(self, directory, max_file_bytes=0):
-        """Safetensors of Hugging Face, with one unit in memory at a time. Collective."""
+        """Writes Hugging Face's safetensors files, with one unit in memory at a time. Collective."""
         with self._guarded("export_model", settles=True):
             self.native.export_model(str(directory), max_file_bytes)
 
     def zero_gather_16bit_weights_on_model_save(self):
-        """Any stage can: stage3_gather_16bit_weights_on_model_save need not be set."""
+        """Returns True: every stage can, and stage3_gather_16bit_weights_on_model_save need not be set."""
         return True
 
     def module_state_dict(self, exclude_frozen_parameters=False):
-        """All values in the compute dtype on each rank. Collective."""
+        """Returns {name: whole values in the compute dtype} on each rank. Collective."""
         return weights.gathered(self, True, exclude_frozen_parameters)
 
     def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
-        """The same on rank 0, and None on the others."""
+        """Returns the same on rank 0, and None on the other ranks."""
         return weights.gathered(self, self._ranks.rank == 0, exclude_frozen_parameters)
 
     def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
+        """Writes whole weights in the compute dtype by torch.save(), on rank 0. Collective."""
         state = self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
         if state is not None:
             os.makedirs(save_dir, exist_ok=True)
@@ -504,7 +440,7 @@ class Engine(nn.Module):
         return True
 
     def deepspeed_io(self, dataset, batch_size=None, collate_fn=None):
-        """This rank's part of a dataset, in micro batches."""
+        """Returns a loader of this rank's share of a dataset, in micro-batches, shuffled unless it is iterable."""
         sampler = None
         if not isinstance(dataset, torch.utils.data.IterableDataset):
             sampler = torch.utils.data.DistributedSampler(
@@ -513,21 +449,24 @@ class Engine(nn.Module):
                                            collate_fn=collate_fn, drop_last=True)
 
     def save_fp16_model(self, save_dir, save_filename="pytorch_model.bin"):
+        """Calls save_16bit_model(), under DeepSpeed's older name. Collective."""
         return self.save_16bit_model(save_dir, save_filename)
 
     def empty_partition_cache(self):
-        """Nothing stays gathered between passes."""
+        """Does nothing: no parameters stay gathered between passes."""
 
     @property
     def dp_world_size(self):
+        """The number of ranks."""
         return self._ranks.size
 
     @property
     def mp_world_size(self):
+        """1: there is no model parallelism from Python."""
         return 1
 
     def destroy(self):
-        """Ends the engine, and with it the parameters' memory. Collective; the end of the script does it too."""
+        """Ends the engine and frees its parameters' memory. Collective; the end of the script does it too."""
         try:
             if self._failure is None:
                 with self._guarded("destroy"):
@@ -537,7 +476,8 @@ class Engine(nn.Module):
 
     @contextlib.contextmanager
     def _guarded(self, what, evaluates=False, settles=False):
-        """`settles`: a collective call other than a pass or a step, before which what is open closes."""
+        """Wraps a call: raises after a failure, and records one. `settles` is for a collective call other than a
+        pass or a step: open passes end first."""
         if self._successor is not None and what != "destroy":
             raise _native.UsageError(f"engine.{what}: the model was given to zerocore.initialize() again, and has another "
                                      "engine since: use that one")
@@ -561,7 +501,7 @@ class Engine(nn.Module):
                 raise
             self.native.abandon()
             try:
-                self.native.rethrow()  # what went wrong before torch noticed
+                self.native.rethrow()  # the engine's own error, which torch's may hide
             except _native.Error as cause:
                 self._add_call(cause, what)
                 raise
@@ -569,7 +509,7 @@ class Engine(nn.Module):
             raise
 
     def _add_call(self, error, what):
-        """The library names its own calls, and the script has called this one."""
+        """Adds the script's call to an error that names the library's."""
         call = f"Rank {self._ranks.rank} was in engine.{what}() of {type(self.module).__name__}"
         if isinstance(error, _native.DisagreementError):
             error.args = (f"{error}. {call}",)
@@ -577,7 +517,8 @@ class Engine(nn.Module):
             error.call = call
 
     def _stays_sound(self, what, error):
-        """A call that all ranks refuse alike, before it has changed anything, leaves the engine as it was."""
+        """Returns whether the engine stays usable: all ranks have refused the call alike, before it changed
+        anything."""
         ends = (_native.PeerFailed, _native.DisagreementError, _native.StalledError)
         return (what not in ("forward", "backward") and isinstance(error, _native.Error) and not isinstance(error, ends)
                 and self.native is not None and not self.native.failed())

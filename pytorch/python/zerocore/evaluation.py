@@ -1,23 +1,24 @@
-"""Evaluation passes of a model whose parameters rest as shards, with any number of batches on each rank."""
+"""Evaluation passes of a model with sharded parameters, with any number of batches on each rank."""
 
 import contextlib
 
 from . import _native
 
-_DIFFERENT_CALLS = 12  # the exit codes of DisagreementError and StalledError, which a PeerFailed carries on
+_DIFFERENT_CALLS = 12  # the exit codes of DisagreementError and StalledError, which a PeerFailed passes on
 _NO_ANSWER = 18
-_open = []  # in the order in which all ranks have opened them
+_open = []  # in the order in which all ranks opened them
 
 
 def end_all():
-    """Collective. Before ranks make another engine or leave, also where the program has dropped the engine."""
+    """Ends all open evaluations. Call it before ranks make another engine or leave, even if the program has dropped
+    the engine. Collective."""
     for evaluation in list(_open):
         evaluation.end()
 
 
 class Evaluation:
-    """All ranks gather parameters in each pass. A rank that has no more batches takes part in the passes of the
-    others, in end(), until none of them has another one. Where parameters rest whole, nothing is exchanged."""
+    """With sharded parameters all ranks gather in each pass. A rank without further batches serves the passes of the
+    others in end(), until none has another one. With whole parameters nothing is exchanged."""
 
     def __init__(self, native, ranks, model_name, shares_passes):
         self._native = native
@@ -26,17 +27,20 @@ class Evaluation:
         self._shares_passes = shares_passes
 
     def begin(self):
+        """Opens the evaluation, whose end all ranks reach together. Nothing is exchanged yet."""
         if self._shares_passes and self not in _open:
             _open.append(self)
 
     def begin_pass(self):
+        """Reports to the other ranks that this one has another pass, which they then take part in. Collective if
+        parameters are sharded; raises with advice if a rank has ended its batches."""
         self.begin()
         if self._shares_passes:
             with self._explained():
                 self._ranks.sum(1.0)
 
     def end(self):
-        """Collective where parameters rest as shards."""
+        """Ends the evaluation. Collective if parameters are sharded."""
         if self not in _open:
             return
         while self._ranks.sum(0.0) > 0:
@@ -44,7 +48,7 @@ class Evaluation:
         self.drop()
 
     def drop(self):
-        """After a failure, where the ranks may differ."""
+        """Forgets the evaluation after a failure, because the ranks may differ and no collective is safe."""
         if self in _open:
             _open.remove(self)
 

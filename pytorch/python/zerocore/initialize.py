@@ -1,4 +1,4 @@
-"""zerocore.initialize(): DeepSpeed's arguments, our engine."""
+"""zerocore.initialize(): DeepSpeed's arguments, ZeroCore's engine."""
 
 import weakref
 
@@ -17,9 +17,13 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
                unit_policy=units.children_of_lists):
     """Returns (engine, optimizer, dataloader, lr_scheduler), as deepspeed.initialize does.
 
-    The optimizer comes from the config, or is a client's (torch's Adam, AdamW, SGD, Adagrad, or DeepSpeed's
-    classes of these), or a callable that makes one from the parameters; the scheduler likewise. Without either, the
-    engine evaluates, and has neither gradients nor states. `unit_policy(name, module, parent, lists_around)` says which modules are gathered as a whole."""
+    `model`: an nn.Module, equal on all ranks. `optimizer`: one of torch's (Adam, AdamW, SGD, Adagrad) or of DeepSpeed's
+    classes, or a callable that makes one from the parameters; without it, the config's. `lr_scheduler`: a scheduler of
+    that optimizer, or a callable that makes one from it. Without any optimizer the engine only evaluates, and has neither
+    gradients nor optimizer states. `model_parameters`: the parameters to train (default: all that require gradients), or
+    groups of them. `training_data`: a dataset, of which the dataloader returns micro-batches. `config`: a path, JSON, a
+    dict or OmegaConf's; without it, args.deepspeed_config. `unit_policy(name, module, parent, lists_around)` returns
+    whether a module becomes a unit. Collective; raises ConfigError for the config, and UsageError for other arguments."""
     if model is None:
         raise _native.UsageError("zerocore.initialize: model is missing")
     _refuse_unfit(model)
@@ -57,7 +61,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         own.follow(native)
     engine = Engine(model, native, job, settings, source, own, around, others)
     for buffer in model.buffers():
-        if buffer.device != engine.device:  # no checkpoint has it, so the engine has left it where it was
+        if buffer.device != engine.device:  # no checkpoint contains it, so the engine has left it on its device
             buffer.data = buffer.data.to(engine.device)
     engine.take_values(without_values, slices)
     engine.lr_scheduler = ConfigScheduler(engine) if settings.scheduler_type and own is not None else scheduler
@@ -75,7 +79,8 @@ def add_config_arguments(parser):
 
 
 def _refuse_unfit(model):
-    """What exchanges gradients itself, is an engine already, or is not made yet."""
+    """Raises UsageError for a module that exchanges gradients itself, is an engine already, or has parameters
+    without shapes."""
     if not isinstance(model, torch.nn.Module):
         raise _native.UsageError(f"zerocore.initialize: model is a {type(model).__name__}; expected a torch.nn.Module")
     exchanging = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "Engine"}
@@ -100,8 +105,8 @@ def _client_optimizer(optimizer, model, model_parameters):
 
 
 def _optimizer(settings, model, client, groups):
-    """(the engine's optimizer, the group's name by the id of each parameter, [(name, parameter)] of those in the
-    groups that are not the model's)."""
+    """Returns (the engine's optimizer, {id of a parameter: name of its group}, [(name, parameter)] of the parameters
+    in the groups that the model does not own)."""
     inside = {id(parameter) for parameter in model.parameters()}
     if groups is None:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -132,7 +137,7 @@ def _refuse_owned(parameter):
 
 
 def _freeze_others(model, chosen):
-    """As in DeepSpeed, only the parameters that were given are trained."""
+    """Freezes all parameters that were not given to the optimizer, as DeepSpeed does."""
     if chosen is None:
         return
     kept = {id(parameter) for parameter in chosen}
@@ -146,11 +151,12 @@ def _compute_dtype(settings):
 
 
 def _scheduler(scheduler, own, client, settings):
-    """The program's scheduler, which acts by writing into the groups; None if there is none, or the config has one."""
+    """Returns the program's scheduler, which acts by writing into the groups; None if there is none, or if the
+    config has one."""
     if scheduler is None:
         return None
     if settings.scheduler_type:
-        settings.note(f"lr_scheduler: what initialize() was given does not act: the config has the scheduler "
+        settings.note(f"lr_scheduler: the argument of initialize() has no effect: the config has the scheduler "
                       f"{settings.scheduler_type}, which goes before it, as in DeepSpeed")
         return None
     if callable(scheduler) and not hasattr(scheduler, "step"):
@@ -165,25 +171,28 @@ def _scheduler(scheduler, own, client, settings):
 
 
 class ConfigScheduler:
-    """The config's schedule, which the engine follows by itself."""
+    """The config's schedule; the engine applies it."""
 
     def __init__(self, engine):
         self._engine = weakref.ref(engine)
 
     @property
     def optimizer(self):
+        """The engine's optimizer."""
         return self._engine().optimizer
 
     def step(self, *args, **kwargs):
-        """The engine takes the next rate in each step that it applies."""
+        """Does nothing: the engine takes the next rate in each step that it applies."""
 
     def get_last_lr(self):
+        """Returns the learning rate of each group for the next step."""
         return self._engine().get_lr()
 
     get_lr = get_last_lr
 
     def state_dict(self):
+        """Returns {}: the engine's checkpoints store the step count, which determines the rate."""
         return {}
 
     def load_state_dict(self, state):
-        """The engine's checkpoints hold the count of steps, from which the rate follows."""
+        """Does nothing: the engine's checkpoints store the step count, which determines the rate."""

@@ -1,4 +1,4 @@
-"""How this process was started: by an MPI launcher, by one of PyTorch's, or alone."""
+"""Finds out how this process was started: by an MPI launcher, by one of PyTorch's, or alone."""
 
 import datetime
 import os
@@ -11,11 +11,12 @@ import torch.distributed as dist
 from . import _native
 
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_store = None  # in which the ranks have met, for torch.distributed too
+_store = None  # the store through which the ranks met, used by torch.distributed too
 
 
 def by_mpi():
-    """Slurm's step and a torchrun inside of it both leave their variables: torchrun's are the inner ones."""
+    """Returns whether MPI started the ranks. Slurm's step and a torchrun inside it both leave their variables:
+    torchrun's are the inner ones."""
     if "OMPI_COMM_WORLD_SIZE" in os.environ:
         return True
     inside_step = by_torchrun() and "SLURM_STEP_ID" in os.environ
@@ -23,17 +24,18 @@ def by_mpi():
 
 
 def by_torchrun():
+    """Returns whether torchrun, or a launcher built on it, started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def launched_rank():
-    """As the launcher says it."""
+    """Returns this process's rank according to its launcher; 0 without one."""
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK") if by_mpi() else ("RANK",)
     return next((_number(name) for name in names if name in os.environ), 0)
 
 
 def start_limit():
-    """In seconds; a wrong value is refused by the ranks themselves."""
+    """Returns ZERO_START_LIMIT in seconds; the ranks report a wrong value themselves."""
     try:
         return max(0.001, float(os.environ.get("ZERO_START_LIMIT") or 120))
     except ValueError:
@@ -41,7 +43,8 @@ def start_limit():
 
 
 def rendezvous():
-    """The place at which the ranks meet, if PyTorch's variables name one; None: they are MPI's, or there is one."""
+    """Returns the rendezvous that PyTorch's variables name; None if the ranks are MPI's, or if there is one rank.
+    Raises UsageError or ConfigError for variables that do not fit together."""
     size = _number("WORLD_SIZE")
     if by_mpi():
         _check_against_mpi(size)
@@ -63,12 +66,12 @@ def rendezvous():
     if not 0 < port < 65536:
         raise _native.ConfigError(f"MASTER_PORT is {os.environ['MASTER_PORT']!r}; expected a port from 1 to 65535")
     place = f"MASTER_ADDR {os.environ['MASTER_ADDR']}, MASTER_PORT {port}"
-    with _Limit(_unreached(rank, place, "nobody has answered")):
+    with _Limit(_unreached(rank, place, "no answer")):
         return _joined(_open_store(os.environ["MASTER_ADDR"], port, rank, size, place), rank, size, place)
 
 
 def store_for_torch():
-    """For a process group of torch.distributed; None: there is no such store."""
+    """Returns the store for a process group of torch.distributed, or None if there is none."""
     return None if _store is None else dist.PrefixStore("torch.distributed", _store)
 
 
@@ -81,12 +84,12 @@ def _alone():
     steps = _number("SLURM_STEP_NUM_TASKS")
     if steps > 1 and not by_torchrun():
         raise _native.UsageError(
-            f"this script was started by srun, as one of {steps} processes that do not know each other's MPI, and each would "
+            f"this script was started by srun, as one of {steps} processes without a common MPI, and each would "
             "train alone: start it with srun --mpi=pmix, with `srun torchrun` on each node, or with mpirun")
 
 
 def _check_against_mpi(size):
-    """An mpirun of one process that starts a torchrun is not how these ranks find each other."""
+    """Raises UsageError if mpirun started one process that is a torchrun: these ranks do not find each other by MPI."""
     of_mpi = _number("OMPI_COMM_WORLD_SIZE") or _number("PMI_SIZE")
     if by_torchrun() and 0 < of_mpi < size:
         raise _native.UsageError(
@@ -104,14 +107,14 @@ def _open_store(host, port, rank, size, place):
     try:
         store = dist.TCPStore(host, port, size, hosts, datetime.timedelta(seconds=limit), wait_for_workers=False,
                               multi_tenant=not hosted)
-    except (RuntimeError, ValueError) as error:  # torch's own kinds are derived from the first
+    except (RuntimeError, ValueError) as error:  # torch's own errors are derived from RuntimeError
         reason = str(error).split("\n")[0]
         if hosts:
             raise _native.ConfigError(
                 f"{place} cannot be opened on rank 0's host, {socket.gethostname()}: {reason}; another job, or a process of an "
                 "earlier one, may have the port: set another MASTER_PORT") from None
         raise _native.StalledError(_unreached(rank, place, reason)) from None
-    # A restart of torchrun's has keys of its own.
+    # Each restart of torchrun uses its own keys.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"zerocore/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{attempt}", store)
 
@@ -129,13 +132,13 @@ def _joined(store, rank, size, place):
 
 
 def _gloo_group(name, rank, size, seconds):
-    """Messages between hosts; collective."""
+    """Makes the group for messages between hosts. Collective."""
     return dist.ProcessGroupGloo(dist.PrefixStore(f"gloo/{name}", _store), rank, size, datetime.timedelta(seconds=seconds))
 
 
 class _Limit:
-    """Ends the process if torch itself waits beyond the start limit: it tries again, and waits for a server that is no
-    store."""
+    """Ends the process if torch itself waits longer than the start limit: it retries, and waits for a server that is
+    no store."""
 
     def __init__(self, last_words):
         self._last_words = last_words

@@ -1,6 +1,5 @@
-"""A client's optimizer and the engine's: the groups are the client's, and the engine does the step.
-
-What the groups say before a step goes into it, whoever has written it there."""
+"""The client's optimizer and the engine's. The groups are the client's, and the engine does the step: each step
+reads the values in the groups, whoever has written them."""
 
 import functools
 import inspect
@@ -14,7 +13,7 @@ import torch
 
 from . import _native
 
-# Optimizers by module and name, and the engine's type for each. A class is known by identity.
+# Optimizers by module and name, and the engine's type for each. Classes are compared by identity.
 _CLASSES = {
     ("torch.optim", "Adam"): "Adam", ("torch.optim", "AdamW"): "Adam", ("torch.optim", "SGD"): "SGD",
     ("torch.optim", "Adagrad"): "Adagrad",
@@ -24,18 +23,18 @@ _CLASSES = {
     ("deepspeed.ops.lamb", "FusedLamb"): "Lamb",
     ("apex.optimizers", "FusedAdam"): "Adam", ("apex.optimizers", "FusedSGD"): "SGD",
 }
-# What a group has of its own, in each step.
+# Values that each group has for itself, read in each step.
 _VALUES = {"adam": ("lr", "betas", "eps", "weight_decay"), "adamw": ("lr", "betas", "eps", "weight_decay"),
            "lamb": ("lr", "betas", "eps", "weight_decay"), "lion": ("lr", "betas", "weight_decay"),
            "adagrad": ("lr", "eps", "weight_decay"), "sgd": ("lr", "momentum", "weight_decay"),
            "muon": ("lr", "momentum", "betas", "eps", "weight_decay")}
-# What all groups have in common, from the start to the end.
+# Values that all groups share and that never change.
 _COMMON = {"adam": ("bias_correction",), "sgd": ("dampening", "nesterov"), "lion": (),
            "adagrad": ("lr_decay", "initial_accumulator_value"),
            "lamb": ("bias_correction", "max_coeff", "min_coeff", "eps_inside_sqrt")}
-# What the engine does in one way only.
+# Options that the engine supports with this value only.
 _FIXED = {"amsgrad": False, "maximize": False, "max_grad_norm": 0, "wd_after_momentum": False}
-# How the client would compute its step; the engine has its own way.
+# Options that choose how the client computes a step, which the engine ignores.
 _WITHOUT_EFFECT = {"foreach", "fused", "capturable", "differentiable", "set_grad_none", "decoupled_weight_decay"}
 _ADVICE = ('use one of torch.optim\'s Adam, AdamW, SGD or Adagrad, or name one in the config ("optimizer": {"type": ...}; '
            "Lamb, Lion and Muon are there too)")
@@ -45,19 +44,19 @@ class EngineOptimizer(torch.optim.Optimizer):
     """The optimizer that initialize() returns. Its groups are the dicts of the client's optimizer."""
 
     def __init__(self, source, kind, names, configured, scheduled):
-        """`names`: of each group in the engine, None if it trains nothing. The values of the groups are the config's
-        (`configured`), and its schedule writes them (`scheduled`), until the program does."""
+        """`names`: each group's name in the engine, None if it trains nothing. If `configured`, the config sets the
+        values of the groups, and if `scheduled` its schedule writes them, until the program does."""
         self._source = source
         super().__init__(source.param_groups, source.defaults)
         self.state = _States()
         if not source.state:
             source.state = self.state
-        self.overflow = False  # whether the last step was skipped, as accelerate asks
+        self.overflow = False  # whether the last step was skipped, which accelerate reads
         self._kind, self._keys = kind.lower(), _VALUES[kind.lower()]
         self._names = names
         self._counts = [len(group["params"]) for group in source.param_groups]
         self._configured, self._scheduled = configured or scheduled, scheduled
-        self._written = None  # what the engine has written into each group
+        self._written = None  # the values that the engine has written into each group
         self._has_momentum = [bool(group.get("momentum")) for group in source.param_groups]
         self._constant = [_constants(group) for group in source.param_groups]
         source.add_param_group = self.add_param_group = _refuse_group
@@ -65,17 +64,18 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     @property
     def param_groups(self):
-        return self._source.param_groups  # another list after the client's load_state_dict()
+        """The client's groups: a list of dicts with "params" and the group's values."""
+        return self._source.param_groups  # the client's load_state_dict() replaces the list
 
     @param_groups.setter
     def param_groups(self, groups):
-        """torch's constructor sets them; they are the client's."""
+        """torch's constructor sets them, but they are the client's."""
 
     def add_param_group(self, group):
-        """torch's constructor adds the groups; they are the client's."""
+        """torch's constructor adds the groups, but they are the client's."""
 
     def __getattr__(self, name):
-        """What the client's class has of its own, as `fused` or a program's attributes."""
+        """Returns attributes of the client's class, such as `fused` or a program's own."""
         if name == "_source":
             raise AttributeError(name)
         value = getattr(self._source, name)
@@ -89,11 +89,11 @@ class EngineOptimizer(torch.optim.Optimizer):
                                  "engine.save_checkpoint(), or save its state_dict(), which has the groups")
 
     def given(self):
-        """(a rate or None, the values of groups by name) that the next step gets."""
+        """Returns (a rate or None, {name: values} of the groups) for the next step."""
         self._check()
         values = [None if name is None else self._values_of(index, group)
                   for index, (name, group) in enumerate(zip(self._names, self.param_groups))]
-        grouped = any(self._names)  # one without a name is the whole model under the config's optimizer
+        grouped = any(self._names)  # a group without a name is the whole model under the config's optimizer
         if not any(values) or values == self._written and not grouped:
             return None, {}
         rate = next(value["lr"] for value in values if value)
@@ -122,7 +122,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         return values
 
     def _check(self):
-        """What cannot change after initialize() has not."""
+        """Raises UsageError if a value has changed that is fixed since initialize()."""
         if [len(group["params"]) for group in self.param_groups] != self._counts:
             raise _native.UsageError("the parameters of the optimizer's groups are others than they were at "
                                      "zerocore.initialize(), whose memory is laid out for those; to let some start "
@@ -152,15 +152,16 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._written = written
 
     def note_step(self, skipped):
-        """For schedulers, which ask whether the optimizer has stepped before them."""
+        """Records a step for schedulers, which check whether the optimizer has stepped before them."""
         self.overflow = skipped
         self._opt_called = self._source._opt_called = True
 
     def rates(self):
+        """Returns the learning rate of each group."""
         return [float(group["lr"]) for group in self.param_groups]
 
     def groups_to_save(self):
-        """What load_groups() takes back: all that the program has set, as numbers, texts and lists."""
+        """Returns the argument of load_groups(): all that the program has set, as numbers, texts and lists."""
         saved = []
         for index, group in enumerate(self.param_groups):
             own = self._written[index] if self._written else None
@@ -169,6 +170,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         return saved
 
     def load_groups(self, saved):
+        """Sets the values that groups_to_save() returned. Raises UsageError for another number of groups."""
         if len(saved) != len(self.param_groups):
             raise _native.UsageError(f"the checkpoint has {len(saved)} optimizer groups, and the optimizer has "
                                      f"{len(self.param_groups)}; give initialize() the groups of the saved run")
@@ -180,17 +182,20 @@ class EngineOptimizer(torch.optim.Optimizer):
                     group[key] = tuple(value) if isinstance(value, list) else value
 
     def step(self, closure=None):
+        """Raises UsageError: engine.step() does the step."""
         _refuse_step(self)
 
     def zero_grad(self, set_to_none=True):
-        """Gradients are the engine's, and zero after each step."""
+        """Does nothing: the engine has the gradients, and zeroes them in each step."""
 
     def state_dict(self):
+        """Returns the groups and no moments, with a warning: engine.save_checkpoint() saves moments."""
         warnings.warn("zerocore: state_dict() of the engine's optimizer has its groups, and no moments: these are in "
                       "engine.save_checkpoint()", stacklevel=2)
         return super().state_dict()
 
     def load_state_dict(self, state):
+        """Loads the groups. Raises UsageError if the state has moments: engine.load_checkpoint() loads them."""
         if state.get("state"):
             raise _native.UsageError("load_state_dict() of the engine's optimizer takes its groups; moments come from "
                                      "engine.load_checkpoint()")
@@ -199,7 +204,8 @@ class EngineOptimizer(torch.optim.Optimizer):
 
 
 class _States(dict):
-    """optimizer.state: moments are the engine's, and nobody takes their absence for a fresh start."""
+    """optimizer.state. The engine has the moments, so reading them here raises UsageError instead of looking like a
+    fresh start."""
 
     def __missing__(self, parameter):
         raise _native.UsageError("optimizer.state has no moments, since they are the engine's: take "
@@ -211,7 +217,8 @@ class _States(dict):
 
 
 def _refuse_started(client):
-    """Moments that the client has from steps of its own, or from a file, would be lost."""
+    """Raises UsageError if the client's optimizer has moments already (from steps or a file), because they would be
+    lost."""
     for state in client.state.values():
         if any(torch.as_tensor(value).any() for key, value in state.items()
                if value is not None and key in ("step", "exp_avg", "momentum_buffer")):
@@ -224,7 +231,7 @@ def _refuse_step(optimizer, closure=None):
     raise _native.UsageError("call engine.step(): the state of the optimizer is the engine's")
 
 
-_refuse_step._wrapped_by_lr_sched = True  # else a scheduler warns that its count of steps is gone
+_refuse_step._wrapped_by_lr_sched = True  # without this, a scheduler warns that its count of steps is gone
 
 
 def _refuse_group(group):
@@ -246,7 +253,7 @@ def _constants(group):
 
 
 def _plain(value):
-    """A value of a group as JSON has it, or None."""
+    """Returns a group's value as JSON has it, or None."""
     if isinstance(value, torch.Tensor):
         return value.item() if value.numel() == 1 else None
     if isinstance(value, (list, tuple)):
@@ -261,7 +268,7 @@ def _found(module, name):
 
 
 def _class_of(client):
-    """(the known class that the client's is or behaves like, the engine's type)."""
+    """Returns (the known class that the client's is or behaves like, the engine's type)."""
     known = {_found(module, name): kind for (module, name), kind in _CLASSES.items() if module in sys.modules}
     kind = type(client)
     base = next((cls for cls in kind.__mro__ if cls in known), None)
@@ -285,7 +292,7 @@ def _check_options(client, kind):
     for index, group in enumerate(client.param_groups):
         for option in client.defaults:
             if option not in own:
-                raise _native.UsageError(f"optimizer {name} has the option {option}, which the engine does not know: "
+                raise _native.UsageError(f"optimizer {name} has the option {option}, which the engine does not support: "
                                          f"{_ADVICE}")
             if option in _FIXED and group[option] != _FIXED[option]:
                 raise _native.UsageError(f"optimizer {name}: {option} of group {index} is {group[option]}; the engine "
@@ -297,7 +304,7 @@ def _check_options(client, kind):
 
 
 def of_client(client, names, scheduled):
-    """The engine's optimizer over a client's. names[i] is that of group i in the engine, or None."""
+    """Returns the engine's optimizer over a client's. names[i] is the engine's name of group i, or None."""
     _, kind = _class_of(client)
     _check_options(client, kind)
     _refuse_started(client)
@@ -325,7 +332,7 @@ def configure(settings, optimizer, client):
 
 
 def _options(group, kind):
-    """A group's values, from which a step's begin to count."""
+    """Returns a group's values at the start."""
     values = {key: group[key] for key in _VALUES[kind.lower()] if key in group}
     values["lr"] = float(group["lr"])
     if "betas" in values:
@@ -334,7 +341,7 @@ def _options(group, kind):
 
 
 def _add_group(settings, name, values, base):
-    """Under the config's schedule a group's rate is a share of the scheduled one."""
+    """Adds a group to the settings. With the config's schedule, a group's rate is a multiple of the scheduled one."""
     scale = 1.0
     if "lr" in values and settings.scheduler_type and base > 0:
         scale = values.pop("lr") / base
@@ -342,7 +349,8 @@ def _add_group(settings, name, values, base):
 
 
 def configured_groups(settings, groups, names):
-    """The groups of model_parameters under the config's optimizer: what a group does not say is the optimizer's."""
+    """Adds the groups of model_parameters under the config's optimizer, which sets the values that a group leaves
+    out."""
     kind = settings.optimizer_type
     known = _VALUES[kind.lower()]
     for index, (group, name) in enumerate(zip(groups, names)):
@@ -359,14 +367,14 @@ def configured_groups(settings, groups, names):
 
 
 def of_config(settings, groups, names):
-    """The engine's optimizer under the config's: the groups get their values by follow()."""
+    """Returns the engine's optimizer under the config's: follow() writes the values of the groups."""
     kind = settings.optimizer_type
     defaults = {key: value for key, value in settings.optimizer_values.items().items() if key in _VALUES[kind.lower()]}
     return EngineOptimizer(torch.optim.Optimizer(groups, defaults), kind, names, True, bool(settings.scheduler_type))
 
 
 def as_groups(model_parameters):
-    """model_parameters as a list of groups; None if it is no list of dicts."""
+    """Returns model_parameters as a list of groups; None if it is no list of dicts."""
     if not any(isinstance(entry, dict) for entry in model_parameters or []):
         return None
     for index, group in enumerate(model_parameters):
@@ -378,13 +386,13 @@ def as_groups(model_parameters):
 
 
 def names_of(groups):
-    """The name of each group in the engine, None of one that trains nothing."""
+    """Returns each group's name in the engine, or None if the group trains nothing."""
     return [f"group{index}" if any(p.requires_grad for p in group["params"]) else None
             for index, group in enumerate(groups)]
 
 
 def clear_by(optimizer, engine):
-    """zero_grad() of an optimizer that leaves torch's gradients alone is the engine's."""
+    """Replaces zero_grad() of an optimizer that does not clear torch's gradients by the engine's."""
     if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad:
         reference = weakref.ref(engine)
 
@@ -396,7 +404,7 @@ def clear_by(optimizer, engine):
 
 
 def refuse_missing_metrics(scheduler, lr_kwargs):
-    """Before a step, after which the scheduler would raise."""
+    """Raises UsageError before a step after which the scheduler would raise."""
     if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) and "metrics" not in (lr_kwargs or {}):
         raise _native.UsageError("the ReduceLROnPlateau that zerocore.initialize() was given takes a step in each "
                                  "engine.step(), which needs engine.step(lr_kwargs={\"metrics\": loss}); to step it "

@@ -1,5 +1,5 @@
-"""What an engine puts into a model: passes in place of forward(), and links from parameters. A copy of the model, by
-deepcopy() or pickle, has none of it: it is a plain module."""
+"""The parts of an engine inside a model: passes in place of forward(), and links from parameters. A copy of the
+model, by deepcopy() or pickle, is a plain module without them."""
 
 import copy
 import functools
@@ -14,7 +14,7 @@ from .compiled import refuse_compiled
 
 
 class Link:
-    """From a parameter to its engine; called, it returns the engine or None."""
+    """A link from a parameter to its engine. Calling it returns the engine, or None after its end."""
 
     def __init__(self, engine):
         self._reference = weakref.ref(engine)
@@ -34,8 +34,8 @@ def _nothing():
 
 
 class PlainState:
-    """A parameter's __getstate__(), as pickle and torch.save() call it: without what an engine puts there, so that a
-    copy is a plain parameter, and no code is needed to load it."""
+    """A parameter's __getstate__(), which pickle and torch.save() call. It leaves out the engine's attributes, so
+    that a copy is a plain parameter and needs no code to load."""
 
     _OURS = {"__getstate__", "_zerocore_engine", "_zerocore_words", "ds_id", "ds_shape", "ds_numel", "ds_status"}
 
@@ -47,13 +47,13 @@ class PlainState:
 
 
 class Pass:
-    """The module's forward(), as a pass of the engine while that lives."""
+    """The module's forward(), run as a pass of the engine as long as the engine exists."""
 
     def __init__(self, module, engine):
         self._module = weakref.ref(module)
-        self._own = module.__dict__.get("forward")  # what the program has put there
+        self._own = module.__dict__.get("forward")  # the forward() that the program has assigned, if any
         self._call = module.forward
-        if isinstance(self._own, Pass):  # of an engine that had the module before
+        if isinstance(self._own, Pass):  # the Pass of an engine that had the module before
             self._own, self._call = self._own._own, self._own._call
         self._name = type(module).__name__
         self._engine = weakref.ref(engine)
@@ -82,7 +82,8 @@ def _itself(value):
 
 
 def make_passes(model, unit_names, engine):
-    """Of the model, and of what lies around its units: generate() of transformers calls an encoder by itself."""
+    """Puts passes into the model and the modules around its units, because generate() of transformers calls an
+    encoder directly."""
     paths = {""}
     for name in unit_names:
         parts = name.split(".")
@@ -94,7 +95,7 @@ def make_passes(model, unit_names, engine):
 
 
 class Tree:
-    """The model's parameters as they were declared, so that a later change is noticed."""
+    """The model's parameters at their declaration, to notice a later change."""
 
     def __init__(self, model):
         self._model = model
@@ -108,6 +109,7 @@ class Tree:
                 for module in self._model.modules()]
 
     def check(self, model_name):
+        """Raises UsageError if a parameter was replaced or added since zerocore.initialize()."""
         for owner, name, parameter in self._held:
             if owner.get(name) is not parameter:
                 raise _native.UsageError(
@@ -127,6 +129,7 @@ class Tree:
 
 
 def refuse_no_loss(loss):
+    """Raises UsageError if `loss` is not a tensor with one element that requires a gradient."""
     if not isinstance(loss, torch.Tensor):
         raise _native.UsageError(f"engine.backward: the loss is a {type(loss).__name__}; expected a tensor with one number "
                                  "(of an output of transformers, its .loss)")
@@ -147,7 +150,7 @@ def _has_memory(parameter):
 
 
 def supersede(parameter, engine):
-    """An engine that had the parameter before is done."""
+    """Marks an engine that had the parameter before as replaced."""
     link = getattr(parameter, "_zerocore_engine", None)
     before = link() if link is not None else None
     if before is not None and before is not engine:
@@ -155,7 +158,7 @@ def supersede(parameter, engine):
 
 
 def refuse_shared(model):
-    """Parameters of another engine's model, a part of which this model would take away from it."""
+    """Raises UsageError if this model shares some parameters, but not all, with another engine's model."""
     mine = {id(parameter) for parameter in model.parameters()}
     for name, parameter in model.named_parameters():
         link = getattr(parameter, "_zerocore_engine", None)
@@ -170,4 +173,4 @@ def refuse_shared(model):
         if not _has_memory(parameter):
             raise _native.UsageError(
                 f"zerocore.initialize: parameter {name} is sharded in another engine of this {type(model).__name__}, which "
-                "has its values: save that engine's, construct the model anew, and load them, or go on with that engine")
+                "has its values: save that engine's, construct the model anew, and load them, or use that engine")

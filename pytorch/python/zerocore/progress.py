@@ -1,4 +1,4 @@
-"""What the config asks to be told of training: lines on the terminal, and records in files. Rank 0 alone."""
+"""Progress of training as the config requests it: lines on the terminal, and records in files. Only rank 0 writes."""
 
 import time
 
@@ -6,14 +6,16 @@ from . import _native
 
 
 class Progress:
+    """Prints a line every `steps_per_print` steps, and writes the monitors' records."""
+
     def __init__(self, settings, is_root):
         self._every = settings.steps_per_print if is_root else 0
         self._monitor = _native.Monitor(settings, is_root)
         self._shown, self._since = None, time.monotonic()
 
     def note_step(self, step, samples, rates, skipped):
-        """After each optimizer step: its result, the samples since the start, the groups' rates in it, and how many
-        steps were skipped so far."""
+        """Reports an optimizer step: its result, the samples since the start, the groups' rates, and the number of
+        steps skipped so far."""
         self._monitor.write(samples, step)
         if self._shown is None:
             self._shown = step.step - 1
@@ -32,13 +34,16 @@ class Progress:
 
 
 class NoTimer:
-    """What scripts call on DeepSpeed's timer; the engine prints its own times."""
+    """DeepSpeed's timer, for scripts that call it; it measures nothing, since the engine prints its own times."""
 
     def start(self):
+        """Does nothing."""
         pass
 
     def stop(self, *args, **kwargs):
+        """Does nothing."""
         pass
 
     def update_epoch_count(self):
+        """Does nothing."""
         pass

@@ -10,7 +10,7 @@ import torch
 from . import _native, evaluation, launch, signals
 
 _ranks = None
-_engines = []  # weak references, in the order in which all ranks have made them
+_engines = []  # weak references, in the order in which all ranks made them
 
 
 def ranks():
@@ -27,7 +27,7 @@ def ranks():
 
 
 def _chosen_device():
-    """GPUs where torch and this build have them. DeepSpeed's DS_ACCELERATOR=cpu says otherwise."""
+    """Returns "cuda" if torch and this build both support GPUs, unless DeepSpeed's variable DS_ACCELERATOR is cpu."""
     asked = os.environ.get("DS_ACCELERATOR", "")
     if asked not in ("", "cpu", "cuda"):
         raise _native.ConfigError(f"DS_ACCELERATOR is {asked!r}; expected cpu or cuda")
@@ -40,7 +40,7 @@ def _chosen_device():
 
 
 def register(engine):
-    """The engine ends before the ranks do, and, if it trains, in order where a signal asks for that."""
+    """Ends the engine before the ranks end and, if it trains, after the step in which a signal arrives."""
     reference = weakref.ref(engine)
     _engines.append(reference)
     if engine.optimizer is not None:
@@ -48,7 +48,8 @@ def register(engine):
 
 
 def text_of_root(job, make):
-    """What make() returns on rank 0, on all ranks; what it raises is raised on all of them. Collective."""
+    """Returns the text that make() returns on rank 0, on all ranks; an error of make() is raised on all of them.
+    Collective."""
     error, text = None, b""
     if job.rank == 0:
         try:
@@ -83,7 +84,8 @@ def _end():
 
 
 def _tell_others_of_errors():
-    """An exception that ends this rank is told to the others, which would wait for it. One rank prints the first cause."""
+    """Installs an exception hook that reports an error which ends this rank to the other ranks, because they would
+    wait for it. One rank prints the first cause."""
     before = sys.excepthook
 
     def hook(kind, error, traceback):
@@ -93,7 +95,7 @@ def _tell_others_of_errors():
             before(kind, error, traceback)
             sys.stderr.flush()
         elif getattr(error, "exit_code", 1) == _native.DisagreementError.exit_code and hasattr(error, "call"):
-            print(error.call, file=sys.stderr, flush=True)  # the other rank has named the calls that differ, by its own
+            print(error.call, file=sys.stderr, flush=True)  # the other rank has printed its own call, which differs
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             return
         error = _cause_of(error)
@@ -106,7 +108,8 @@ def _tell_others_of_errors():
 
 
 def _prints_for_peer(error):
-    """Before there are ranks, each has the same words, and rank 0 says them."""
+    """Returns whether this rank prints an error that it got from another one. Before the ranks exist each has the
+    same error, and the first rank prints it."""
     if _ranks is None:
         return launch.launched_rank() == 0
     return _ranks.size == 1 or _ranks.fail(str(error), error.exit_code)
@@ -117,14 +120,14 @@ def _end_all(reason, code):
         return
     try:
         _ranks.fail(reason, code)
-        if not launch.by_mpi():  # whose launcher ends the others
+        if not launch.by_mpi():  # MPI's launcher ends the others
             _ranks.abort(code)
     except _native.Error:
         pass
 
 
 def _cause_of(error):
-    """The engine's own error, where it went through torch's backward, which makes a RuntimeError of any."""
+    """Returns the engine's own error if `error` is the RuntimeError that torch's backward makes of any exception."""
     if isinstance(error, _native.Error):
         return error
     for reference in _engines:

@@ -1,12 +1,12 @@
-"""What Python saves, as bytes that contain no code: a safetensors file whose metadata hold JSON.
+"""Saves Python values as bytes that contain no code: a safetensors file with JSON in its metadata.
 
     to_bytes({"epoch": 3, "ema": [tensor]}, "client_state")  ->  bytes
     from_bytes(those bytes, notice)                            ->  {"epoch": 3, "ema": [tensor]}
 
-The tensors of the file are named by numbers; the text "state" of its metadata is the value. JSON has null, booleans,
-numbers, texts, lists and objects; all else is an object with one key, the kind, after a dollar sign (docs/checkpoints.md
-lists them). Loading makes values of these kinds and nothing else: it imports no module and calls nothing that the file
-names."""
+The names of the tensors in the file are numbers; the text "state" of its metadata is the value. JSON has null, booleans,
+numbers, texts, lists and objects. Any other value is an object with one key: a dollar sign and the kind
+(docs/checkpoints.md lists them). Loading creates only values of these kinds: it imports no module and calls nothing that
+the file names."""
 
 import base64
 import collections
@@ -32,29 +32,30 @@ _BY_NAME = {name: dtype for dtype, name in _DTYPES.items()}
 
 
 class Unsavable(TypeError):
-    """A value of a kind that has no place in the format; the text names it, its place and what to store instead."""
+    """A value whose kind the format lacks. The text names the kind, its place and an alternative."""
 
 
 def to_bytes(value, name):
-    """Raises Unsavable; `name` is that of the value in its text, and empty for a dict whose keys are names."""
+    """Returns the bytes of `value`. Raises Unsavable; `name` is the value's name in that text, empty for a dict
+    whose keys are names."""
     writer = _Writer()
     text = json.dumps(writer.encode(value, name, 0), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return _join(text, writer.tensors)
 
 
 def from_bytes(data, notice=print):
-    """`notice(text)` is called for a value that comes back as another kind."""
+    """Returns the value. Calls `notice(text)` for each part that is restored as another kind."""
     text, tensors = _split(data)
     return _Reader(tensors, notice).decode(json.loads(text))
 
 
 def dtype_named(name):
-    """torch's dtype for that of a safetensors file."""
+    """Returns torch's dtype for that of a safetensors file."""
     return _BY_NAME[name]
 
 
 def tensors_in(path):
-    """(name, tensor) of each tensor of a safetensors file, one in memory at a time."""
+    """Yields (name, tensor) of a safetensors file, with one tensor in memory at a time."""
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
@@ -72,7 +73,7 @@ def _tensor_of(data, about):
 
 
 def notices_on(value, name):
-    """What to_bytes() stores as another type than it has: texts."""
+    """Notices on values that to_bytes() stores as another type."""
     writer = _Writer()
     writer.encode(value, name, 0)
     return writer.notices
@@ -80,7 +81,7 @@ def notices_on(value, name):
 
 def _join(text, tensors):
     header = {"__metadata__": {"format": _FORMAT, "version": _VERSION, "state": text}}
-    # The widest first, so that each is aligned for any reader.
+    # The widest come first, so that each tensor is aligned for any reader.
     order = sorted(range(len(tensors)), key=lambda index: -tensors[index].element_size())
     parts, begin = [], 0
     for index in order:
@@ -215,13 +216,13 @@ class _Writer:
                 return {"$numpy_random_state": self.encode(value.get_state(legacy=False), place, depth + 1)}
         raise Unsavable(
             f"{place} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be saved without code: "
-            "give what it is made of (its state_dict(), a dict, dataclasses.asdict(...)), or keep it in a file of your own")
+            "give its contents (its state_dict(), a dict, dataclasses.asdict(...)), or store it in a file of your own")
 
     def _array(self, numpy, value, place):
         if value.dtype.hasobject or value.dtype.kind == "V":
             raise Unsavable(f"{place} is a numpy array of {value.dtype}; give its fields, or a list of its objects")
         array = numpy.ascontiguousarray(value)
-        # What safetensors has no name for is stored as its bytes.
+        # A dtype without a name in safetensors is stored as its bytes.
         named = value.dtype.kind in "biuf" and value.dtype.isnative and value.dtype.itemsize <= 8
         flat = torch.from_numpy(array.reshape(-1).copy()) if named else torch.frombuffer(
             bytearray(array.tobytes()), dtype=torch.uint8) if array.nbytes else torch.empty(0, dtype=torch.uint8)
@@ -268,7 +269,7 @@ class _Reader:
             (key, inner), = value.items()
             if key.startswith("$"):
                 if key[1:] not in self._kinds:
-                    raise ValueError(f"the saved state has the kind {key}, which this zerocore does not know")
+                    raise ValueError(f"the saved state has the kind {key}, which this version of zerocore does not support")
                 return self._kinds[key[1:]](inner)
         return {key: self.decode(each) for key, each in value.items()}
 
@@ -279,7 +280,7 @@ class _Reader:
         return dtype
 
     def _enum(self, parts):
-        """A member of a class that the program has imported already: nothing is imported for it."""
+        """Returns a member of a class that the program has imported already; nothing is imported."""
         module, path, name = parts
         found = sys.modules.get(module)
         for step in path.split("."):

@@ -1,4 +1,4 @@
-"""Which modules become units: what is gathered and freed together."""
+"""Chooses which modules become units. A unit is gathered and freed together."""
 
 import collections
 
@@ -16,7 +16,7 @@ def children_of_lists(name, module, parent, lists_around):
 
 
 def of_types(*types):
-    """As FSDP's ModuleWrapPolicy: modules of these types."""
+    """Policy like FSDP's ModuleWrapPolicy: modules of these types become units."""
     return lambda name, module, parent, lists_around: isinstance(module, types)
 
 
@@ -29,7 +29,7 @@ class _Collector:
         self.policy = policy
         self.names = [""]
         self.parents = [-1]
-        self.modules = {}  # id of a module -> the unit that it lies in
+        self.modules = {}  # id of a module -> the unit that contains it
         self.parameters = {}  # id of a parameter -> [unit, first name, parameter]
         self.buffers = []
         self.seen_buffers = set()
@@ -59,7 +59,7 @@ class _Collector:
         return [unit] + (self.around(self.parents[unit]) if unit > 0 else [])
 
     def _innermost_around(self, a, b):
-        while a != b:  # units around another one have smaller indices
+        while a != b:  # a unit has a larger index than the units around it
             if a > b:
                 a = self.parents[a]
             else:
@@ -68,12 +68,13 @@ class _Collector:
 
 
 def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=None):
-    """The module's units for the engine, and by the id of each parameter its unit and those around it, innermost
-    first. Floating-point parameters take the compute dtype; buffers keep their own, or take `buffer_dtype`.
+    """Returns the module's units for the engine and, by the id of each parameter, its unit and those around it,
+    innermost first.
 
-    `group_of(name, parameter)` gives (optimizer group or "", whether weight decay applies). `others` are (name,
-    parameter) of what is trained and lies in no module of the model, as a criterion's: they keep their dtype, in the
-    root unit."""
+    Floating-point parameters are converted to the compute dtype; buffers keep their own, or are converted to
+    `buffer_dtype`. `group_of(name, parameter)` returns (optimizer group or "", whether weight decay applies).
+    `others` are (name, parameter) of trained parameters outside the model, such as a criterion's: they keep their
+    dtype, in the root unit."""
     collector = _Collector(policy)
     collector.visit(module, "", 0, 0)
     _refuse_unfit(module)
@@ -86,7 +87,7 @@ def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=Non
         dtype = compute_dtype if parameter.is_floating_point() else parameter.dtype
         group, decay = group_of(name, parameter)
         if parameter.requires_grad and parameter._post_accumulate_grad_hooks is None:
-            parameter._post_accumulate_grad_hooks = collections.OrderedDict()  # those that come later join ours
+            parameter._post_accumulate_grad_hooks = collections.OrderedDict()  # torch adds later hooks to this dict
         parameters[unit].append(_native.Parameter(
             name=name, tensors=[parameter], dtype=dtype,
             converted=dtype != compute_dtype, trainable=parameter.requires_grad, decay=decay, group=group))
@@ -107,12 +108,12 @@ def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=Non
 
 
 def is_in_engine(parameter):
-    """Others are bytes, which stay whole with the module."""
+    """Returns whether the engine can shard the parameter. Others hold bytes and stay whole in the module."""
     return not hasattr(parameter, "_zerocore_words")
 
 
 def bind_bytes(module, rank):
-    """Once the engine has the words: parameters that hold bytes lie in their memory."""
+    """Points parameters that hold bytes to the engine's memory, once the engine has the bytes."""
     bound = {}
     for name, parameter in module.named_parameters():
         words = getattr(parameter, "_zerocore_words", None)
@@ -127,7 +128,8 @@ def bind_bytes(module, rank):
 
 
 def _holds_bytes(parameter):
-    """Integers, and 16-bit or 32-bit numbers that are none: quantized weights, which travel unchanged."""
+    """Returns whether the dtype stores bytes: integers, and 16-bit or 32-bit codes of quantized weights, which are
+    sent unchanged."""
     if parameter.requires_grad or parameter.is_meta or parameter.is_complex() or parameter.numel() == 0:
         return False
     if not parameter.is_floating_point():
@@ -136,7 +138,8 @@ def _holds_bytes(parameter):
 
 
 def _has_memory(parameter):
-    """Not the parameters of a model that was constructed without values, or that another engine shards."""
+    """Returns whether the parameter has values: not if the model was constructed on the meta device, or is sharded
+    in another engine."""
     try:
         return parameter.untyped_storage().data_ptr() != 0
     except RuntimeError:
@@ -152,7 +155,7 @@ def _as_words(parameter):
 
 
 def _refuse_unfit(module):
-    """What no stage could keep, by name."""
+    """Raises UsageError, with its name, for a parameter that no stage could store."""
     for name, submodule in module.named_modules():
         if isinstance(submodule, (nn.Embedding, nn.EmbeddingBag)) and submodule.max_norm is not None:
             raise _native.UsageError(
@@ -178,8 +181,8 @@ def _refuse_unfit(module):
 
 
 def _without_empty(names, parents, parameters, buffers):
-    """A unit whose parameters all belong to units around it has nothing to gather. The root stays: backward begins
-    with it."""
+    """Removes units whose parameters all belong to units around them: they gather nothing. The root stays, since
+    backward begins with it."""
     units, index = [], []
     for i, name in enumerate(names):
         parent = -1 if parents[i] < 0 else index[parents[i]]

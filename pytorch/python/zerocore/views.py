@@ -1,4 +1,4 @@
-"""Views of parameters outside of torch, through which a write would pass unseen."""
+"""Guards views of parameters outside torch, because the engine cannot notice a write through them."""
 
 import functools
 
@@ -8,7 +8,7 @@ from . import _native
 
 
 def guard():
-    """Arrays of numpy over the memory of an engine are read-only from here on."""
+    """Makes numpy arrays over an engine's memory read-only from now on."""
     if hasattr(torch.Tensor.numpy, "guards_parameters"):
         return
     numpy_of = torch.Tensor.numpy

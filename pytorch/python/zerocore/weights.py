@@ -1,4 +1,4 @@
-"""Names of parameters in files of weights."""
+"""Names of parameters in weight files, and whole weights as a state_dict."""
 
 import json
 import os
@@ -6,13 +6,13 @@ import os
 from . import _native
 from .ranks import text_of_root
 
-# What peft puts into the names of a model that it adds adapters to.
+# Texts that peft adds to the names of a model with adapters.
 _OF_PEFT = {"base_model.model.": "", ".base_layer.": ".", ".original_module.": "."}
 
 
 def names_in_file(module, path, rule, job):
-    """{name: name in the file} of the parameters whose names there are others. Rank 0 looks at the file for ties: under
-    which of its names a shared parameter is there. Collective."""
+    """Returns {name: name in the file} of the parameters whose names differ there. For tied parameters rank 0 looks
+    up which of their names the file has. Collective."""
     if rule is None and hasattr(module, "peft_config"):
         rule = _OF_PEFT
     if isinstance(rule, dict):
@@ -37,7 +37,8 @@ def _replacing(rule):
 
 
 def _chosen(ties, path):
-    """Of each shared parameter, the name that the file has; where it has several, their values are equal."""
+    """Returns, for each shared parameter, the name that the file has. Raises UsageError if the file has several with
+    different values."""
     tensors = _tensors(path)
     chosen = {}
     for own_name, names in ties.items():
@@ -53,7 +54,8 @@ def _chosen(ties, path):
 
 
 def _tensors(path):
-    """{name: (file, dtype, shape, first byte, end)}; empty where it is no safetensors, which the engine then says."""
+    """Returns {name: (file, dtype, shape, first byte, end)}; empty if it is no safetensors file, which the engine
+    reports later."""
     try:
         return {name: place for file in _files(path) for name, place in _header(file)}
     except (OSError, ValueError, KeyError, TypeError):
@@ -96,13 +98,13 @@ def _equal(here, there):
 
 
 def gathered(engine, keeps, exclude_frozen_parameters):
-    """{name: whole values in the compute dtype} of an engine's module, buffers included; None on ranks that do not keep
-    them. Collective."""
+    """Returns {name: whole values in the compute dtype} of an engine's module, with buffers; None on ranks that do
+    not keep them. Collective."""
     state, read = {}, {}
     for name, parameter in engine.module.named_parameters(remove_duplicate=False):
         if exclude_frozen_parameters and not parameter.requires_grad:
             continue
-        if id(parameter) not in read:  # else it is tied, in the file too
+        if id(parameter) not in read:  # else it is tied, also in the file
             values = engine.read(parameter)
             read[id(parameter)] = values.to(parameter.dtype) if keeps else None
         state[name] = read[id(parameter)]

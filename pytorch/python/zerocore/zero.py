@@ -9,18 +9,18 @@ from .construction import ZeroParamStatus
 
 
 class GatheredParameters(contextlib.AbstractContextManager):
-    """Inside, the parameters have their whole values on each rank. With a modifier_rank, what that rank has
-    changed is taken over by all. Without one, a change is an error where parameters rest as shards, and is taken over
-    as outside of the block where they rest whole, on all ranks alike. Collective."""
+    """Inside the block, the parameters have their whole values on each rank. With a modifier_rank, all ranks take
+    the values that this rank has after the block. Without one, changing a sharded parameter raises UsageError, and a
+    change of an unsharded parameter, which all ranks must make alike, is kept. Collective."""
 
     def __init__(self, params, modifier_rank=None, fwd_module=None, enabled=True):
         one = isinstance(params, torch.Tensor)
         params = ([params] if one else list(params)) if enabled else []
         self._params = list({id(each): each for each in params if each is not None}.values())  # a missing bias is None
         self._modifier_rank = modifier_rank
-        self._slices = []  # of parameters that zero.Init constructed and that have no engine yet
+        self._slices = []  # Slices of parameters that zero.Init constructed and that have no engine yet
         self._gathered = []  # (parameter, its whole values, its own tensor, its status)
-        self._marks = {}  # by the id of a parameter: its values' mark before the block
+        self._marks = {}  # id of a parameter -> checksums of its values before the block
 
     def __enter__(self):
         for parameter in self._params:
@@ -31,13 +31,13 @@ class GatheredParameters(contextlib.AbstractContextManager):
                 self._mark(parameter)
                 continue
             if getattr(parameter, "_zerocore_engine", None) is None and not parameter.is_meta:
-                continue  # in no engine, and whole; a copy of an engine's parameter too
+                continue  # whole and in no engine, like a copy of an engine's parameter
             engine = _engine_of(parameter)
             if engine._in_forward and self._modifier_rank is None:
-                continue  # what a pass uses is gathered in it
+                continue  # the pass gathers what it uses
             values = engine.read(parameter).to(parameter.dtype)
             own = parameter.data
-            # The storage, for views of the parameter; the tensor, so that .data stays valid after the block.
+            # The storage serves views of the parameter; the tensor keeps .data valid after the block.
             engine.native.lend(engine.name_of(parameter), values)
             parameter.data = values
             self._gathered.append((parameter, values, own, parameter.ds_status))
@@ -68,7 +68,7 @@ class GatheredParameters(contextlib.AbstractContextManager):
                 engine.write(parameter, values)
             elif is_changed and status is ZeroParamStatus.AVAILABLE:
                 with torch.no_grad():
-                    parameter.copy_(changed)  # seen as a write of the program
+                    parameter.copy_(changed)  # noticed as a write of the program
             elif is_changed:
                 lost.append(engine.name_of(parameter))
         for own in self._slices:
@@ -84,10 +84,10 @@ class GatheredParameters(contextlib.AbstractContextManager):
 
 
 class Init(contextlib.AbstractContextManager):
-    """A model that is constructed inside keeps the values of its constructor, of which each rank holds a slice: one
-    parameter at a time is whole. What the constructor does with a parameter later (torch.nn.init, copy_(), `.data`)
-    acts on its whole values; so does GatheredParameters, inside and afterwards. Rank 0's values are those of all ranks.
-    `module`: one that is constructed already. Collective; ranks construct the same model."""
+    """A model constructed inside the block keeps the values of its constructor, and each rank keeps a slice of them:
+    only one parameter at a time is whole. Later changes by the constructor (torch.nn.init, copy_(), `.data`) and
+    GatheredParameters, inside the block and afterwards, act on whole values. All ranks take rank 0's values.
+    `module` is a module that is constructed already. Collective; all ranks must construct the same model."""
 
     def __init__(self, module=None, *args, enabled=True, **kwargs):
         self._enabled = enabled
@@ -106,7 +106,8 @@ class Init(contextlib.AbstractContextManager):
 
 
 def leave_meta(model):
-    """Parameters on the meta device become ones without memory, which the engine fills. Returns their names."""
+    """Replaces parameters on the meta device by parameters without memory, which the engine fills. Returns their
+    names."""
     replaced, names = {}, set()
     for path, module in model.named_modules():
         for name, parameter in module._parameters.items():
@@ -121,7 +122,7 @@ def leave_meta(model):
 
 
 def _mark_of(parameter):
-    """A few sums over the bits, which differ where the values or their places do."""
+    """Returns checksums of the bits; they differ if values or their order differ."""
     bits = parameter.detach().contiguous().view(-1).view(torch.uint8)
     whole = bits[:bits.numel() // 8 * 8].view(torch.int64)
     table = whole[:whole.numel() // 1024 * 1024].view(-1, 1024)

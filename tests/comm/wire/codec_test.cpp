@@ -258,7 +258,7 @@ TEST_CASE("wire formats: an encoding that is compared has the same codes, and it
       }
 }
 
-TEST_CASE("wire formats: what is not finite counts in no error") {
+TEST_CASE("wire formats: values that are not finite count in no error") {
   std::vector<float> values(5000, 1.0f);
   values[3000] = std::numeric_limits<float>::infinity();
   const Codec codec(Format::int8, 256);

@@ -63,7 +63,7 @@ TEST_CASE("error feedback: a worked example") {
   }
 }
 
-TEST_CASE("error feedback: the residue is a moving average of what is lost, in int8") {
+TEST_CASE("error feedback: the residue is a moving average of the losses, in int8") {
   constexpr double beta = 0.8;
   for (const Format format : block_formats) {
     CAPTURE(name_of(format));
@@ -89,7 +89,7 @@ TEST_CASE("error feedback: the residue is a moving average of what is lost, in i
   }
 }
 
-TEST_CASE("error feedback: what is too small for a code gets through in the mean") {
+TEST_CASE("error feedback: values that are too small for a code are sent in the mean") {
   const Codec codec(Format::int4, 32);
   Fed fed(codec, 32);
   std::vector<float> gradient(32, 0.01f);

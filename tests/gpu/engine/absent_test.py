@@ -1,5 +1,7 @@
-"""device cuda on a machine without a GPU: one line, exit code 11. Usage: absent_test.py TEXT PROGRAM [ARGUMENTS]
-TEXT is what the line has to hold."""
+"""Tests device cuda on a machine without a GPU: one line, exit code 11. Usage: absent_test.py TEXT PROGRAM
+[ARGUMENTS]
+
+The line must contain TEXT."""
 
 import os
 import subprocess

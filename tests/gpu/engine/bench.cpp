@@ -1,6 +1,6 @@
-// The optimizer step on one GPU against a device copy of as many bytes, and copies to and from
-// page-locked host memory. Prints bytes per second; asserts no speed.
-// gpu_bench [--copies | --wire] [--elements N]: --copies: those of host memory alone; --wire: the
+// Measures the optimizer step on one GPU next to a device copy of as many bytes, and copies to and
+// from page-locked host memory. Prints bytes per second; asserts no speed.
+// gpu_bench [--copies | --wire] [--elements N]: --copies: only copies of host memory; --wire: the
 // kernels of wire formats instead
 #include <algorithm>
 #include <chrono>
@@ -35,7 +35,8 @@ Options options_of(int argc, char** argv) {
   return options;
 }
 
-// Of both signs and many magnitudes: sums of zeros would take another path, and no time.
+// Values of both signs and many magnitudes, because sums of zeros would take another path and no
+// time.
 std::vector<std::uint16_t> random_bf16(std::int64_t count) {
   std::vector<std::uint16_t> values(static_cast<std::size_t>(count));
   std::uint32_t state = 1;
@@ -60,7 +61,7 @@ struct Bench {
     return static_cast<T*>(arena.take(elements * static_cast<std::int64_t>(sizeof(T))));
   }
 
-  // `figure`: its name, for tables.
+  // `figure` is the name in tables.
   double rate(const char* name, const char* figure, double bytes,
               const std::function<void(Stream)>& work) {
     stream->enqueue(work);
@@ -88,7 +89,7 @@ void bench_copies(Bench& bench, void* master, void* first) {
              [&](Stream stream) { device.copy(out, master, bytes, stream); });
   bench.rate("from the host", "from_host", size,
              [&](Stream stream) { device.copy(master, in, bytes, stream); });
-  // As many of each, on a stream of its own.
+  // Copies in both directions at once, each on its own stream.
   const auto other = device.create_stream(Device::Role::copies);
   bench.rate("both ways at once", "both_ways", 2 * size, [&](Stream stream) {
     other->enqueue([&](Stream second) { device.copy(out, master, bytes, second); });

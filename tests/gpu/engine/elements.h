@@ -1,5 +1,5 @@
-// Comparison of arrays that a GPU and the host have computed: equal bits, but for the payload and
-// the sign of a NaN. An operation that makes a NaN gives 0xffc00000 on x86 and 0x7fffffff on
+// Compares arrays computed by a GPU and by the host: bitwise identical, except for the payload and
+// the sign of a NaN. An operation that produces a NaN gives 0xffc00000 on x86 and 0x7fffffff on
 // NVIDIA's GPUs.
 #pragma once
 

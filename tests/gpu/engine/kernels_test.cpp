@@ -1,4 +1,5 @@
-// The CUDA kernels against their host twins, which tests/optim holds against the CPU's.
+// Compares the CUDA kernels with their host twins, which tests/optim compares with the CPU's
+// kernels.
 #include <algorithm>
 
 #include <doctest/doctest.h>
@@ -133,7 +134,7 @@ TEST_CASE("gpu: updates of AdamW by lanes of four have the host's bits") {
 
 namespace {
 
-// Arrays at rest in 16 bits, or states in fp32 beside 16-bit masters.
+// Arrays stored in 16 bits, or fp32 states with 16-bit master weights.
 struct Narrow {
   DType master_dtype, state_dtype;
   std::vector<unsigned char> master, states[most_states], gradient;
@@ -149,7 +150,7 @@ Narrow make_narrow(std::int64_t count, DType master, DType state) {
   return made;
 }
 
-// All passes of a rule, over one tensor of one group.
+// All passes of a rule over one tensor of one group.
 void run_rule(DeviceKernels& kernels, RuleKind rule, DeviceUpdate update, TensorSums* sums,
               float* directions, const StepDecision* decision, Stream stream) {
   if (rule_of(rule).scope == UpdateScope::whole_matrices) {

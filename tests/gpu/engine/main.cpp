@@ -1,4 +1,4 @@
-// Tests that need a GPU; where there is none they are skipped, and say so.
+// Tests that need a GPU. On a machine without one they are skipped, with a line that says so.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 

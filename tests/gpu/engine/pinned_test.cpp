@@ -29,7 +29,7 @@ TEST_CASE("pinned memory has the size that is asked for, or is refused with the 
   CHECK_NOTHROW(device->reserve_pinned(4096, "a test"));
 }
 
-TEST_CASE("where CUDA refuses to register memory, it allocates it") {
+TEST_CASE("if CUDA refuses to register memory, it allocates it") {
   const auto device = create_gpu(0);
   refuse_registration(true);
   {
@@ -43,7 +43,7 @@ TEST_CASE("where CUDA refuses to register memory, it allocates it") {
   refuse_registration(false);
 }
 
-TEST_CASE("the environment overrides what Linux says is free") {
+TEST_CASE("the environment overrides Linux's figure of free memory") {
   const auto device = create_gpu(0);
   setenv("ZERO_AVAILABLE_GIB", "0.001", 1);
   CHECK_THROWS_WITH_AS(device->reserve_pinned(4 << 20, "a test"),
@@ -57,7 +57,7 @@ TEST_CASE("the environment overrides what Linux says is free") {
   unsetenv("ZERO_AVAILABLE_GIB");
 }
 
-TEST_CASE("a driver that is too old is named with the version that is needed") {
+TEST_CASE("a driver that is too old is named with the required version") {
   CHECK_FALSE(driver_is_too_old());
   use_old_driver(true);
   CHECK(gpu_count() == 0);

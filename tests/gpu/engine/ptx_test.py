@@ -1,7 +1,7 @@
-"""Nothing in the kernels' PTX may be contracted, flushed or approximated; what must be quick has 16-byte accesses, and no
-64-bit division that its limits do not name. Usage: ptx_test.py FILE...
+"""Checks the kernels' PTX: nothing is contracted, flushed or approximated; kernels that must be fast have 16-byte
+accesses, and 64-bit divisions only up to the limits below. Usage: ptx_test.py FILE...
 
-A product or sum without a rounding mode is one that ptxas may fuse; .rn forbids it.
+ptxas may fuse a product or sum without a rounding mode; .rn forbids it.
 """
 
 import re
@@ -15,17 +15,17 @@ BAD = (
     (re.compile(r"\b(div|rcp|sqrt)\.(full|rz|ru|rd)"), "does not round to nearest"),
     (re.compile(r"\b(atom|red)\.[\w.]*\.f(16|32|64)"), "adds floats in any order"),
 )
-# Without these the search would prove nothing.
+# Without these names in the files the search would prove nothing.
 NEEDED = ("fma.rn.f32", "div.rn.f32", "sqrt.rn.f32", "mul.rn.f32", "add.rn.f32", "add.rn.f64", "sqrt.rn.f64")
 
-# Divisions and remainders of 64-bit integers, each of which takes a hundred instructions: at most so many, none where a
-# kernel is not named. Those of the first line are of loops that nvcc unrolls, once in a thread; the others are of one
-# thread, or of Muon's matrices, which are small beside its products.
+# The largest number of 64-bit integer divisions and remainders per kernel, each of which takes a hundred instructions;
+# kernels not named here may have none. Kernels in the first line have loops that nvcc unrolls, once per thread; in the
+# others one thread divides, or they handle Muon's matrices, whose divisions cost little next to its products.
 DIVISIONS = {"decode_kernel": 1, "error_kernel": 1, "round_kernel": 1, "copy_if_applied_kernel": 1,
              "decide_kernel": 1, "direct_kernel": 1, "normalise_kernel": 1, "diagonal_kernel": 1, "transpose_kernel": 6}
 # Arrays that a thread indexes: limbs of exact sums, factors of a step, two codes of a pair.
 LOCAL = ("norm_kernel", "measure_kernel", "decide_kernel", "normalise_kernel", "steps_kernel", "feedback_kernel")
-# Wide loads and stores, at least, in every instance.
+# The smallest number of wide loads and stores, in every instance.
 WIDE = {"ordered_sum_kernel": (1, 1), "decode_kernel": (1, 1), "sum_kernel": (1, 1), "error_kernel": (2, 0), "norm_kernel": (1, 0),
         "update_kernel": (4, 4)}
 ENTRY = re.compile(r"\.entry (\S+?)\(.*?\n}\n", re.S)

@@ -1,5 +1,5 @@
-"""What ptxas makes of every kernel on every architecture: it compiles, with no more spills and local memory than the
-kernels named here have, and with as many registers as leave room for the blocks that they are launched in.
+"""Compiles every kernel for every architecture, and checks the resources that ptxas reports: no more spills and local
+memory than the limits below, and few enough registers for the blocks in which the kernels are launched.
 
   resources_test.py NVCC ROOT [--arch 80 90 100]
 """
@@ -13,19 +13,20 @@ import subprocess
 import sys
 import tempfile
 
-# Bytes of local memory by kernel, at most. Exact sums have limbs that one thread of a block folds; a decision is one
-# thread's; the others are what ptxas spills.
+# The largest number of bytes of local memory per kernel. Exact sums have limbs that one thread of a block folds; a
+# decision runs on one thread; the others are registers that ptxas spills.
 STACK = {"norm_kernel": 168, "measure_kernel": 328, "decide_kernel": 288, "normalise_kernel": 88, "steps_kernel": 88,
          "update_kernel": 8, "ordered_sum_kernel": 40, "sum_kernel": 40, "feedback_kernel": 16, "key_gradient_kernel": 16,
          "forward_kernel": 8}
-# Bytes that are spilled, at most: ptxas keeps to 64 registers, or to 32, so that more blocks run at once, and takes the
-# sums of outer groups of ranks, or constants of a loop, from memory. Adagrad's alone of the updates, on sm_80.
+# The largest number of spilled bytes per kernel: ptxas keeps to 64 registers, or to 32, so that more blocks run at
+# once, and reads the sums of outer groups of ranks, or constants of a loop, from memory. Among the updates only Adagrad
+# spills, on sm_80.
 SPILLED = {"update_kernel": 8, "ordered_sum_kernel": 80, "sum_kernel": 160, "feedback_kernel": 16, "key_gradient_kernel": 24,
            "forward_kernel": 16}
-NO_OWN_KERNELS = ("token_order.cu",)  # CUB's
+NO_OWN_KERNELS = ("token_order.cu",)  # from CUB
 # Compiled without contraction, as in the build.
 ENGINE = ("-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true")
-THREADS = {"classifier_kernel": 2 * 512}  # of the blocks that share a processor by design
+THREADS = {"classifier_kernel": 2 * 512}  # of the blocks that share a multiprocessor by design
 DEFAULT_THREADS = 512
 REGISTERS = 65536
 FUNCTION = re.compile(r"Compiling entry function '(\S+)' for '(\S+?)'\n(.*?)(?=ptxas info\s+: Compiling|\Z)", re.S)
@@ -53,7 +54,7 @@ def findings_of(path, arch, run):
     for entry, _, text in FUNCTION.findall(run.stdout):
         found = NAME.search(entry)
         if not found:
-            continue  # of a library
+            continue  # from a library
         count += 1
         name = found[1]
         stack, stores, loads = map(int, SPILLS.search(text).groups())

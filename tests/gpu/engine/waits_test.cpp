@@ -95,7 +95,7 @@ TEST_CASE("ranks as threads exchange the memory of a GPU that hangs within the l
   CHECK_THROWS_AS(communicator.all_reduce(arena.data(), 128, DType::fp32), StalledError);
 }
 
-TEST_CASE("a call of CUDA that does not come back is named at twice the limit") {
+TEST_CASE("a CUDA call that does not return is named at twice the limit") {
   DeviceWaits waits;
   waits.describe(3, nullptr);
   waits.set_limit(std::chrono::milliseconds(100));
@@ -117,7 +117,7 @@ TEST_CASE("a call of CUDA that does not come back is named at twice the limit") 
   CHECK(tests::contains(text, "CUDA has not come back from cudaLaunchKernelExC"));
 }
 
-TEST_CASE("what fails at the end of an evaluation is thrown by the next call") {
+TEST_CASE("an error at the end of an evaluation is thrown by the next call") {
   Runtime runtime = Runtime::single(hosted_on_gpu());
   Engine engine(runtime, one_unit(), toy::config(3, {}));
   engine.initialize(fill);

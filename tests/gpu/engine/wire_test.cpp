@@ -1,4 +1,4 @@
-// The codecs of the GPU against those of the host, bit by bit.
+// Compares the GPU's codecs with the host's, bit by bit.
 #include <doctest/doctest.h>
 
 #include <cstring>

@@ -1,7 +1,7 @@
-"""gpu_ranks on ranks that share the GPU, against as many CPU ranks: their digests and bytes sent have to be the same.
+"""Compares gpu_ranks on ranks that share the GPU with the same number of CPU ranks: digests and bytes sent must be
+equal.
 
-  compare_ranks.py GPU_RANKS RANKS [plain]    plain: NCCL's own sums, run to run, without CPU ranks
-"""
+    compare_ranks.py GPU_RANKS RANKS [plain]   plain: NCCL's own sums, run to run, without CPU ranks"""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ def results(program, ranks, *arguments):
     run = subprocess.run([*launcher, program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(run.stdout, flush=True)
     if run.returncode != 0:
-        # mpirun ends with lines of its own.
+        # mpirun prints its own lines at the end.
         said = [line for line in run.stdout.splitlines() if line.startswith("zero")] or run.stdout.splitlines() or [""]
         sys.exit(f"code {run.returncode} of {ranks} ranks {' '.join(arguments)}: {said[0]}")
     found = sorted(RESULT.findall(run.stdout))

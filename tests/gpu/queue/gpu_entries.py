@@ -1,7 +1,5 @@
-"""The entries of the queue, in the order in which they run: what tells most comes first.
-
-Estimates are of one H200 with 16 cores; a limit is what an entry may take there at most.
-"""
+"""The queue's entries in the order in which they run: the most informative come first. Estimates are for one H200
+with 16 cores; `limit` is the longest time that an entry may take there."""
 
 import os
 import sys
@@ -11,10 +9,10 @@ from run_queue import Entry
 QUEUE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(os.path.dirname(QUEUE))
 BENCH = f"{TESTS}/bench"
-# `modules` needs the Python package of a build on that machine, and is skipped without it.
+# `modules` needs the Python package built on that machine, and is skipped without it.
 ALL = ("probe", "bits", "bench", "gpt2", "stages", "offload", "modules", "kernels", "sanitize", "models", "losses")
 PARTS = {"all": ALL, **{part: ("probe", part) for part in ALL[1:]}, "probe": ("probe",)}
-# Of the tests of our own kernels: a sanitizer is slow, and has nothing to say about those of libraries.
+# Sanitizers run tests of our own kernels only, because they are slow, and libraries are not ours to check.
 OWN_TESTS = {"gpu_test": "*updates*,*bins*,*decision*,*sums in rank order*",
              "gpt_gpu_test": "*norms*,*embedding*,*GELU and SwiGLU*,*rotary*,*causal attention*,*entropy*"}
 OWN_KERNELS = {"gpu_test": "kns=_ZN4zero", "gpt_gpu_test": "kns=_ZN3gpt"}
@@ -25,7 +23,7 @@ def python(script, *arguments):
 
 
 def make(tiny=False):
-    """Of all parts. `tiny`: models that a machine without a GPU runs in seconds, on stand-ins."""
+    """Returns the entries of all parts. `tiny`: models that a machine without a GPU runs in seconds, on stand-ins."""
     for entry in make_entries(tiny):
         if tiny and entry.part != "probe":
             entry.estimate_s, entry.limit_s = 1, 15 if entry.part == "bench" else 120
@@ -58,7 +56,7 @@ class Models:
         return python("gpu_training.py", "speed", self.train, "--model", model, *options, *repeats, *self.size), estimate, 2 * estimate
 
 
-# Checks that have to pass before speed means anything, and the kernels of a step.
+# Correctness must pass before speed means anything; then the kernels of a step.
 def checks(m):
     yield Entry("probe", "libraries, driver and programs", [sys.executable, f"{QUEUE}/probe.py", m.programs], 5, 90)
     yield Entry("bits", "kernels, streams, one rank",
@@ -68,11 +66,11 @@ def checks(m):
                 [m.program("gpu_bench"), *(["--elements", "1024"] if m.tiny else [])], 30, 90)
 
 
-# llm.c's own figure is a ratio to PyTorch, too: PyTorch's runs here stand for both.
+# llm.c's own figure is also a ratio to PyTorch: these runs of PyTorch serve both comparisons.
 def gpt2(m):
     for vocabulary in (256, 251) if m.tiny else (50304, 50257):
         yield Entry("gpt2", f"GPT-2 124M, vocabulary {vocabulary}", m.steps_of(m.gpt2, "--vocabulary", vocabulary), 25, 90)
-    yield Entry("gpt2", "GPT-2 124M beside PyTorch",
+    yield Entry("gpt2", "GPT-2 124M next to PyTorch",
                 *m.beside_pytorch(m.gpt2, 170, "--fsdp2", "--whole", "--any-order"))
     for mebibytes in (48, 192):
         yield Entry("gpt2", f"GPT-2 124M, attention in workspaces of {mebibytes} MiB",
@@ -106,7 +104,7 @@ def modules(m):
                     120, 250, ("mpirun", f"{package}/zerocore"))
 
 
-# Activations' are those of a step; then the wire formats', and all of our own under sanitizers.
+# Activation kernels of a step first, then those of wire formats, then all of our own under sanitizers.
 def kernels(m):
     yield Entry("kernels", "kernels of a step of GPT-2 124M",
                 python("gpu_profile.py", m.train, "--model", m.gpt2, *m.size), 60, 180, ("ncu",))
@@ -125,7 +123,7 @@ def models(m):
                                  ("Llama 1.2B, products apart", m.llama, ("--separate-products",))):
         yield Entry("models", name, m.steps_of(model, *options), 60, 150)
     for name, model in (("GPT-2 1.5B", m.xl), ("Llama 1.2B", m.llama)):
-        yield Entry("models", f"{name} beside PyTorch", *m.beside_pytorch(model, 120))
+        yield Entry("models", f"{name} next to PyTorch", *m.beside_pytorch(model, 120))
     for name, model, batch in (("GPT-2 124M", m.gpt2, 4), ("Llama 1.2B", m.llama, 2)):
         yield Entry("losses", f"{name} in bf16 against PyTorch in fp32",
                     python("gpu_training.py", "losses", m.train, "--model", model, "--batch", batch, *m.size), 90, 240)

@@ -1,5 +1,6 @@
-"""Makes libraries search for theirs where the program does: turns their RUNPATH into an RPATH, which does not end the
-search as RUNPATH does, but goes on with that of the program. Usage: inherit_rpath.py FILE... (64-bit ELF; others stay)"""
+"""Makes libraries search the program's folders for their own libraries: turns their RUNPATH into an RPATH. A RUNPATH ends
+the search, while after an RPATH it continues with the program's. Usage: inherit_rpath.py FILE... (64-bit ELF; others stay
+unchanged)"""
 
 import struct
 import sys

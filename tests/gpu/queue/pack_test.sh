@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# The bundle of tests/gpu.sh --pack on a machine that has the C library, bash and coreutils alone: every program
-# finds its libraries in the bundle, ranks start under its mpirun and train on the CPU, and what asks for a GPU
-# gets as far as the first call to CUDA, which says that there is none.
-# Usage: pack_test.sh BUILD | BUNDLE.tar.xz (a build of the preset pack, or what was made of one). Skipped (77) where user namespaces are refused.
+# Tests the bundle of tests/gpu.sh --pack on a machine that has only the C library, bash and coreutils: every program
+# finds its libraries in the bundle, ranks start under its mpirun and train on the CPU, and programs for GPUs
+# reach the first call to CUDA, which reports that there is none.
+# Usage: pack_test.sh BUILD | BUNDLE.tar.xz (a build of the preset pack, or its bundle). Skipped (77) if user namespaces
+# are refused.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
 if [[ ${1:-} == --inside ]]; then
-  # In the bundle's folder, with that machine's root.
+  # Runs in the bundle's folder, with that machine's root.
   system='libc|libm|libdl|librt|libpthread|libresolv|ld-linux-x86-64|linux-vdso'
   # Our programs find theirs by themselves, Open MPI's by the path that bin/mpirun sets.
   foreign=$(find bin lib libexec -type f ! -path bin/mpirun | while read -r file; do

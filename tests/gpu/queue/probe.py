@@ -1,9 +1,9 @@
-"""Whether a GPU, its libraries and the programs are there: opens each library as the programs do, and prints its version.
+"""Checks for a GPU, its libraries and the programs: opens each library as the programs do, and prints its version.
 
-  probe.py BIN       all of it; 11 where something is missing, with the folders that were searched
-  probe.py --path    folders for LD_LIBRARY_PATH, in which the programs find NCCL, cuBLASLt, cuDNN and nvrtc
+  probe.py BIN       checks all; exit code 11 if one is missing, with the folders that were searched
+  probe.py --path    prints folders for LD_LIBRARY_PATH, so that the programs find NCCL, cuBLASLt, cuDNN and nvrtc
 
-PyTorch's libraries come first, those of pip beside python3, so that both programs of a comparison use the same.
+The libraries that pip has installed for python3's PyTorch come first, so that both programs of a comparison use the same.
 ZERO_CUDA_MAJOR names the major version of the CUDA that the programs were built with, if not 13.
 """
 
@@ -38,7 +38,7 @@ def nvrtc_version(library):
     return f"{major.value}.{minor.value}"
 
 
-# Name, file, version, and what has to lie beside it, since the library opens it later.
+# Name, file, version, and files that must be in the same folder because the library opens them later.
 LIBRARIES = (
     ("nccl", "libnccl.so.2", lambda lib: version_of_int(lib, "ncclGetVersion"), ()),
     ("cublasLt", f"libcublasLt.so.{CUDA}", lambda lib: version_of_result(lib, "cublasLtGetVersion"), ()),
@@ -50,7 +50,7 @@ LIBRARIES = (
 
 
 def folders():
-    """Where libraries of CUDA lie, in order of preference."""
+    """Returns folders with CUDA libraries, in order of preference."""
     packages = dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages(),
                               site.getusersitepackages(), *sys.path])
     found = [lib for folder in packages if folder for lib in sorted(glob.glob(f"{folder}/nvidia/*/lib"))]
@@ -68,15 +68,16 @@ def search_path():
 
 
 def absent_libraries():
-    """Those that lie nowhere: known at once, while opening all of them may take a minute on a fresh machine."""
+    """Returns the libraries that exist in no folder. This takes no time, while opening all may take a minute on a
+    fresh machine."""
     ldconfig = shutil.which("ldconfig") or shutil.which("/sbin/ldconfig")
     known = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
-    return [f"{file} lies in none of them" for _, file, _, _ in LIBRARIES
+    return [f"{file} is in none of them" for _, file, _, _ in LIBRARIES
             if f"\t{file} " not in known and not any(os.path.exists(f"{folder}/{file}") for folder in folders())]
 
 
 def probe_libraries():
-    """What is wrong. Each library is opened by its name alone, as the programs do."""
+    """Returns the problems. Each library is opened by its bare name, as the programs do."""
     problems = []
     for name, file, version, beside in LIBRARIES:
         try:
@@ -88,7 +89,7 @@ def probe_libraries():
         path = next((line.split()[-1] for line in open("/proc/self/maps") if line.rstrip().endswith(f"/{file}")
                      or f"/{file}." in line), "")
         print(f"{file}: {path}")
-        problems += [f"{other} is not beside {path}" for other in beside
+        problems += [f"{other} is not next to {path}" for other in beside
                      if not glob.glob(f"{os.path.dirname(os.path.realpath(path))}/{other}")]
     return problems
 

@@ -1,5 +1,5 @@
-"""tests/gpu.sh without a GPU, over stand-ins: our programs on a CUDA that is the host, libraries that only tell a version,
-and in each place a failure.
+"""Tests tests/gpu.sh without a GPU, with stand-ins: programs on a CUDA that runs on the host, libraries that only return a
+version, and a failure in each place.
 
   rehearsal_test.py BIN              prepares a folder from a build's bin/, and tries it; needs cc
   rehearsal_test.py --prepare BIN DIR, then --try DIR on a machine without compilers; DIR may be an unpacked bundle
@@ -25,7 +25,7 @@ int cuDeviceGetName(char* s, int n, int d) { return strcpy(s, "stand-in"), 0; }
 int cuDeviceTotalMem_v2(unsigned long* n, int d) { return *n = 1ul << 34, 0; }
 int cuDriverGetVersion(int* v) { return *v = 13000, 0; }
 """
-# By folder under nvidia/, as pip has them. No machine has a CUDA 99 besides.
+# Folders under nvidia/, as pip names them. No machine has a CUDA 99.
 LIBRARIES = {
     "nccl/lib/libnccl.so.2": "int ncclGetVersion(int* v) { return *v = 23001, 0; }",
     "cu13/lib/libcublasLt.so.99": "unsigned long cublasLtGetVersion(void) { return 130100; }",
@@ -35,7 +35,7 @@ LIBRARIES = {
     **{f"cudnn/lib/libcudnn_{part}.so.9": "int stand_in;"
        for part in ("graph", "heuristic", "engines_precompiled", "engines_runtime_compiled")},
 }
-# Runs what it profiles, and invents the measurements.
+# Stand-in for a profiler: runs the program and invents measurements.
 NCU = """#!/bin/bash
 while [[ $1 == --* ]]; do
   case $1 in --csv) shift ;; --log-file) log=$2; shift 2 ;; *) shift 2 ;; esac
@@ -88,7 +88,7 @@ class Rehearsal:
         self.results = folder / "gpu-results/results.jsonl"
 
     def call(self, *arguments):
-        """The exit code, the outcomes that this call has written by entry, and its seconds."""
+        """Returns the exit code, the outcomes written by this call per entry, and its seconds."""
         before = len(self.results.read_text().splitlines()) if self.results.exists() else 0
         environment = {**os.environ, "ZERO_CUDA_MAJOR": "99", "PYTHONPATH": str(self.folder / "site"), "LD_LIBRARY_PATH": str(self.folder / "driver"),
                        "PATH": f"{self.folder}/tools:{os.environ['PATH']}"}
@@ -115,7 +115,7 @@ def missing_library(rehearsal):
 
 
 def failures(rehearsal):
-    """One program hangs, one crashes at a model, PyTorch may be missing: the others have their results."""
+    """One program hangs, one crashes for a model, PyTorch may be missing: the other entries have results."""
     programs = programs_of(rehearsal.folder)
     for name, script in (("gpu_bench", "[[ $1 == --copies || $1 == --wire ]] || sleep 600"),
                          ("train_gpt", '[[ $(<"${4%/*}/config.json") == *\'"vocab_size": 251\'* ]] && kill -SEGV $$')):
@@ -139,9 +139,9 @@ def failures(rehearsal):
 
 
 def second_call(rehearsal, found):
-    """Only what has not passed is run again, once it is asked for."""
+    """With --again, only entries that have not passed run again."""
     again = [word for name, outcome in found.items() if outcome in ("failed", "hung") for word in ("--again", name)]
-    # Several ranks need NCCL itself.
+    # Several ranks need the real NCCL.
     ranks = {name for name in found if "2 ranks" in name or "4 ranks" in name}
     code, records, _ = rehearsal.call(*again)
     outcomes = {name: record["outcome"] for name, record in records.items()}

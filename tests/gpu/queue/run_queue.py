@@ -1,22 +1,22 @@
-"""Runs a queue of tests and benchmarks within a time, and writes one JSON line per result as soon as it is there.
+"""Runs a queue of tests and benchmarks within a time limit, and writes each result at once as a line of JSON.
 
   run_queue.py PART... [--seconds N] [--results DIR] [--done FILE] [--again PATTERN] [--tiny] [--list]
 
-An entry starts where its estimate fits in what is left of N seconds, runs within its own limit, and is followed by the
-next one however it ends. DIR/results.jsonl gets one line per result; DIR/log.txt the whole output of all entries,
-as it is written. An outcome is
+An entry starts only if its estimate fits into the rest of N seconds. It runs within its own limit, and whatever its
+outcome, the queue continues. DIR/results.jsonl gets one line per result; DIR/log.txt the whole output of all entries,
+as they write it. An outcome is
 
   passed        exit code 0
   failed        another exit code; "why" is the last line
   hung          it ran past its own limit, and was killed
-  skipped       exit code 77, or a tool or library that it needs is missing; "why" says which. No success.
+  skipped       exit code 77, or a tool or library that it needs is missing; "why" names it. No success.
   interrupted   the time of this call ended before its limit
-  no time       its estimate was longer than what was left; it did not start
+  no time       its estimate was longer than the rest of the time; it did not start
 
 An entry that has passed, failed or hung in DIR/results.jsonl, or in FILE of an earlier call, is done, and is not run
-again unless its name matches PATTERN. The entries of the part `probe` run in every call, and where one of them does
-not pass, the call ends. Exit code: 0 if all entries of the parts have passed, now or before; 1 if one has failed or
-hung; 2 if one is missing.
+again unless its name matches PATTERN. The entries of the part `probe` run in every call, which ends if one of them
+does not pass. Exit code: 0 if all entries of the parts have passed, now or before; 1 if one has failed or hung; 2 if
+one is missing.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class Entry:
 
 
 def kill_session(session):
-    """All processes of a session: ranks have process groups of their own."""
+    """Kills all processes of a session, since ranks have process groups of their own."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for pid in session_members(session):
             try:
@@ -105,7 +105,7 @@ class Queue:
             try:
                 record = json.loads(line)
             except json.JSONDecodeError:
-                continue  # a line that was being written when the machine was taken away
+                continue  # an incomplete line, because the machine was taken away while it was written
             if record["outcome"] in DONE or record["name"] not in self.known:
                 self.known[record["name"]] = record["outcome"]
 
@@ -128,7 +128,7 @@ class Queue:
               f"{chr(10) + ' ' * 21 if shown else ''}{shown}", flush=True)
 
     def run(self, entry):
-        """Whether it passed."""
+        """Returns whether the entry passed."""
         missing = [tool for tool in entry.needs if shutil.which(tool) is None and not os.path.exists(tool)]
         if missing:
             self.note(entry, "skipped", why=f"{', '.join(missing)}: not on this machine")
@@ -159,7 +159,7 @@ class Queue:
 
     @staticmethod
     def execute(entry, log, limit):
-        """The exit code, or None where it had to be killed."""
+        """Returns the exit code, or None if the program had to be killed."""
         try:
             process = subprocess.Popen(entry.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                                        start_new_session=True, env={**os.environ, **entry.environment})
@@ -195,7 +195,8 @@ class Queue:
 
 
 def main(make_entries, parts):
-    """`make_entries(tiny)`: of all parts, in their order; `parts`: what a name on the command line stands for."""
+    """Runs the queue. `make_entries(tiny)` returns the entries of all parts in their order; `parts` maps a name on
+    the command line to its parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="+", choices=list(parts), metavar="PART", help=", ".join(parts))
     parser.add_argument("--seconds", type=float, default=540)

@@ -31,7 +31,7 @@ class QueueTest(unittest.TestCase):
         self.folder = pathlib.Path(holder.name)
 
     def call(self, entries, seconds=60, again=(), results="results", done=()):
-        """The exit code, and the records that this call has written."""
+        """Returns the exit code, and the records written by this call."""
         file = self.folder / results / "results.jsonl"
         before = len(file.read_text().splitlines()) if file.exists() else 0
         with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -53,7 +53,7 @@ class QueueTest(unittest.TestCase):
         self.assertEqual(records[0]["figures"], {"speed": 2.5, "steps": 3})
         self.assertEqual([records[i]["why"] for i in (1, 3, 4)],
                          ["wrong", "no-such-tool: not on this machine", "skipped: no GPU"])
-        # The place in the log is where the entry's output begins.
+        # The record's position in the log is the beginning of the entry's output.
         path, _, line = records[1]["log"].rpartition(":")
         log = pathlib.Path(path).read_text().splitlines()
         self.assertRegex(log[int(line) - 1], "^== bits: bad: bash -c")
@@ -79,14 +79,14 @@ class QueueTest(unittest.TestCase):
         self.assertLess(time.monotonic() - start, 3.5)
         self.assertEqual([record["outcome"] for record in records], ["passed", "failed", "interrupted", "no time"])
         (self.folder / "faster").touch()
-        # A line that was cut off, as a machine that is taken away leaves it.
+        # An incomplete line, which a machine leaves that is taken away.
         with open(self.folder / "results/results.jsonl", "a") as file:
             file.write('{"name": "sl\n')
         code, records = self.call(entries, done=())
         self.assertEqual([(record["name"], record["outcome"]) for record in records], [("slow", "passed"), ("last", "passed")])
         self.assertEqual(code, 1)
         self.assertEqual(runs.read_text().split(), ["1", "2", "3", "3"])
-        # On a fresh machine, from the results that came back.
+        # On a fresh machine, using the results of the old one.
         code, records = self.call(entries, results="fresh", done=[self.folder / "results/results.jsonl"], again=["fail*"])
         self.assertEqual([record["name"] for record in records], ["failing"])
 
@@ -101,7 +101,7 @@ class QueueTest(unittest.TestCase):
 
     def test_no_process_is_left_behind(self):
         pids = self.folder / "pids"
-        # In a group of its own, and deaf, as a rank may be.
+        # A process in its own group that ignores signals, as a rank may do.
         script = f"set -m; trap '' TERM; sleep 61 & echo $$ >{pids}; wait; sleep 61"
         _, records = self.call([entry("deaf", script, limit=0.5)])
         self.assertEqual(records[0]["outcome"], "hung")
@@ -116,7 +116,7 @@ class ProbeTest(unittest.TestCase):
     def test_missing_libraries_are_named_with_the_folders(self):
         run = self.probe(ZERO_CUDA_MAJOR="99")
         self.assertEqual(run.returncode, 11, run.stderr)
-        self.assertRegex(run.stdout, r"missing: .*libcublasLt\.so\.99 lies .*libnvrtc\.so\.99 lies")
+        self.assertRegex(run.stdout, r"missing: .*libcublasLt\.so\.99 is .*libnvrtc\.so\.99 is")
         self.assertIn("searched: ", run.stdout)
 
     def test_the_folders_of_pip_are_found_first(self):
@@ -152,12 +152,12 @@ class EntriesTest(unittest.TestCase):
                           "the trainer's kernels, models and loop",
                           "optimizer step, norm and copies against the device copy", "GPT-2 124M, vocabulary 50304"])
         self.assertLessEqual(sum(entry.estimate_s for entry in entries), 1800)
-        # Each fits into a call of ten minutes.
+        # Each part fits into a call of ten minutes.
         self.assertLess(max(entry.limit_s for entry in entries), 590)
 
 
 class ProfileTest(unittest.TestCase):
-    """What Nsight Compute prints, without it."""
+    """Replaces the output of Nsight Compute."""
 
     def test_a_step_is_what_lies_between_two_verdicts(self):
         sys.path.append(os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "bench"))

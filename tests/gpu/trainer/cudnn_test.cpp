@@ -70,7 +70,7 @@ TEST_CASE("cuDNN's frontend calls the runtime that the program is linked with") 
   CHECK(dlopen(other.c_str(), RTLD_NOW | RTLD_NOLOAD) == nullptr);
 }
 
-TEST_CASE("what cuDNN does not take is refused with its reason") {
+TEST_CASE("shapes that cuDNN does not support are refused with its reason") {
   using zero::DType;
   CHECK(attention_problem(shape(1, 64, {1, 1, 64}, DType::fp32), hopper).find("16-bit") !=
         std::string::npos);

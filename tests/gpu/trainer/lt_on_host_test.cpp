@@ -156,7 +156,7 @@ static std::vector<float> linear_results() {
   return results;
 }
 
-TEST_CASE_TEMPLATE("a linear layer adds its bias by a kernel where no product does", T, float,
+TEST_CASE_TEMPLATE("a linear layer adds its bias with a kernel if no product does", T, float,
                    zero::bf16) {
   const Refused nothing(0);
   const std::vector<float> expected = linear_results<T>();
@@ -168,7 +168,7 @@ TEST_CASE_TEMPLATE("a linear layer adds its bias by a kernel where no product do
     CHECK(found[i] == doctest::Approx(expected[i]).epsilon(sizeof(T) == 4 ? 1e-6 : 0.02));
 }
 
-TEST_CASE("the loss head's products are even where the vocabulary is odd") {
+TEST_CASE("the loss head's products are even if the vocabulary is odd") {
   const Refused nothing(0);
   Dims dims{.batch = 1, .sequence = 16, .channels = 8};
   dims.vocabulary = 67;

@@ -245,8 +245,8 @@ TEST_CASE_TEMPLATE("gpu: equal bits with activations kept and recomputed", T, fl
   check_repeats<T>(olmo2());
 }
 
-TEST_CASE_TEMPLATE("gpu: joined products have equal bits where weights lie apart", T, float,
-                   zero::bf16) {
+TEST_CASE_TEMPLATE("gpu: joined products are bitwise identical if weights are not adjacent", T,
+                   float, zero::bf16) {
   const Gpu gpu;
   const ModelConfig config = joined_llama();
   DevicePlainModel<T> beside(config, batch_size, sequence, gpu),

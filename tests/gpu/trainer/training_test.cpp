@@ -102,7 +102,7 @@ TEST_CASE("gpu: training a Llama has equal bits at every stage and the CPU's los
 }
 
 // llama-tiny's weights of queries have 4096 elements, those of keys and of values half of that.
-TEST_CASE("gpu: joined products have equal bits where one weight is gathered and others stay") {
+TEST_CASE("gpu: joined products are bitwise identical if one weight is gathered and others stay") {
   const auto trained = [](int stage, bool joined) {
     gpt::Options options = options_of("cuda", "llama-tiny", stage, true);
     options.separate_products = !joined;

@@ -57,7 +57,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "the end of what has memory of a GPU that hangs says so after the limit, and frees nothing") {
+    "the end of an object with memory of a GPU that hangs reports that after the limit, and frees "
+    "nothing") {
   const Limited limited;
   std::unique_ptr<Held> held;
   const std::string said = zero::tests::stderr_of([&] {

@@ -1,4 +1,4 @@
-"""A loop of accelerate's: accelerate_deepspeed.py STAGE. What accelerate prepares trains as plain torch does."""
+"""A loop with accelerate: accelerate_deepspeed.py STAGE. Prepared objects train as in plain torch."""
 
 import sys
 

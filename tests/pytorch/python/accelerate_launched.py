@@ -1,4 +1,4 @@
-"""A loop of accelerate's that `accelerate launch` starts; nothing in it knows ZeroCore."""
+"""A loop with accelerate, started by `accelerate launch`; nothing in it refers to ZeroCore."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Masked language modeling with BERT as DeepSpeed's tutorials show it, on sentences that are made. Nothing in it knows
+"""Masked language modeling with BERT, as in DeepSpeed's tutorials, on generated sentences. Nothing in it refers to
 ZeroCore."""
 
 import argparse
@@ -27,7 +27,7 @@ def get_arguments():
 
 
 class MaskedSentences(Dataset):
-    """Numbers that count up by a step of the sentence's own."""
+    """Numbers that increase by a step, which differs from sentence to sentence."""
 
     def __len__(self):
         return 256

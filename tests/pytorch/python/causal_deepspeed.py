@@ -1,5 +1,5 @@
-"""Fine-tuning of a causal language model with a loop of its own, as DeepSpeed's tutorials show it: a client's FusedAdam
-and a scheduler of transformers, evaluation, a saved model. Nothing in it knows ZeroCore."""
+"""Fine-tuning of a causal language model with its own loop, as in DeepSpeed's tutorials: a client's FusedAdam and a
+scheduler of transformers, evaluation, a saved model. Nothing in it refers to ZeroCore."""
 
 import argparse
 import math

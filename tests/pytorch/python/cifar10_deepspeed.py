@@ -1,4 +1,4 @@
-"""A script as DeepSpeed's CIFAR-10 tutorial shows it, on images that are made. Nothing in it knows ZeroCore."""
+"""A script like DeepSpeed's CIFAR-10 tutorial, on generated images. Nothing in it refers to ZeroCore."""
 
 import argparse
 import os
@@ -55,7 +55,7 @@ class Net(nn.Module):
 
 
 class Images(torch.utils.data.Dataset):
-    """Each class has a colour and a place."""
+    """Each class has a color and a place."""
 
     def __len__(self):
         return 320

@@ -1,5 +1,5 @@
 """One rank of a test of configs in all forms: `configs.py FOLDER`. Each form must mean the same in Python as in the
-library, and problems must be named with the user's own line."""
+library, and errors must name the user's own line."""
 
 import argparse
 import base64
@@ -57,7 +57,7 @@ def write(name, text):
 
 
 class Mapping:
-    """What OmegaConf's DictConfig has of a dict: no dict, but a mapping of mappings."""
+    """Like OmegaConf's DictConfig: no dict, but a mapping of mappings."""
 
     def __new__(cls, values):
         import collections.abc

@@ -18,7 +18,8 @@ MARK = "zerocore.as_deepspeed "
 
 
 def names_of(body, module, is_package):
-    """Functions and classes at the top of a module, and what a package imports from its own modules."""
+    """Returns the functions and classes at the top of a module, and the names that a package imports from its own
+    modules."""
     for node in body:
         if isinstance(node, (ast.If, ast.Try)):
             parts = [node.body, node.orelse, *(handler.body for handler in getattr(node, "handlers", []))]
@@ -49,7 +50,7 @@ def extract(tree):
 
 
 def state_of(module, name):
-    """("there", ""), ("refused", why) or ("missing", "")."""
+    """Returns ("there", ""), ("refused", why) or ("missing", "")."""
     try:
         owner = importlib.import_module(module)
         if name is not None and name not in vars(owner):
@@ -76,7 +77,7 @@ def state_of_method(name):
 
 
 def collect():
-    """{state: {why or "": {module: [names]}}}; a module that is all in one state has "*" for itself."""
+    """Returns {state: {why or "": {module: [names]}}}; a module whose names all have one state appears as "*"."""
     found = {"there": {}, "refused": {}, "missing": {}}
     for line in LIST.read_text(encoding="utf-8").splitlines():
         module, _, names = line.partition(":")

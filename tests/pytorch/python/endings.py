@@ -35,7 +35,7 @@ def micro_step(engine):
 
 
 def train(engine, number, at, rank):
-    """Steps, in one of which that rank has a signal, between forward and backward."""
+    """Runs steps; in one of them a rank gets a signal between forward and backward."""
     for step in range(STEPS):
         x = torch.randn(2, 9)
         loss = engine(x).pow(2).mean()
@@ -47,7 +47,7 @@ def train(engine, number, at, rank):
 
 
 def stops(how, stage, number, folder):
-    """The signal comes in step 3, to the last rank alone."""
+    """In step 3 only the last rank gets the signal."""
     number = getattr(signal, number)
     if how == "own":
         seen = []
@@ -92,7 +92,7 @@ def stops(how, stage, number, folder):
 
 
 def before(number):
-    """Where nothing is trained yet, signals do what Python does with them."""
+    """Until an engine trains, signals have Python's effect."""
     zerocore.ranks()
     teacher = zerocore.initialize(model=Net(), config={"train_micro_batch_size_per_gpu": 1})[0]
     try:
@@ -103,7 +103,7 @@ def before(number):
 
 
 def worker(stage):
-    """A process that the script forks ends by its first signal."""
+    """The first signal to a forked process ends it."""
     start(stage)
     child = os.fork()
     if child == 0:
@@ -130,7 +130,8 @@ CALLS = {
 
 
 def alone(call, stage, then, folder):
-    """Rank 0 makes a call by itself, as the script's last one or before more steps."""
+    """Rank 0 makes a collective call that the others do not make, as the last call of the script or before more
+    steps."""
     engine = start(stage)
     micro_step(engine)
     say("begins", time.time())
@@ -143,7 +144,7 @@ def alone(call, stage, then, folder):
 
 
 def skips(what, stage):
-    """The last rank leaves something out."""
+    """The last rank leaves out a call."""
     engine = start(stage)
     mine = engine.global_rank == engine.world_size - 1
     for step in range(4):
@@ -164,7 +165,7 @@ def skips(what, stage):
 
 
 def by_hand(stage):
-    """The ranks differ inside of a backward that the script calls itself."""
+    """The ranks differ inside a backward that the script calls itself."""
     engine = start(stage)
     micro_step(engine)
     loss = engine(torch.randn(2, 9)).pow(2).mean()

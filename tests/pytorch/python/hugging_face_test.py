@@ -41,7 +41,7 @@ def whole():
 
 
 def key_of(cell):
-    """What a plain process has of a cell."""
+    """Returns a plain process's values of a cell."""
     kind, _, options = cell.partition(":")
     kept = [each for each in options.split(",") if each.split("=")[0] in ("bf16", "lora", "schedule", "clip")]
     return f"{'resumed' if kind == 'interrupted' else kind}:{','.join(sorted(kept))}"
@@ -64,7 +64,7 @@ def run(command, environment, timeout):
 
 
 def differences(cell, found, plain):
-    """Of each value, the largest difference to the plain process; where the cell ended early, as far as it came."""
+    """Returns the largest difference to the plain process, for each value, until the end of the shorter run."""
     worst = {}
     for name, right in plain.items():
         here, there = numbers(found.get(name)), numbers(right)

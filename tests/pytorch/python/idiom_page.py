@@ -1,4 +1,5 @@
-"""docs/idioms.md, from the cells that idioms/run.py prints: what each idiom of training scripts does at each stage."""
+"""Makes docs/idioms.md from the cells that idioms/run.py prints: the effect of each idiom of training scripts at
+each stage."""
 
 import ast
 import os
@@ -16,8 +17,8 @@ Each row is a script in [`tests/pytorch/python/idioms/`](../tests/pytorch/python
 and with an engine at each stage, on 1, 2 or 3 ranks (all of them, of all rows, in a longer test).
 
 - *works*: the values of plain PyTorch, to 1e-6 in fp32, and the same bits at all stages.
-- *error*: the call, or the next step, raises on all ranks what the last column says a part of.
-- *sharded: error*: the same, where parameters rest as shards; on one rank they rest whole, and it works.
+- *error*: the call, or the next step, raises an error on all ranks; the last column has a part of its text.
+- *sharded: error*: the same if parameters are sharded; on one rank they are not, and it works.
 - *-*: this row does not run at the stage.
 
 "3, kept" is stage 3 with `zero_core.reshard_after_forward` false (FSDP's SHARD_GRAD_OP).
@@ -25,7 +26,7 @@ and with an engine at each stage, on 1, 2 or 3 ranks (all of them, of all rows, 
 
 
 def text_of(cells):
-    """The page, given all cells of all idioms."""
+    """Returns the page for all cells of all idioms."""
     rows = {}
     for cell in sorted(cells, key=lambda cell: cell["index"]):
         rows.setdefault(cell["file"], {}).setdefault(cell["idiom"], {})[cell["stage"]] = cell
@@ -61,7 +62,7 @@ def _escaped(text):
 
 
 def check(cells):
-    """Ends the test where the page is another; with ZERO_UPDATE_GENERATED, writes it."""
+    """Ends the test if the page differs; with ZERO_UPDATE_GENERATED, writes it."""
     text = text_of(cells)
     if os.environ.get("ZERO_UPDATE_GENERATED"):
         PAGE.write_text(text, encoding="utf-8")

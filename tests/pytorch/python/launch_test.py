@@ -44,7 +44,7 @@ def by_mpirun(ranks, *arguments, environment=(), **more):
 
 
 def variables(rank, size, port, **more):
-    """As an operator sets them."""
+    """Sets variables as an operator does."""
     return {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port), **more}
 
@@ -55,7 +55,7 @@ def start(environment, *arguments):
 
 
 def outcomes(processes, limit=300):
-    """(exit code, stdout, stderr) of each."""
+    """Returns (exit code, stdout, stderr) of each process."""
     results = []
     for process in processes:
         try:
@@ -88,7 +88,7 @@ def digests_of(ranks, out):
 
 
 def torchrun():
-    """The same bits as under mpirun, at all stages; also if gloo carries the messages, between nodes that are pretended."""
+    """The same bits as under mpirun, at all stages; also if gloo carries the messages between simulated nodes."""
     expect_equal_digests(2, ("0,1",))
 
 
@@ -126,7 +126,8 @@ def gloo_placements():
 
 
 def launch_hosts():
-    """torchrun on two hosts, which are network namespaces: the bits of one host, and the end of a job whose link is cut."""
+    """torchrun on two hosts, simulated by network namespaces: the bits of one host, and the end of a job whose link
+    is cut."""
     sys.path.insert(0, str(HERE.parents[1] / "faults"))
     from multi_node_hosts import Hosts, NotAllowed
 
@@ -158,9 +159,10 @@ def launch_hosts():
 
 
 def launch_faults():
-    """Without a launcher that ends the others: each rank ends by itself, with the first cause's code, and one says it."""
+    """Without a launcher that ends the others, each rank ends by itself, with the code of the first cause, and one
+    prints it."""
     killed, raised = "died or ended without leaving the job", "KeyError: 'a name that"
-    # The ranks of the last two are on nodes of their own.
+    # The last two ranks are on nodes of their own.
     for how, where, nodes, codes, text in (
             ("killed", 1, "", (17, -9, 17), killed), ("raises", 1, "", (1, 1), raised),
             ("raises", 1, "0,1", (1, 1), raised), ("killed", 1, "0,1", (17, -9), "the connection to a rank of another host")):
@@ -181,7 +183,7 @@ def launch_faults():
 
 
 def launch_start():
-    """Each thing that may be wrong with the place at which ranks meet: by name, and within the start limit."""
+    """Each error in the address at which ranks meet is named, within the start limit."""
     limit = {"ZERO_START_LIMIT": "15"}
     taken = socket.socket()
     taken.bind(("", 0))
@@ -203,7 +205,7 @@ def launch_start():
     contains(results["nobody"][0][2], f"did not reach MASTER_ADDR 127.0.0.1, MASTER_PORT {nobody} within 15 s")
     expect_codes(results["missing"], 18, 18)
     expect_printed_once(results["missing"], "of 3 ranks, rank 1 did not come to MASTER_ADDR")
-    # As two jobs at one port make it.
+    # Two jobs at one port.
     codes = sorted(result[0] for result in results["twice"])
     if 11 not in codes or 0 in codes:
         raise SystemExit(str(results["twice"]))
@@ -215,7 +217,7 @@ def launch_start():
 
 
 def launch_groups():
-    """torch.distributed, made by either, and both environments at once."""
+    """torch.distributed, initialized by the script or by zerocore, and the variables of both launchers at once."""
     for order in ("script_first", "script_later"):  # rank 0 hosts the store itself
         port = free_port()
         results = outcomes([start(variables(r, 2, port), "groups", order) for r in range(2)])
@@ -234,7 +236,7 @@ def launch_groups():
 
 
 def installed_package(folder):
-    """As pip leaves it: Python reads zerocore.pth of a site folder."""
+    """Installed as pip does: Python reads zerocore.pth of a site folder."""
     subprocess.run(["cmake", "--install", str(pathlib.Path(PACKAGE).parent), "--component", "python", "--prefix", folder],
                    check=True, capture_output=True)
     pathlib.Path(folder, "sitecustomize.py").write_text(f"import site\nsite.addsitedir({str(folder)!r})\n")
@@ -242,7 +244,8 @@ def installed_package(folder):
 
 
 def launch_as_deepspeed():
-    """ZEROCORE_AS_DEEPSPEED=1: scripts that import deepspeed, as they are, under launchers that do not know of zerocore."""
+    """ZEROCORE_AS_DEEPSPEED=1: unmodified scripts that import deepspeed, under launchers without support for
+    zerocore."""
     with tempfile.TemporaryDirectory() as folder:
         package = installed_package(folder)
         asked = {**package, "ZEROCORE_AS_DEEPSPEED": "1"}

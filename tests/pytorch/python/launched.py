@@ -27,7 +27,7 @@ def step(engine):
 
 
 def train():
-    """All stages: the digests, and how the ranks are connected."""
+    """Trains all stages; prints the digests and how the ranks are connected."""
     ranks = zerocore.ranks()
     for stage in range(4):
         engine = make_engine(stage)
@@ -42,7 +42,7 @@ def train():
 
 
 def fails(how, where):
-    """The rank `where` ends in that way in its third step."""
+    """Ends the rank `where` in the given way in its third step."""
     engine = make_engine(3, time_limit_seconds=3)
     if engine.global_rank == 0:
         print("at work", flush=True)
@@ -60,7 +60,7 @@ def fails(how, where):
 
 
 def restarts():
-    """In its first attempt one rank fails."""
+    """One rank fails in the job's first attempt."""
     engine = make_engine(2)
     step(engine)
     if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and engine.global_rank == 1:
@@ -71,7 +71,7 @@ def restarts():
 
 
 def groups(order):
-    """torch.distributed beside the engine: made by zerocore, or by the script, before the ranks or after."""
+    """torch.distributed next to the engine: made by zerocore, or by the script, before the ranks or after."""
     if order == "script_first":
         dist.init_process_group("gloo")
     zerocore.ranks()
@@ -87,11 +87,11 @@ def groups(order):
 
 
 def arrives(*seconds):
-    """The ranks alone."""
+    """Starts only the ranks."""
     if seconds:
         time.sleep(float(seconds[0]))
     ranks = zerocore.ranks()
-    # One text, since print() may write each of its arguments by itself, and another rank's between them.
+    # Prints one text, since print() may write each of its arguments separately, with another rank's in between.
     print(f"arrived {ranks.rank} of {ranks.size} {'with' if has_mpi() else 'without'} MPI", flush=True)
 
 
@@ -101,7 +101,7 @@ def has_mpi():
 
 
 def conforms(transport):
-    """The suite of the host transports, in C++."""
+    """The conformance suite of the host transports, in C++."""
     import gloo_conformance
 
     from zerocore import launch

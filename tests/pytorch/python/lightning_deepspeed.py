@@ -1,5 +1,5 @@
-"""Lightning's Trainer with its DeepSpeedStrategy: lightning_deepspeed.py STAGE FOLDER. Nothing in it knows ZeroCore; the
-losses are those of a loop of plain torch over the batches of all ranks."""
+"""Lightning's Trainer with its DeepSpeedStrategy: lightning_deepspeed.py STAGE FOLDER. Nothing in it refers to
+ZeroCore; the losses equal those of a loop of plain torch over the batches of all ranks."""
 
 import os
 import sys

@@ -1,4 +1,5 @@
-"""Small models of many architectures. Each is (module, how to make its loss from a callable of the module)."""
+"""Small models of many architectures. Each is (module, a function that makes its loss from a callable of the
+module)."""
 
 import os
 
@@ -62,7 +63,7 @@ class SharedLayers(nn.Module):
 
 
 class Adversary(nn.Module):
-    """A discriminator that sees what needs a gradient and what needs none, in turns."""
+    """A discriminator whose inputs alternate between tensors that require gradients and tensors that do not."""
 
     def __init__(self):
         super().__init__()
@@ -145,7 +146,7 @@ class Recurrent(nn.Module):
 
 
 class Parametrized(nn.Module):
-    """Weights that are functions of parameters, new ways and old."""
+    """Weights that are functions of parameters, by torch's new and old interfaces."""
 
     def __init__(self):
         super().__init__()

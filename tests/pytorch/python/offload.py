@@ -1,7 +1,5 @@
-"""State and parameters of modules of torch in files: `offload.py FOLDER`.
-
-Whatever rests where, the bits are those of training in memory; a checkpoint that was written in the background goes on
-at another stage and place."""
+"""Torch modules with state and parameters in files: `offload.py FOLDER`. Results are bitwise identical to training
+in memory, whichever arrays are in files; a checkpoint written in the background resumes at another stage and place."""
 
 import sys
 
@@ -23,7 +21,7 @@ def make(stage, sections, **more):
 
 
 def trained(stage, sections, directory=None, **more):
-    """The outcome of two steps, which are then saved."""
+    """Runs two steps and saves; returns their results."""
     engine, loss_of = make(stage, sections, **more)
     outcome = rank.train(engine, loss_of, 2)
     if directory is not None:

@@ -30,7 +30,7 @@ def has(module):
 
 
 def run(ranks, *arguments, expect=0, environment=None, script="rank.py"):
-    """Returns what the ranks printed; `expect` None: any failure."""
+    """Returns the output of the ranks; `expect` None: any failure."""
     command = [MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", str(HERE / script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400,
                           env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", **(environment or {})})
@@ -179,8 +179,8 @@ def is_right(cell):
 
 
 def idioms():
-    """Each idiom of a training script gives plain torch's numbers, or the error that its test names; docs/idioms.md says
-    which. Each runs on 1, 2 or 3 ranks."""
+    """Each idiom of a training script gives plain torch's numbers, or the error that its test names; docs/idioms.md
+    lists which. Each runs on 1, 2 or 3 ranks."""
     idiom_page.check([cell for ranks in (1, 2, 3) for cell in run_idioms("turn", ranks)])
 
 
@@ -203,7 +203,7 @@ def random_scripts_everywhere():
 
 
 def end(ranks, *arguments, expect=0):
-    """(what was printed, the errors) of endings.py, which ends within a minute."""
+    """Returns the output and errors of endings.py, which must end within a minute."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         more = [folder] if arguments[0] in ("stops", "alone") else []
@@ -215,8 +215,8 @@ def end(ranks, *arguments, expect=0):
 
 
 def endings():
-    """Signals to one rank stop all of them after the same step; a call that one rank makes alone is named."""
-    contains(end(2, "stops", "uncaught", "3", "SIGTERM", expect=21)[0], "they have finished step 3",
+    """A signal to one rank stops all of them after the same step; a call that only one rank makes is named."""
+    contains(end(2, "stops", "uncaught", "3", "SIGTERM", expect=21)[0], "the ranks have finished step 3",
              "the last steps are in no checkpoint")
     contains(end(2, "stops", "saved", "0", "SIGINT", expect=20)[0], "rank 0: interrupted after 3", "rank 1: interrupted after 3")
     contains(end(2, "stops", "asks", "3", "SIGUSR2")[0], "rank 0: stops after 3", "rank 1: stops after 3")
@@ -226,7 +226,7 @@ def endings():
     contains(end(1, "before", "SIGINT")[0], "interrupted at once False")
     contains(end(1, "worker", "0")[0], "the worker ended by signal 15")
     contains(end(2, "alone", "save_checkpoint", "0", "ends", expect=12)[1], "the end of the job", "in engine.save_checkpoint() of")
-    # A read may be the very exchange that the other rank's forward begins with; the call after it differs then.
+    # A read may be the very exchange with which the other rank's forward begins; then the call after it differs.
     contains(end(2, "alone", "read", "3", "steps", expect=12)[1], "the ranks disagree", "in engine.forward() of Net")
     contains(end(2, "alone", "digest", "3", "steps", expect=12)[1], "in engine.digest() of Net", "in engine.forward() of Net")
     contains(end(2, "skips", "batch", "0", expect=12)[1], "the end of the job", "Rank 0 was in engine.forward()")
@@ -235,7 +235,7 @@ def endings():
 
 
 def socket_at_a_port():
-    """Bound below the ports that the system gives to other processes meanwhile."""
+    """Binds a port below those that the system assigns to other processes meanwhile."""
     for port in random.sample(range(15000, 30000), 200):
         bound = socket.socket()
         try:
@@ -248,7 +248,7 @@ def socket_at_a_port():
 
 
 def rendezvous():
-    """torch's variables from elsewhere: too early, stale, or taken."""
+    """torch's variables set elsewhere: too early, stale, or in use."""
     stale = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "job-master-0.example", "MASTER_PORT": "23456"}
     out, err = run(2, "init", environment=stale, script="rendezvous.py")
     met = re.findall(r"met 2 ranks at 127\.0\.0\.1:(\d+)", out)
@@ -272,14 +272,14 @@ def rendezvous():
 
 
 def configs():
-    """The config in all forms, and what it asks to be told."""
+    """The config in all forms, and the progress that it requests."""
     with tempfile.TemporaryDirectory() as folder:
         out, _ = run(1, folder, script="configs.py", environment={"PYTHONPATH": f"{PACKAGE}:{HERE}"})
     contains(out, "zero: step 2 | loss ", "zero: step 4 | loss ", "| rate 0.5 |", "wall_clock_breakdown")
 
 
 def as_deepspeed(ranks, *arguments):
-    """Runs a script that imports deepspeed; returns what it printed."""
+    """Runs a script that imports deepspeed; returns its output."""
     done = subprocess.run(
         [MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", "-m", "zerocore.as_deepspeed", *arguments],
         capture_output=True, text=True, timeout=300,
@@ -311,7 +311,7 @@ def deepspeed_scripts():
 
 
 def equal_at_stages(script, pattern, arguments_of):
-    """Runs a script at each stage, by arguments_of(stage, folder); returns the lines in which all runs agree."""
+    """Runs a script at each stage, with arguments_of(stage, folder); returns the lines that all runs share."""
     first = None
     for stage in range(4):
         with tempfile.TemporaryDirectory() as folder:
@@ -326,7 +326,7 @@ def equal_at_stages(script, pattern, arguments_of):
 
 
 def deepspeed_tutorials():
-    """Loops of their own around models of transformers: stages are equal, checkpoints and saved models too."""
+    """Hand-written loops around models of transformers: stages are equal, checkpoints and saved models too."""
     if not has("transformers"):
         print("SKIPPED: transformers is not installed")
         return
@@ -364,7 +364,8 @@ def deepspeed_tutorials():
 
 
 def trainer():
-    """Hugging Face's Trainer: stages are equal, and a resumed run ends with the bits of one that was not stopped."""
+    """Hugging Face's Trainer: stages are equal, and a resumed run ends bitwise identical to one that was not
+    stopped."""
     if not (has("transformers") and has("accelerate")):
         print("SKIPPED: transformers or accelerate is not installed")
         return
@@ -390,7 +391,7 @@ def trainer():
 
 
 def accelerate():
-    """A loop of accelerate's with a scheduler that it does not give to the engine: the rates of plain torch."""
+    """A loop with accelerate and a scheduler that the engine does not get: the rates of plain torch."""
     if not (has("transformers") and has("accelerate")):
         print("SKIPPED: transformers or accelerate is not installed")
         return
@@ -410,13 +411,14 @@ def lightning():
 
 
 def names():
-    """docs/deepspeed-names.md is what the package has."""
+    """docs/deepspeed-names.md matches the package."""
     contains(as_deepspeed(1, str(HERE / "deepspeed_names.py"), "--check"), "the page is that of the package")
     contains(as_deepspeed(1, str(HERE / "names_deepspeed.py")), "every name")
 
 
 def config_file():
-    """What `accelerate launch --config_file` does: FSDP's keys too, and errors in the words of the file."""
+    """The effect of `accelerate launch --config_file`, with FSDP's keys too, and errors that name the keys of the
+    file."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "fsdp.yaml")
         path.write_text("distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 2\n"
@@ -441,7 +443,7 @@ def config_file():
 
 
 def fsdp_in_a_script(folder):
-    """FSDP's plugin becomes a stage; what accelerate would leave out in silence is an error."""
+    """FSDP's plugin becomes a stage; settings that accelerate would drop silently are errors."""
     folder.joinpath("plugin.py").write_text(
         "from accelerate import Accelerator, FullyShardedDataParallelPlugin\n"
         "plugin = FullyShardedDataParallelPlugin(fsdp_version=2, reshard_after_forward=False)\n"
@@ -455,7 +457,7 @@ def fsdp_in_a_script(folder):
 
 
 def installed():
-    """What a wheel holds is a whole package, as_deepspeed's folder too."""
+    """A wheel contains the whole package, including as_deepspeed's folder."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["cmake", "--install", str(pathlib.Path(PACKAGE).parent), "--component", "python", "--prefix", folder],
                        check=True, capture_output=True)

@@ -3,7 +3,7 @@
 A script is a loop with up to five of the habits below, drawn by its number, with its dtype and its micro steps. It is
 written once, as phases of a micro step (`Script.run`), and runs with an engine at each stage, where each rank does its
 own passes, and with plain PyTorch in one process, which does the passes of all ranks. In fp32 all values agree to 1e-6;
-in bf16 they are no further from plain fp32 than plain bf16 is, about. The bits of all stages are equal. Rank 0 prints a
+in bf16 their distance from plain fp32 is about that of plain bf16. All stages are bitwise identical. Rank 0 prints a
 line for each script that is wrong, and one at the end."""
 
 import contextlib
@@ -153,8 +153,8 @@ class Plain:
             parameter.grad = None
         for parameter in self.trained():
             if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)  # as the engine has it
-            parameter.grad /= self.script.size  # after the hooks, which see those of a rank
+                parameter.grad = torch.zeros_like(parameter)  # like the engine
+            parameter.grad /= self.script.size  # after the hooks, which see one rank's gradients
         if self.script.clipping:
             nn.utils.clip_grad_norm_(self.trained(), self.script.clipping)
         self.optimizer.step()
@@ -172,13 +172,13 @@ class Plain:
                 self.masters[parameter].copy_(parameter)
 
     def look(self, what, teacher):
-        """What reads alone."""
+        """Calls that only read."""
 
     def copy_of_net(self):
         return copy.deepcopy(self.net)
 
     def resume(self, make):
-        """Nothing: the run goes on."""
+        """Does nothing: the run continues."""
 
     def values(self):
         named = [*self.net.named_parameters(), *(("criterion." + n, p) for n, p in self.criterion.named_parameters())]
@@ -315,7 +315,7 @@ class Script:
         return set(chosen.values())
 
     def _is_excluded(self, name, chosen):
-        """What belongs to no script that plain PyTorch and DeepSpeed would run alike."""
+        """Raises for combinations that plain PyTorch and DeepSpeed would not run alike."""
         others = [{"resumed", "save_between"}, {"configured", "criterion"}, {"configured", "frozen"},
                   {"configured", "frozen_bias"}, {"one_cycle", "adagrad"}, {"one_cycle", "configured"},
                   {"configured", "sequential"}, {"configured", "cosine"}, {"configured", "plateau"}, {"one_cycle", "sgd"}]
@@ -380,7 +380,7 @@ class Script:
         return loss, prediction
 
     def passes(self, backend, at):
-        """Forward and backward of a rank's micro step."""
+        """Runs forward and backward of a rank's micro step."""
         if "dangling" in self.habits and at[0] % 2:
             self.loss(backend, at, 3)
         loss, prediction = self.loss(backend, at)
@@ -462,7 +462,7 @@ class Script:
 
 
 def difference(here, there):
-    """(largest difference relative to the largest element or 1, name)."""
+    """Returns (largest difference relative to the largest element or 1, name)."""
     assert here.keys() == there.keys(), f"{sorted(here)}, not {sorted(there)}"
     worst, at = 0.0, ""
     for name in here:
@@ -473,7 +473,7 @@ def difference(here, there):
 
 
 def problem_of(script, folder):
-    """What is wrong with it, or ""."""
+    """Returns the problem of the script, or ""."""
     expected, expected_losses = script.run(Plain(script))
     bound = 1e-6
     if script.bf16:

@@ -1,4 +1,5 @@
-"""One rank of a test of the Python package: `rank.py CASE [ARGUMENT]...`. Prints what the test looks at on rank 0."""
+"""One rank of a test of the Python package: `rank.py CASE [ARGUMENT]...`. Rank 0 prints the lines that the test
+checks."""
 
 import io
 import os
@@ -86,8 +87,8 @@ def plain_loop(*names):
 
 
 def client(kind):
-    """A client's optimizer with two groups and a client's scheduler train as plain torch does; and so do the config's
-    optimizer and a client's groups."""
+    """Two groups of a client's optimizer and a client's scheduler train as in plain torch; so does the config's
+    optimizer with a client's groups."""
     def groups_of(parameters):
         parameters = list(parameters)
         return [{"params": [p for p in parameters if p.dim() > 1]},
@@ -157,7 +158,7 @@ def load(folder, stage):
 
 
 def latest(folder):
-    """load_checkpoint() without a tag passes over what was saved without save_latest; a tag may be saved again."""
+    """load_checkpoint() without a tag ignores checkpoints saved without save_latest; a tag may be saved again."""
     model, loss_of = models.make("tied")
     engine, *_ = zerocore.initialize(model=model, config=config("2"))
     digests = {}
@@ -195,7 +196,7 @@ def latest(folder):
 
 
 def background(folder):
-    """A save in the background is committed by later steps, or by what waits for it."""
+    """A save in the background is committed by later steps, or by a call that waits for it."""
     model, loss_of = models.make("tied")
     engine, *_ = zerocore.initialize(model=model, config=config("2", checkpoint={"writer": {"decoupled": True}}))
     for steps, tag in ((1, "first"), (2, "second")):
@@ -218,14 +219,14 @@ def background(folder):
 
 
 def threads():
-    """Where OMP_NUM_THREADS is set, torch keeps its number of threads."""
+    """If OMP_NUM_THREADS is set, torch keeps its number of threads."""
     torch.set_num_threads(3)
     zerocore.initialize(model=models.make("tied")[0], config=config("0"))
     say(torch.get_num_threads())
 
 
 def gathered():
-    """Whole values between passes, and what one rank changes."""
+    """Whole values between passes, and a change by one rank."""
     model, loss_of = models.make("tied")
     before = model.blocks[1].up.weight.detach().clone()
     engine, *_ = zerocore.initialize(model=model, config=config("3"))
@@ -257,7 +258,7 @@ def gathered():
 
 
 def state_dict():
-    """At stage 3 a state_dict() has names alone, unless all parameters are gathered."""
+    """At stage 3 a state_dict() has only names, unless all parameters are gathered."""
     for name in ("resnet", "tied"):
         check_state_dict(name)
     say("saved")
@@ -288,7 +289,7 @@ def check_state_dict(of):
 
 
 def meta(folder):
-    """A model without memory gets its values from a file, of which each rank reads its own elements."""
+    """A model without memory gets its values from a file; each rank reads its own elements."""
     model, _ = models.make("tied")
     engine, *_ = zerocore.initialize(model=model, config=config("3"))
     engine.export_model(folder)
@@ -304,7 +305,7 @@ def meta(folder):
 
 
 def uneven_evaluation():
-    """Each rank has another number of batches, at each stage, and the last evaluation ends the script."""
+    """Each rank has a different number of batches, at each stage, and the last evaluation ends the script."""
     first = None
     for stage in STAGES:
         model, loss_of = models.make("tied")
@@ -329,7 +330,7 @@ def uneven_evaluation():
 
 
 def comparison(folder):
-    """The report of compare_stages(): all stages equal; and not, where a model differs from stage to stage."""
+    """The report of compare_stages(): all stages equal; and not equal for a model that differs from stage to stage."""
     def batches():
         torch.manual_seed(50 + zerocore.ranks().rank)
         return [torch.randint(0, models.VOCABULARY, (2, 12)) for _ in range(10)]
@@ -351,7 +352,7 @@ def comparison(folder):
 
 
 def comparison_in_groups():
-    """compare_stages() with groups of ranks and wire formats: what is encoded may have losses of its own."""
+    """compare_stages() with groups of ranks and wire formats: encoded stages may have losses of their own."""
     torch.manual_seed(50 + zerocore.ranks().rank)
     batches = [torch.randint(0, models.VOCABULARY, (2, 12)) for _ in range(4)]
     stages = ("3", "hybrid/2", "hfsdp/2", "3+hpz/2", "3+hpz+qwz+qgz/2")
@@ -371,7 +372,8 @@ def comparison_in_groups():
 
 
 def offloaded_comparison(folder):
-    """compare_stages() with state and parameters in files: equal bits, and the report says what lies in them."""
+    """compare_stages() with state and parameters in files: bitwise identical, and the report shows the bytes in
+    files."""
     torch.manual_seed(50 + zerocore.ranks().rank)
     batches = [torch.randint(0, models.VOCABULARY, (2, 12)) for _ in range(4)]
     document = config("0", 2)
@@ -388,7 +390,7 @@ def offloaded_comparison(folder):
 
 
 def compiled(backend):
-    """Units that are compiled, before or after initialize(), one of them in part."""
+    """Units that are compiled before or after initialize(), one of them in part."""
     first = None
     for stage in ("0", "3"):
         model, loss_of = models.make("tied")
@@ -404,7 +406,7 @@ def compiled(backend):
 
 
 def transformed():
-    """torch.vmap inside of a unit, over its parameters."""
+    """torch.vmap inside a unit, over its parameters."""
     first = None
     for stage in ("0", "3"):
         torch.manual_seed(7)
@@ -442,7 +444,7 @@ def generation():
 
 
 def fails(where):
-    """What goes wrong on rank 1 ends all ranks, with its name."""
+    """An error on rank 1 ends all ranks, and its name is printed."""
     model, loss_of = models.make("tied")
     engine, *_ = zerocore.initialize(model=model, config=config("3"))
     train(engine, loss_of, 1)

@@ -1,4 +1,4 @@
-"""Where ranks meet for torch.distributed: rendezvous.py init | early | parsed"""
+"""The rendezvous of ranks for torch.distributed: rendezvous.py init | early | parsed"""
 
 import os
 import sys

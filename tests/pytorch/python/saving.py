@@ -1,4 +1,4 @@
-"""One rank of a test of what checkpoints hold beside weights: `saving.py CASE [ARGUMENT]...`."""
+"""One rank of a test of the values in checkpoints other than weights: `saving.py CASE [ARGUMENT]...`."""
 
 import argparse
 import collections
@@ -22,7 +22,7 @@ class Color(enum.Enum):
 
 
 def client_states():
-    """What programs store, by what a checkpoint may hold of it: (value, whether it comes back as it was)."""
+    """Returns values that programs store: (value, whether it is restored unchanged)."""
     random.seed(2)
     numpy.random.seed(2)
     torch.manual_seed(2)
@@ -59,8 +59,8 @@ def same(here, there):
 
 
 def client_state(folder):
-    """All kinds come back as they were, from a file without a pickle; what cannot be saved is an error that names it,
-    after which the engine goes on; where ranks differ, rank 0's is stored."""
+    """All kinds are restored unchanged, from a file without a pickle; a value that cannot be saved is an error that
+    names it, and the engine stays usable; if ranks differ, rank 0's value is stored."""
     model, loss_of = models.make("tied")
     engine, *_ = zerocore.initialize(model=model, config=config("2"))
     values, numpy_generator = client_states()
@@ -95,7 +95,7 @@ def client_state(folder):
 
 
 def random_at_other_size(folder, saves):
-    """With another number of ranks each rank has a stream of its own, and a notice says so."""
+    """With another number of ranks each rank has its own stream, and a notice says so."""
     model, _ = models.make("tied")
     engine, *_ = zerocore.initialize(model=model, config=config("2"))
     if saves == "saves":
@@ -113,7 +113,7 @@ def random_at_other_size(folder, saves):
 
 
 def tags(folder):
-    """A tag is its text, whatever its type; errors that all ranks see leave the engine as it is."""
+    """A tag becomes text, whatever its type; errors on all ranks leave the engine usable."""
     model, loss_of = models.make("tied")
     engine, *_ = zerocore.initialize(model=model, config=config("3"))
     digests = {}
@@ -140,7 +140,7 @@ def tags(folder):
         else:
             raise AssertionError("it was loaded")
     train(engine, loss_of, engine.global_steps + 1)
-    # A second engine, as of a GAN, into the same folder and into its own.
+    # A second engine, as of a GAN, saves into the same folder and into its own.
     other, *_ = zerocore.initialize(model=models.make("tied")[0], config=config("3"))
     try:
         other.save_checkpoint(folder, "of the other")

@@ -1,5 +1,5 @@
 """Hugging Face's Trainer with a DeepSpeed config: trainer_deepspeed.py STAGE FOLDER [resume] [cosine]. Nothing in it
-knows ZeroCore. With cosine the schedule is the Trainer's, else the config's."""
+refers to ZeroCore. With `cosine` the schedule is the Trainer's, else the config's."""
 
 import sys
 

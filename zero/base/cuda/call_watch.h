@@ -1,7 +1,7 @@
-// Calls of CUDA that do not come back: a launch waits where a stream's queue is full behind a
-// kernel that hangs, and a driver's lock may be held for ever. No wait of ours sees this, so a
-// thread of the device looks at how long each of our threads has been inside one call, and ends the
-// process with the call's name once that is longer than the device's time limit allows.
+// Detects CUDA calls that do not return: a launch blocks if the stream's queue is full after a
+// kernel that hangs, and a driver's lock may be held for ever. No wait with a limit notices this.
+// Therefore a thread of the device watches how long each thread has been inside one call, and ends
+// the process with the call's name once that exceeds the device's time limit.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace zero::cuda {
 
-// The threads whose calls a watch looks at. Any thread.
+// The threads whose calls a watch observes. Any thread may use it.
 class WatchedThreads {
  public:
   struct Slot {
@@ -26,12 +26,12 @@ class WatchedThreads {
     std::atomic<std::int64_t> since{0};      // nanoseconds of the steady clock
   };
 
-  // From now on those of the calling thread too.
+  // Observes the calling thread too from now on.
   static void add(const std::shared_ptr<WatchedThreads>& threads);
-  // To which the calling thread was added last; null where it never was.
+  // The watch that observes the calling thread; null if none does.
   static std::shared_ptr<WatchedThreads> of_this_thread();
 
-  // A call that a thread has been in for so long; null where there is none.
+  // Returns a call that a thread has been in for this long; null if there is none.
   const char* find_call_of(std::chrono::nanoseconds age);
 
  private:
@@ -39,7 +39,7 @@ class WatchedThreads {
   std::vector<std::shared_ptr<Slot>> slots_;
 };
 
-// Around a call of CUDA, which it names. Threads that no watch was told of cost nothing.
+// Exists around a CUDA call, which it names. Costs nothing on threads that no watch observes.
 class InCall {
  public:
   explicit InCall(const char* name);
@@ -52,11 +52,11 @@ class InCall {
 
 class CallWatch {
  public:
-  // Gives the exit code and a text that names the call. It may end the process; where it returns,
-  // the watch ends.
+  // Called with the exit code and a text that names the call. It may end the process; if it
+  // returns, the watch ends.
   using GiveUp = std::function<void(int exit_code, const std::string& text)>;
 
-  // `waits` outlives it.
+  // `waits` must outlive it.
   CallWatch(DeviceWaits& waits, GiveUp give_up);
   ~CallWatch();
   CallWatch(const CallWatch&) = delete;

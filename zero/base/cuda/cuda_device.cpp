@@ -36,8 +36,7 @@ void CUDART_CB run_owned(void* owned) {
   (*work)();
 }
 
-// Where it may not end the process, the thread that is inside the call stays there; peers and users
-// read why.
+// If it may not end the process, the thread stays inside the call; peers and users get the reason.
 cuda::CallWatch::GiveUp ending_of(bool may_exit) {
   return [may_exit](int code, const std::string& text) {
     std::fprintf(stderr, "zero: %s\n", text.c_str());
@@ -107,7 +106,7 @@ class CudaDevice final : public Device {
     }
     std::shared_ptr<void> memory(data, FreeDevice{waits()});
     call_cuda("cudaMemset", cudaMemset, data, 0, count);
-    // The streams of the engine do not wait for the default one.
+    // Non-blocking: the engine's streams do not wait for the default stream.
     cuda::borrow_stream(nullptr, waits())->synchronize();
     return {std::move(memory), size};
   }
@@ -154,7 +153,8 @@ int gpu_count() noexcept {
 
 namespace {
 
-// The oldest driver that runs a CUDA runtime of this major version (CUDA Toolkit release notes, table 2).
+// The oldest driver that runs a CUDA runtime of this major version (CUDA Toolkit release notes,
+// table 2).
 const char* driver_for(int runtime) {
   return runtime >= 13000 ? "580" : runtime >= 12000 ? "525" : "450";
 }

@@ -42,7 +42,7 @@ std::shared_ptr<void> register_mapping(std::int64_t bytes, int numa_node, const 
   if (data == MAP_FAILED) throw MemoryError(what + std::strerror(errno));
   const std::shared_ptr<void> mapped(data, Unmap{size, waits});
   if (const std::string why = prefer_numa_node(data, bytes, numa_node); !why.empty())
-    warn_once("pinned memory is not placed beside the GPU: " + why);
+    warn_once("pinned memory is not on the NUMA node of the GPU: " + why);
   std::memset(data, 0, size);
   if (const cudaError_t error =
           result_of("cudaHostRegister", cudaHostRegister, data, size, cudaHostRegisterPortable);
@@ -78,8 +78,9 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
                       limit_of_locked_memory() + ", and " + memory_left_text());
   }
   std::memset(data, 0, bytes);
-  warn_once("page-locked memory comes from cudaHostAlloc and is not placed beside the GPU, since " +
-            refusal);
+  warn_once(
+      "page-locked memory comes from cudaHostAlloc and is not on the NUMA node of the GPU, since " +
+      refusal);
   return {data, [&waits](void* pinned) {
             if (!waits.stalled()) call_cuda_quietly("cudaFreeHost", cudaFreeHost, pinned);
           }};

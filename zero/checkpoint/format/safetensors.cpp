@@ -212,7 +212,7 @@ SafetensorsHeader parse_header(const std::string& path, std::string_view json,
         refuse("unknown field " + in_quotes(field));
     } else if ((event == Event::object_start && depth > 1) ||
                (event == Event::array_start && (depth != 2 || in_metadata))) {
-      refuse("an object or array is where none belongs");
+      refuse("an object or array is not allowed here");
     } else if (event == Event::array_start) {
       numbers = 0;
     } else if (event == Event::value && depth == 3 && ++numbers > max_rank) {

@@ -1,8 +1,8 @@
 """Runs scripts that were written for DeepSpeed as they are: `python -m zerocore.as_deepspeed script.py ...`.
 
-`import deepspeed` finds a package of that name, with DeepSpeed's names over this engine. A name that it does not have
-is an error that says so. torch.distributed gets a gloo group, because scripts ask it for ranks; the engine never uses
-it."""
+`import deepspeed` finds a package of that name, which implements DeepSpeed's names with this engine. A name that it
+lacks raises an error. torch.distributed gets a gloo group, because scripts read their rank from it; the engine never
+uses it."""
 
 import pathlib
 import sys
@@ -12,12 +12,12 @@ from . import hugging_face, lightning
 from .accelerate_files import use_config_file
 from .patches import give_local_rank
 
-VERSION = "0.19.8"  # whose names and defaults these are
+VERSION = "0.19.8"  # the version with these names and defaults
 
 
 def install(config_file=None):
-    """Puts the package on the path, and into the environment what DeepSpeed's launcher puts there; with a file of
-    accelerate's, what `accelerate launch --config_file` does."""
+    """Adds the package to the path, and sets the environment variables of DeepSpeed's launcher; with an accelerate
+    config file also those of `accelerate launch --config_file`."""
     shim = str(pathlib.Path(__file__).parent / "shim")
     if "deepspeed" in sys.modules and not str(sys.modules["deepspeed"].__file__).startswith(shim):
         raise ImportError("deepspeed was imported before zerocore.as_deepspeed.install()")

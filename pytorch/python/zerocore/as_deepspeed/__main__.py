@@ -26,7 +26,7 @@ def main():
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     else:
         if sys.path[1:2] in ([""], [os.getcwd()]):
-            del sys.path[1]  # -m has put the current folder there, and a script has its own in that place
+            del sys.path[1]  # -m has inserted the current folder, while a script has its own folder there
         sys.path.insert(1, os.path.dirname(os.path.abspath(arguments[0])))
         runpy.run_path(arguments[0], run_name="__main__")
 

@@ -1,4 +1,4 @@
-"""What `accelerate launch --config_file` puts into the environment, under mpirun: --config_file of as_deepspeed."""
+"""Sets the environment of `accelerate launch --config_file` under mpirun: option --config_file of as_deepspeed."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import os
 from .. import _native
 from ..ranks import ranks
 
-# Keys of deepspeed_config by the variables in which accelerate's plugin finds them.
+# Keys of deepspeed_config, and the variables that accelerate's plugin reads for them.
 _PLUGIN = {
     "zero_stage": "DEEPSPEED_ZERO_STAGE",
     "gradient_accumulation_steps": "GRADIENT_ACCUMULATION_STEPS",
@@ -20,18 +20,18 @@ _PLUGIN = {
     "deepspeed_config_file": "DEEPSPEED_CONFIG_FILE",
     "deepspeed_moe_layer_cls_names": "DEEPSPEED_MOE_LAYER_CLS_NAMES",
 }
-# The names among these whose values accelerate's launcher writes in small letters.
+# Keys among these whose values accelerate's launcher writes in lower case.
 _LOWER = ("gradient_clipping", "offload_optimizer_device", "offload_param_device", "zero3_init_flag",
           "zero3_save_16bit_model")
 
 
-# The launcher's, in whose place mpirun is.
+# Keys of the launcher, which mpirun replaces.
 _LAUNCHER = ("deepspeed_hostfile", "deepspeed_multinode_launcher", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter")
-BY_FSDP = "zerocore_by_fsdp"  # in a config for accelerate's plugin: it was made of FSDP's keys
+BY_FSDP = "zerocore_by_fsdp"  # marks a config for accelerate's plugin that was made from FSDP's keys
 
 
 def use_config_file(path):
-    """Every script of this process trains by what the file says, if the script does not say more itself."""
+    """Makes every script of this process train with the file's settings, unless the script gives its own."""
     if not os.path.exists(path):
         raise _native.ConfigError(f"--config_file {path}: there is no such file")
     for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:
@@ -41,11 +41,11 @@ def use_config_file(path):
 
 
 def environment_of(path):
-    """The variables of accelerate for a file of its own. The library's reader checks it, and turns FSDP's keys into a
-    stage; files for data parallelism alone are stage 0."""
+    """Returns accelerate's variables for one of its files. The library's reader checks the file and turns FSDP's
+    keys into a stage; files for plain data parallelism become stage 0. Raises ConfigError."""
     document = load(path)
     if not isinstance(document, dict):
-        raise _native.ConfigError(f"--config_file {path}: it is no file of accelerate, whose keys lie in an object")
+        raise _native.ConfigError(f"--config_file {path}: it is no file of accelerate, whose keys are in an object")
     mixed = str(document.get("mixed_precision", "no")).lower()
     found = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_MIXED_PRECISION": "no" if mixed in ("false", "none") else mixed}
     if str(document.get("distributed_type", "")).upper() != "DEEPSPEED":
@@ -69,14 +69,15 @@ def environment_of(path):
 
 
 def load(path):
+    """Returns the contents of a YAML file."""
     import yaml
     with open(path, encoding="utf-8-sig") as file:
         return yaml.safe_load(file)
 
 
 def for_accelerate(document):
-    """A DeepSpeed config that the library's reader has made of FSDP's keys, with what accelerate and the Trainer fill
-    in. Their bf16 and fp16 come from mixed_precision and from arguments."""
+    """Returns a DeepSpeed config, which the library's reader has made from FSDP's keys, with "auto" for the values
+    that accelerate and the Trainer fill in. Their bf16 and fp16 come from mixed_precision and from arguments."""
     return {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
             "gradient_clipping": "auto", "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"},
             **{key: value for key, value in document.items() if key not in ("bf16", "fp16", "gradient_clipping")},
@@ -84,7 +85,8 @@ def for_accelerate(document):
 
 
 def tell(notices):
-    """Rank 0 prints what the reader has to say. Batches and ranks are the program's and mpirun's."""
+    """Prints the reader's notices on rank 0, without those about batches and ranks, which the program and mpirun
+    set."""
     of_others = ("the launcher's", "train_micro_batch_size_per_gpu", f"zero run -n {ranks().size}")
     if ranks().rank == 0:
         for notice in notices:

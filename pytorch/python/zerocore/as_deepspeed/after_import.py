@@ -1,4 +1,4 @@
-"""Changes of modules that scripts import later: none of them is imported for the sake of a change."""
+"""Changes modules when a script imports them; it imports none itself."""
 
 import importlib.abc
 import importlib.util
@@ -8,7 +8,7 @@ _actions = {}  # by the module's name
 
 
 def after_import(name, action):
-    """Calls action(module) once the module is there."""
+    """Calls action(module) as soon as the module is imported."""
     if name in sys.modules:
         action(sys.modules[name])
         return
@@ -19,7 +19,7 @@ def after_import(name, action):
 
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self):
-        self._asked = set()  # names for which the other finders are asked now
+        self._asked = set()  # names that the other finders are searching now, so that this one does not recurse
 
     def find_spec(self, fullname, path=None, target=None):
         if fullname not in _actions or fullname in self._asked:
@@ -35,7 +35,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """The module's own loader, and then the action."""
+    """Loads the module with its own loader, then calls the action."""
 
     def __init__(self, own):
         self._own = own

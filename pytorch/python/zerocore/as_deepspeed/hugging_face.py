@@ -1,4 +1,5 @@
-"""accelerate and transformers over the engine: what they decide by the machine or by DeepSpeed's own launcher."""
+"""Adapts accelerate and transformers to the engine, in the places that depend on the machine or on DeepSpeed's
+launcher."""
 
 import functools
 import json
@@ -19,6 +20,7 @@ _said = set()
 
 
 def adapt():
+    """Registers all changes; each happens when a script imports the module."""
     after_import("accelerate.state", let_accelerate_see_cpu_ranks)
     after_import("accelerate.accelerator", _adapt_accelerator)
     after_import("accelerate.utils.deepspeed", _read_config_files)
@@ -37,7 +39,8 @@ def _uses_deepspeed():
 
 
 def _read_config_files(module):
-    """Files and texts through the library's reader: with comments, and with errors in the user's own lines."""
+    """Reads files and texts with the library's reader, which accepts comments and reports errors at the user's own
+    lines."""
     init = module.HfDeepSpeedConfig.__init__
 
     @functools.wraps(init)
@@ -54,7 +57,7 @@ def _read_config_files(module):
     _step_after_clipping(module)
 
 
-# FSDP's keys, which become a stage of the engine.
+# FSDP's keys become a stage of the engine.
 
 def _as_deepspeed_config(document, source):
     text = json.dumps(document)
@@ -63,7 +66,7 @@ def _as_deepspeed_config(document, source):
 
 
 def _adapt_arguments(module):
-    """TrainingArguments(fsdp=...) trains by the engine, and bf16 is there on CPU ranks too."""
+    """Makes TrainingArguments(fsdp=...) train with the engine, and allows bf16 on CPU ranks."""
     arguments = module.TrainingArguments
     post_init = arguments.__post_init__
 
@@ -131,7 +134,7 @@ def _translate_fsdp(module):
         if (_uses_deepspeed() or kwargs.get("deepspeed_plugin") is not None) and (
                 self.distributed_type != module.DistributedType.DEEPSPEED):
             raise _native.UsageError("Accelerator: accelerate leaves DeepSpeed out, with cpu=True or ACCELERATE_USE_CPU: remove "
-                                     "them, the ranks of the engine are CPU ranks where torch has no GPU")
+                                     "them, the ranks of the engine are CPU ranks if torch has no GPU")
         if self.num_processes > 1 and self.distributed_type == module.DistributedType.MULTI_CPU:
             _tell_once("accelerate trains by torch's DistributedDataParallel: nothing names DeepSpeed or FSDP. For the engine, "
                        "give python -m zerocore.as_deepspeed --config_file FILE, or the script a DeepSpeed config")
@@ -140,7 +143,7 @@ def _translate_fsdp(module):
     def prepare_deepspeed(self, *args):
         config = self.deepspeed_plugin.deepspeed_config
         later = config.pop(BY_FSDP, False) and config.get("gradient_clipping") == "auto"
-        if later:  # the Trainer would have filled it in
+        if later:  # the Trainer would have replaced "auto"
             config["gradient_clipping"] = 0.0
         result = prepare(self, *args)
         for engine in (each for each in result if later and isinstance(each, Engine)):
@@ -150,9 +153,9 @@ def _translate_fsdp(module):
     module.Accelerator.__init__, module.Accelerator._prepare_deepspeed = with_engine, prepare_deepspeed
 
 
-# Under FSDP's keys a loop clips by accelerator.clip_grad_norm_(), or not at all: there accelerate's backward() leaves the
+# With FSDP's keys a loop clips by accelerator.clip_grad_norm_() or not at all, so accelerate's backward() leaves the
 # step to that call or to optimizer.step().
-_steps_later = weakref.WeakKeyDictionary()  # engine -> whether backward() has come and its step has not
+_steps_later = weakref.WeakKeyDictionary()  # engine -> whether a backward() still waits for its step
 
 
 def _step(engine, max_norm=None):
@@ -184,7 +187,8 @@ def _step_after_clipping(module):
 
 
 def _check_clipping(engine, max_norm, norm_type):
-    """backward() of accelerate has done the step, with the config's clipping."""
+    """Prints a notice if clipping has no effect, because accelerate's backward() has done the step with the config's
+    clipping."""
     own = engine.gradient_clipping()
     if norm_type == 2 and (own == max_norm or own <= 0 and max_norm in (0, float("inf"))):
         return
@@ -194,7 +198,8 @@ def _check_clipping(engine, max_norm, norm_type):
 
 
 def _of_plugin(plugin):
-    """The plugin's fields under the names of accelerate's files."""
+    """Returns the plugin's fields under the names of accelerate's files. Raises UsageError for fields without a
+    counterpart."""
     for name in ("ignored_modules", "param_init_fn", "mixed_precision_policy"):
         if getattr(plugin, name, None) is not None:
             raise _native.UsageError(f"FullyShardedDataParallelPlugin.{name} is set, which the engine does not have: leave "
@@ -211,7 +216,8 @@ def _of_plugin(plugin):
 
 
 def _adapt_saving(module):
-    """accelerate.get_state_dict() gives None to all ranks but 0, which then have nothing to save."""
+    """Makes save_pretrained() write nothing on ranks that have no state: accelerate.get_state_dict() returns None to
+    all ranks but 0."""
     save = module.PreTrainedModel.save_pretrained
 
     @functools.wraps(save)

@@ -1,4 +1,4 @@
-"""Lightning's DeepSpeedStrategy over the engine."""
+"""Adapts Lightning's DeepSpeedStrategy to the engine."""
 
 import functools
 
@@ -11,7 +11,7 @@ def adapt():
 
 
 def _allow_cpu_ranks(module):
-    """Lightning takes DeepSpeed for one of GPUs."""
+    """Lightning allows its DeepSpeed strategy only on GPUs; this allows it on CPU ranks."""
     strategy = module.DeepSpeedStrategy
     set_up, validate = strategy.setup_environment, module._validate_device_index_selection
 

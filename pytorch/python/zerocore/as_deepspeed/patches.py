@@ -1,4 +1,4 @@
-"""Changes that let scripts and libraries run on ranks as they are. It imports nothing of zerocore."""
+"""Changes that let unmodified scripts and libraries run on ranks. This file imports nothing of zerocore."""
 
 import argparse
 import functools
@@ -7,8 +7,8 @@ import sys
 
 
 def give_local_rank():
-    """DeepSpeed's launcher adds --local_rank to a script's arguments. Here a parser that has this option gets it, and
-    scripts without it are not told of an argument that they do not know."""
+    """Adds --local_rank to the arguments for parsers that have this option, as DeepSpeed's launcher does for every
+    script; scripts without the option do not get it."""
     parse = argparse.ArgumentParser.parse_known_args
     names = ("--local_rank", "--local-rank")
     if hasattr(parse, "gives_local_rank"):
@@ -28,8 +28,8 @@ def give_local_rank():
 
 
 def let_accelerate_see_cpu_ranks(state=None):
-    """Without a GPU, accelerate finds no backend, and takes each rank for a job of its own; whether DeepSpeed is asked
-    for may show later than its first state. `state`: the module accelerate.state."""
+    """Lets accelerate find CPU ranks. Without a GPU it finds no backend and treats each rank as its own job. Whether
+    DeepSpeed is requested may become known after its first state. `state`: the module accelerate.state."""
     if state is None:
         from accelerate import state
 

@@ -18,9 +18,9 @@ def accelerator_of(cell):
 
 
 def loop(cell):
-    """prepare, accumulate, clip_grad_norm_, gather_for_metrics, save_state and load_state, get_state_dict."""
+    """Covers prepare, accumulate, clip_grad_norm_, gather_for_metrics, save_state and load_state, get_state_dict."""
     accelerator = accelerator_of(cell)
-    model = made.causal("llama").eval()  # as from_pretrained leaves it, and not every script calls train()
+    model = made.causal("llama").eval()  # like from_pretrained(); not every script calls train()
     if cell.plain and cell.bf16:
         model = in_bf16(model)
     kind = MasterAdamW if cell.plain and cell.bf16 else torch.optim.AdamW
@@ -49,7 +49,7 @@ def loop(cell):
 
 
 def continued(cell, accelerator, model, optimizer, train, steps, before):
-    """The second half again, from the state in the middle."""
+    """Runs the second half again, from the state in the middle."""
     if cell.plain and cell.bf16:
         return before[4:]  # torch's optimizers load states in the dtype of the parameters
     accelerator.load_state(os.path.join(cell.folder, "state"))
@@ -68,7 +68,7 @@ def continued(cell, accelerator, model, optimizer, train, steps, before):
 
 
 def metrics(accelerator, model, test):
-    """As many rows as the data has, whatever the ranks."""
+    """Gathers as many rows as the data has, on any number of ranks."""
     model.eval()
     rows = []
     for batch in test:

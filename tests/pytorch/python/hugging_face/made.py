@@ -1,4 +1,4 @@
-"""Small models, a tokenizer and texts that are made here: nothing is downloaded."""
+"""Small models, a tokenizer and texts that are generated here: nothing is downloaded."""
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -47,7 +47,8 @@ def _llama(size, **more):
 
 
 class Sequences(torch.utils.data.Dataset):
-    """Token sequences, of which some have labels for a part alone (`masked`): ranks have different numbers of labels."""
+    """Returns token sequences. With `masked`, some have labels only for a part: ranks have different numbers of
+    labels."""
 
     def __init__(self, count, seed=0, masked=True):
         self._masked = masked

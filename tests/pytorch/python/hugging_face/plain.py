@@ -1,10 +1,10 @@
-"""What a plain process has in the engine's place under bf16: sums of gradients, clipping and master weights in fp32."""
+"""The plain process's replacement of the engine under bf16: sums of gradients, clipping and master weights in fp32."""
 
 import torch
 
 
 def in_bf16(model):
-    """The model, whose parameters remember what they were in fp32: master weights begin there."""
+    """Returns the model, whose parameters keep their fp32 values, with which the master weights begin."""
     for parameter in model.parameters():
         parameter.before = parameter.detach().clone()
     return model.bfloat16()
@@ -45,7 +45,7 @@ class MasterAdamW(torch.optim.AdamW):
 
 
 def train_in_bf16():
-    """The Trainer's AdamW is this one, for models that are converted to bf16."""
+    """Replaces the Trainer's AdamW by this one for models that are converted to bf16."""
     from accelerate import Accelerator
     from transformers import Trainer
     own = Trainer.get_optimizer_cls_and_kwargs

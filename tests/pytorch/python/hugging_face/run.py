@@ -1,6 +1,5 @@
 """Runs cells one after another in the same processes: run.py FOLDER RANKS ("plain" or "engine") CELL...
-
-A cell is KIND:KEY=VALUE,...; its values are printed as JSON by rank 0. Nothing but `use_config_file` knows ZeroCore."""
+A cell is KIND:KEY=VALUE,...; rank 0 prints its values as JSON. Only `use_config_file` refers to ZeroCore."""
 
 import dataclasses
 import json
@@ -32,7 +31,7 @@ class Cell:
     rank: int
     plain: bool
     stage: int | None = None
-    yaml: str | None = None  # a file of accelerate's
+    yaml: str | None = None  # a file for accelerate
     fsdp: dict | None = None  # the Trainer's fsdp_config
     bf16: bool = False
     lora: bool = False
@@ -52,7 +51,7 @@ def cell_of(text, folder, ranks, rank, plain):
 
 
 def forget():
-    """What accelerate keeps for a whole process."""
+    """Resets the state that accelerate keeps for a whole process."""
     from accelerate.state import AcceleratorState, GradientState
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
@@ -61,7 +60,7 @@ def forget():
 
 
 def shipped(cell):
-    """A file that TRL ships; for fp32, or where the cell accumulates otherwise, a copy that says so."""
+    """Returns a file that TRL ships; for fp32, or for a cell with another accumulation, a copy with those values."""
     import trl
     path = os.path.join(os.path.dirname(trl.__file__), "accelerate_configs", f"{cell.yaml}.yaml")
     accumulates = cell.kind in ("sft", "loop") and cell.yaml == "zero1"

@@ -1,4 +1,4 @@
-"""Cells of the Trainer: run(cell) returns what is compared with one plain process."""
+"""Cells of the Trainer: run(cell) returns the values to compare with one plain process."""
 
 import os
 
@@ -26,7 +26,7 @@ def ds_config(stage, **more):
 
 
 def arguments(cell, **more):
-    """The batch of all ranks is the same for any number of them."""
+    """Makes the batch of all ranks the same for any number of them."""
     engine = {"deepspeed": ds_config(cell.stage)} if cell.stage is not None and not cell.plain else {}
     if cell.fsdp is not None and not cell.plain:
         engine = {"fsdp": True, "fsdp_config": dict(cell.fsdp)}
@@ -53,7 +53,8 @@ def losses(trainer):
 
 
 def features(cell):
-    """Accumulation, recomputation, evaluation, the best model at the end, predict, and the Trainer's own schedule."""
+    """Covers accumulation, recomputation, evaluation, the best model at the end, predict, and the Trainer's own
+    schedule."""
     model = model_of(cell, "llama" if cell.lora else "gpt2")
     trainer = Trainer(model=model, train_dataset=made.Sequences(48), eval_dataset=made.Sequences(10, seed=1, masked=False), args=arguments(
         cell, gradient_checkpointing=True, eval_strategy="steps", eval_steps=2, save_steps=2, load_best_model_at_end=True,
@@ -84,7 +85,7 @@ def interrupted(cell):
 
 
 def resumed(cell):
-    """Goes on from what `interrupted` left, at another number of ranks."""
+    """Resumes from the checkpoint of `interrupted`, on another number of ranks."""
     trainer = Trainer(model=model_of(cell), train_dataset=made.Sequences(48),
                       args=arguments(cell, save_steps=100, lr_scheduler_type="linear", warmup_steps=2))
     trainer.train(resume_from_checkpoint=None if cell.plain else os.path.join(cell.folder, "checkpoint-3"))

@@ -24,7 +24,8 @@ def fitted(cell, model):
 
 
 def saved(cell):
-    """The path of a saved model, which TRL loads: at stage 3 inside of zero.Init. With its arguments of loading."""
+    """Returns the path of a saved model, which TRL loads with the arguments for loading: at stage 3 inside
+    zero.Init."""
     if cell.plain and cell.bf16 and cell.kind == "sft":
         return fitted(cell, made.causal("llama")), {}
     path = os.path.join(cell.folder, "made")
@@ -98,7 +99,8 @@ def grpo(cell):
 
 
 class Draws:
-    """Tokens are drawn by the place of their row in the batch of all ranks, so that any number of ranks draws alike."""
+    """Draws tokens by the row's place in the batch of all ranks, so that results do not depend on the number of
+    ranks."""
 
     def __init__(self, rank):
         self._rank, self._calls, self._tokens = rank, 0, 0

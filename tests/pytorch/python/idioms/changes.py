@@ -1,4 +1,4 @@
-"""Changes from outside of the engine: values, hooks, copies, buffers, and what a parameter is."""
+"""Changes from outside the engine: values, hooks, copies, buffers, and attributes of parameters."""
 
 import contextlib
 import copy
@@ -465,7 +465,7 @@ def replaced_buffers(job):
         job._batches -= 1
         assert there.digest() == engine.digest()
     job.micro_steps(there)
-    # Each rank has its own in a pass, and a checkpoint has rank 0's.
+    # Each rank has its own values in a pass, and a checkpoint has rank 0's.
     average = there.module.average.clone() if job.rank == 0 else torch.zeros(5)
     return {"count": there.module.count, "average": average, **job.values(there)}
 

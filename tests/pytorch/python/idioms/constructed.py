@@ -1,4 +1,4 @@
-"""Values that exist before the engine: what constructors inside of zero.Init give to parameters."""
+"""Values from before the engine, which constructors inside zero.Init give to parameters."""
 
 import contextlib
 
@@ -19,7 +19,7 @@ def gathered(job, parameters, modifier_rank=None):
 
 @contextlib.contextmanager
 def nothing_kept(job):
-    """All but one parameter are cut at once, as large ones are."""
+    """Cuts all but one parameter at once, as if they were large."""
     if job.plain:
         yield
         return
@@ -32,7 +32,7 @@ def nothing_kept(job):
 
 
 class Initialized(Net):
-    """Its constructor gives values to parameters of its children, by all the ways that models have."""
+    """Its constructor gives values to parameters of its children, in all the ways that models use."""
 
     def __init__(self):
         super().__init__()
@@ -86,7 +86,7 @@ def gathered_in_construction(job):
         total = net.inp.weight.abs().sum().item()
     engine = job.start(net)
     job.micro_steps(engine, 2)
-    # The sum was taken when rank 0 had doubled its values, and the others had not.
+    # The sum was computed when only rank 0 had doubled its values.
     return {"total": total if job.rank == 0 else 0.0, **job.values(engine)}
 
 

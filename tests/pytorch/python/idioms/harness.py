@@ -10,10 +10,10 @@
         return job.values(engine)
 
 With plain torch each rank runs the script too, and the gradients are averaged over the ranks before the optimizer, so
-that a script needs no second form; `job.plain` is there for the few lines that differ. The script returns a dict of
-tensors and numbers, which has to agree with plain torch's at every stage and number of ranks. `refused` names the
-stages at which an error is right instead, with a part of its text; it may be a dict by stage, or one text for all.
-`refused_sharded` is the text where parameters rest as shards: at stage 3, on more than one rank.
+that a script needs no second form; a few lines that differ use `job.plain`. The script returns a dict of tensors and
+numbers, which must agree with plain torch's at every stage and number of ranks. `refused` names the stages at which an
+error is right instead, with a part of its text; it may be a dict by stage, or one text for all. `refused_sharded` is
+the text for sharded parameters: at stage 3, on more than one rank.
 
 `mpirun -n 2 python run.py FILE [NAME]...` runs the idioms of FILE.py, and prints a JSON line for each idiom and stage.
 """
@@ -54,7 +54,7 @@ class Idiom:
         return self.script.__module__.removeprefix("idioms.")
 
     def refusal(self, stage, ranks):
-        """A part of the error's text that is right at this stage, or None."""
+        """Returns the part of an error's text that is right at this stage, or None."""
         if self.refused_sharded and stage in SHARDED and ranks > 1:
             return self.refused_sharded
         return self.refused if isinstance(self.refused, str) else self.refused.get(stage)
@@ -111,7 +111,7 @@ class PlainEngine:
         return loss
 
     def averaged_gradients(self):
-        """Over the ranks, by parameter; those without a gradient are left out."""
+        """Averages gradients over the ranks, by parameter; parameters without a gradient are left out."""
         averaged = {}
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
@@ -174,7 +174,7 @@ class Job:
         return self.stage is None
 
     def config(self, **more):
-        """The config of the run; `more` replaces sections of it."""
+        """Returns the config of the run; `more` replaces sections of it."""
         core = {"gradient_sync": "each"}
         if self.stage == "SHARD_GRAD_OP":
             core["reshard_after_forward"] = False
@@ -190,17 +190,17 @@ class Job:
         return kind()
 
     def batch(self):
-        """The next micro-batch of this rank: (input, target)."""
+        """Returns the next micro-batch of this rank: (input, target)."""
         generator = torch.Generator().manual_seed(1000 * self._batches + self.rank)
         self._batches += 1
         return torch.randn(2, 9, generator=generator), torch.randn(2, 5, generator=generator)
 
     def start(self, model, optimizer=None, scheduler=None, accumulation=None, **more):
-        """The engine of the model. `optimizer`: torch's, made from the model's parameters; by default AdamW."""
+        """Returns the engine of the model. `optimizer`: torch's, made from the model's parameters; by default AdamW."""
         accumulation = accumulation or self.idiom.accumulation
         if optimizer is None:
             trained = [p for p in model.parameters() if p.requires_grad]
-            # A usual eps of 1e-8 would make steps of the last bits of gradients that are almost 0.
+            # The usual eps of 1e-8 would make steps from the last bits of gradients that are almost 0.
             optimizer = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.01, eps=1e-6)
         if self.plain:
             engine = PlainEngine(model, optimizer, scheduler, accumulation, more.get("gradient_clipping", 0))
@@ -224,7 +224,7 @@ class Job:
             return engine(torch.ones(2, 9, dtype=next(engine.module.parameters()).dtype))
 
     def micro_steps(self, engine, steps=1):
-        """`steps` optimizer steps of the usual loop; returns the losses of this rank."""
+        """Runs `steps` optimizer steps of the usual loop; returns the losses of this rank."""
         losses = []
         for _ in range(steps * self.idiom.accumulation):
             loss = self.loss(engine)
@@ -243,14 +243,14 @@ class Job:
 
 
 def shared_folder(job_folder, number):
-    """A new folder in a folder that all ranks share."""
+    """Returns a new folder that all ranks share."""
     folder = os.path.join(job_folder, str(number))
     os.makedirs(folder, exist_ok=True)
     return folder
 
 
 def difference(here, there):
-    """The largest relative difference between two results, and its name."""
+    """Returns the largest relative difference between two results, and its name."""
     assert here.keys() == there.keys(), f"{sorted(here)} and {sorted(there)}"
     worst, at = 0.0, ""
     for name in here:

@@ -1,4 +1,4 @@
-"""The usual loop, from which all other idioms differ."""
+"""The usual loop; all other idioms differ from it."""
 
 import torch
 

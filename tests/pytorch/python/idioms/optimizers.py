@@ -1,4 +1,4 @@
-"""The groups are the client's: rates and options that anybody writes there act in the next step."""
+"""The groups are the client's: rates and options written there act in the next step."""
 
 import copy
 import os
@@ -16,12 +16,12 @@ def two_groups(net, first=1e-2, second=1e-3):
 
 
 def rate_of(job, engine):
-    """The rate that the last step ran with."""
+    """Returns the rate of the last step."""
     return job.optimizer_rate if job.plain else engine.last_step.learning_rate
 
 
 def train(job, engine, steps, between=lambda step: None):
-    """Steps, with their first groups' rates; between(step) is called after each."""
+    """Runs steps and returns their first groups' rates; between(step) is called after each."""
     rates = []
     for step in range(steps):
         job.optimizer_rate = float(engine.optimizer.param_groups[0]["lr"])
@@ -58,7 +58,7 @@ def written_rates(job):
 
 
 def configured(job, net, parameters=None, **more):
-    """The config's optimizer, AdamW; its twin with plain torch."""
+    """The config's optimizer, AdamW; with plain torch, the same made by hand."""
     if job.plain:
         groups = parameters or list(net.parameters())
         return job.start(net, torch.optim.AdamW(groups, lr=1e-2, weight_decay=0.1))
@@ -109,7 +109,7 @@ def thawing(job):
 
 
 class Staircase(schedules.LRScheduler):
-    """A program's own, which reads the groups' rates and writes one more value into them."""
+    """A program's own scheduler, which reads the groups' rates and writes one more value into them."""
 
     def get_lr(self):
         for group in self.optimizer.param_groups:
@@ -206,7 +206,7 @@ def changing_options(job):
 
 def subclass_of(base):
     class Mine(base):
-        """It changes nothing."""
+        """Changes nothing."""
     return Mine
 
 
@@ -237,7 +237,7 @@ for kind in OPTIMIZERS:
 
 
 class AdamW(torch.optim.Optimizer):
-    """Another rule under a known name."""
+    """A different rule under a known name."""
 
     def __init__(self, params, lr=1e-3):
         super().__init__(params, {"lr": lr, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0})
@@ -346,7 +346,8 @@ RESUMED = ("one_cycle", "sequential", "chained", "warm_restarts", "step", "expon
 
 
 def resumed(kind):
-    """Three steps, a save, three more; and these again by a new engine that loads. With plain torch: six steps."""
+    """Three steps, a save, three more; then the last three again in a new engine that loads the save. With plain
+    torch: six steps."""
     def make(job):
         net = job.net()
         optimizer = torch.optim.AdamW(two_groups(net), weight_decay=0.1)

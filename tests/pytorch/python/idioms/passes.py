@@ -1,4 +1,4 @@
-"""Orders of calls: passes, evaluations, saves and reads in places where plain torch has them."""
+"""Orders of calls: passes, evaluations, saves and reads in the places that plain torch allows."""
 
 import contextlib
 
@@ -169,7 +169,8 @@ class Generator(nn.Module):
 
 
 def adversaries(job, accumulation):
-    """A GAN as in DeepSpeedExamples: G's loss goes through D, whose zero_grad() clears what that leaves."""
+    """A GAN as in DeepSpeedExamples: G's loss goes through D, whose zero_grad() clears the gradients that this
+    leaves."""
     discriminator = job.start(job.net(2), accumulation=accumulation)
     generator = job.start(job.net(3, Generator), accumulation=1)
 
@@ -205,7 +206,7 @@ def gan_accumulated(job):
 
 
 class Modalities(nn.Module):
-    """Uses its vision part for batches with images alone, between others that were declared before it."""
+    """Uses its vision part only for batches with images, between other parts that were declared before it."""
 
     def __init__(self):
         super().__init__()
@@ -340,7 +341,7 @@ def gradient_penalty(job):
     return job.values(engine)
 
 
-@idiom("the gradient of the input, beside training")
+@idiom("the gradient of the input, next to training")
 def input_gradient(job):
     engine = job.start(job.net())
     slopes = []
@@ -465,7 +466,7 @@ def reads_in_first_pass(job):
 
 
 def refusing(name, text, call):
-    """Something that is given to engine.backward() in place of a loss, after which the engine stays usable."""
+    """Passes an object that is no loss to engine.backward(); the engine stays usable."""
     def script(job):
         engine = job.start(job.net())
         try:

@@ -1,4 +1,4 @@
-"""Ranks and epochs that are not alike: batches of other sizes, and epochs that end within an accumulation."""
+"""Ranks and epochs that differ: batches of other sizes, and epochs that end within an accumulation."""
 
 import torch
 from torch import nn

@@ -1,8 +1,8 @@
 """One rank: `run.py FOLDER FILE [NAME]...` runs the idioms of FILE.py at every stage and with plain torch, and prints a
-JSON line for each idiom and stage on rank 0: what differs, or the error. FOLDER is one that all ranks share.
+JSON line for each idiom and stage on rank 0: the difference, or the error. All ranks share FOLDER.
 
-FILE may be `all`, and `turn` those of all files whose turn it is at this number of ranks: at 1, 2 and 3 ranks together
-each idiom runs once."""
+FILE may be `all`, or `turn` for the idioms that are assigned to this number of ranks: at 1, 2 and 3 ranks
+together each idiom runs once."""
 
 import importlib
 import json
@@ -21,7 +21,7 @@ warnings.filterwarnings("ignore")
 
 
 def run_once(idiom, stage, job_folder, number):
-    """(result, text of the error)."""
+    """Returns (result, text of the error)."""
     ranks = zerocore.ranks()
     job = harness.Job(idiom, stage, ranks.rank, ranks.size, harness.shared_folder(job_folder, number))
     torch.manual_seed(7)
@@ -45,7 +45,7 @@ def import_idioms(file):
 
 
 def is_due(idiom, index, ranks):
-    """Whether it is this idiom's turn."""
+    """Returns whether this idiom runs at this number of ranks."""
     least = 2 if idiom.refused_sharded else idiom.least_ranks
     counts = [count for count in (1, 2, 3) if count >= least]
     return counts[index % len(counts)] == ranks

@@ -1,4 +1,4 @@
-"""Engines without an optimizer, and what one rank does alone."""
+"""Engines without an optimizer, and calls that only one rank makes."""
 
 import torch
 

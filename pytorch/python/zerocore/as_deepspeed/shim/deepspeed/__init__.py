@@ -25,7 +25,7 @@ __getattr__ = refuse_missing(__name__)
 
 @_functools.wraps(_zerocore.initialize)
 def initialize(*args, **kwargs):
-    init_distributed()  # scripts ask torch.distributed for their rank from here on
+    init_distributed()  # scripts read their rank from torch.distributed after this
     for name in ("config", "config_params"):
         if isinstance(kwargs.get(name), dict):
             kwargs[name] = _without_paths(kwargs[name])
@@ -33,7 +33,8 @@ def initialize(*args, **kwargs):
 
 
 def _without_paths(config):
-    """TRL gives a reference's config keys like "zero_optimization.reduce_bucket_size", which DeepSpeed passes over."""
+    """Accepts TRL's config for a reference model: it has keys like "zero_optimization.reduce_bucket_size", which
+    DeepSpeed ignores."""
     paths = [key for key in config if isinstance(key, str) and key.startswith("zero_optimization.")]
     config = {key: value for key, value in config.items() if key != _BY_FSDP}
     for key in paths:

@@ -1,4 +1,4 @@
-"""What this package does not have is named, with the reason where there is one: attributes and modules."""
+"""Errors for DeepSpeed's names, attributes and modules, that this package does not have; some with the reason."""
 
 import importlib.abc
 import sys
@@ -8,7 +8,7 @@ _TENSOR = "there is no tensor parallelism from Python"
 _SEQUENCE = "there is no sequence parallelism"
 _KERNELS = "its kernels are not here; zerocore.initialize() of a model without an optimizer evaluates it"
 _LAYERS = "the module's own layers are trained as they are"
-_ONE_BIT = "its compression is not here; the config's wire formats compress what travels"
+_ONE_BIT = "its compression is not implemented; the config's wire formats compress communication"
 _LOCAL = "what a rank holds is the engine's; the whole value is there by safe_get_full_fp32_param() and its like"
 _REFUSED = {
     "InferenceEngine": _KERNELS, "init_inference": _KERNELS, "DeepSpeedInferenceConfig": _KERNELS,
@@ -26,7 +26,7 @@ _REFUSED = {
     "SynchronizedWallClockTimer": "engine.last_step and the log of steps have what was measured",
     "ThroughputTimer": "engine.last_step and the log of steps have what was measured",
 }
-# Modules, with all that is in them.
+# Modules, including everything in them.
 _REFUSED_MODULES = {
     "deepspeed.autotuning": "zerocore.compare_stages() tries stages with a model and its batches",
     "deepspeed.compression": "it trains models smaller, by quantization and pruning, and is no part of the engine",
@@ -71,9 +71,9 @@ def text_of(module, name):
 
 
 def refuse_missing(module):
-    """The __getattr__ of a module of this package."""
+    """Returns the __getattr__ of a module of this package, which raises for a missing name."""
     if module in sys.modules and not hasattr(sys.modules[module], "__path__"):
-        sys.modules[module].__path__ = []  # so that imports of modules below it come to the finder
+        sys.modules[module].__path__ = []  # makes imports of modules below it reach the finder
 
     def missing(name):
         if name.startswith("__"):
@@ -83,17 +83,17 @@ def refuse_missing(module):
 
 
 def also_named(module, *names):
-    """The module under other names too, as DeepSpeed spreads its functions over files."""
+    """Makes the module importable under other names too, because DeepSpeed has its functions in several files."""
     for name in names:
         sys.modules[name] = sys.modules[module]
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """The last one: what no other has found of this package is missing."""
+    """The last finder: reports a module of this package that no other finder has found."""
 
     def find_spec(self, fullname, path=None, target=None):
         if fullname.startswith("deepspeed."):
-            # Without a name, since `from deepspeed import x` passes over an error that has that of the module.
+            # The error has no name, since `from deepspeed import x` suppresses one that has the module's name.
             raise ModuleNotFoundError(text_of(*fullname.rsplit(".", 1)))
         return None
 

@@ -27,7 +27,7 @@ class _Cpu:
         return 1
 
     def set_device(self, device_index):
-        """There is one."""
+        """Returns the only accelerator."""
 
     def is_available(self):
         return True
@@ -36,10 +36,10 @@ class _Cpu:
         return "gloo"
 
     def synchronize(self, device_index=None):
-        """Kernels have ended when their call returns."""
+        """Does nothing: kernels are done when their call returns."""
 
     def empty_cache(self):
-        """The engine's memory is taken once."""
+        """Does nothing: the engine allocates its memory once."""
 
     def manual_seed(self, seed):
         return torch.manual_seed(seed)

@@ -16,7 +16,7 @@ _missing = refuse_missing(__name__)
 
 
 def __getattr__(name):
-    """The rest of torch.distributed too."""
+    """Returns all other names of torch.distributed."""
     if not name.startswith("_") and hasattr(torch.distributed, name):
         return getattr(torch.distributed, name)
     return _missing(name)

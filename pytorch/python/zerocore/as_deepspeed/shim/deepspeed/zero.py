@@ -14,21 +14,21 @@ __getattr__ = refuse_missing(__name__)
 
 class Init(_Init):
     def __init__(self, *args, **kwargs):
-        init_distributed()  # transformers asks torch.distributed for its rank from here on
+        init_distributed()  # transformers reads its rank from torch.distributed after this
         super().__init__(*args, **kwargs)
 
 
 def register_external_parameter(module, parameter):
-    """Uses of parameters are seen wherever they happen."""
+    """Does nothing: the engine notices every use of a parameter."""
 
 
 def unregister_external_parameter(module, parameter):
-    """As above."""
+    """Does nothing: the engine notices every use of a parameter."""
 
 
 @contextlib.contextmanager
 def unwrap_model_for_generation(model):
-    """The module with all its parameters whole."""
+    """Returns the module with all its parameters whole, inside the block."""
     module = getattr(model, "module", model)
     with GatheredParameters(module.parameters()):
         yield module

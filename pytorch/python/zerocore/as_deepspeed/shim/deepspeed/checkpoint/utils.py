@@ -6,8 +6,8 @@ __getattr__ = refuse_missing(__name__)
 
 
 def clone_tensors_for_torch_save(item, device=torch.device("cpu")):
-    """Tensors that are parts of larger ones become whole, so that torch.save writes no more than them. What is one
-    tensor under two names stays one."""
+    """Copies tensors that are views of larger ones, because torch.save would write the larger ones whole. A tensor
+    under two names stays one."""
     return _cloned(item, device, {})
 
 

@@ -5,7 +5,7 @@ import argparse
 from .._missing import refuse_missing
 
 __getattr__ = refuse_missing(__name__)
-DEEPSPEED_ENVIRONMENT_NAME = ".deepspeed_env"  # accelerate's launcher names it
+DEEPSPEED_ENVIRONMENT_NAME = ".deepspeed_env"  # accelerate's launcher uses this name
 
 
 def main(args=None):

@@ -1,4 +1,4 @@
-"""Optimizers by which a script names its groups and options; the engine does the step."""
+"""Optimizer classes that hold a script's groups and options; the engine does the step."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""As ops/adam.py."""
+"""Optimizer classes like those in ops/adam.py."""
 
 import torch
 

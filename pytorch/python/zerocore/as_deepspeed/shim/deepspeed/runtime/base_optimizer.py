@@ -6,7 +6,8 @@ __getattr__ = refuse_missing(__name__)
 
 
 class _NoHooks:
-    """What TRL takes out before it generates inside of GatheredParameters, and puts back: the engine has no hooks there."""
+    """Empty hooks for TRL, which removes an engine's hooks before it generates inside GatheredParameters and adds
+    them again: this engine has none."""
 
     def __init__(self):
         self.module, self.forward_hooks, self.backward_hooks = self, [], []
@@ -18,7 +19,7 @@ class _NoHooks:
         return iter(())
 
     def _register_deepspeed_module(self, module):
-        """Nothing was taken out."""
+        """Does nothing: no hook was removed."""
 
 
 DeepSpeedOptimizer.parameter_offload = _NoHooks()

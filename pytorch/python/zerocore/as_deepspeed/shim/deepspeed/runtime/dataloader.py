@@ -4,7 +4,7 @@ __getattr__ = refuse_missing(__name__)
 
 
 class RepeatingLoader:
-    """Begins again when the loader has come to its end."""
+    """Restarts a loader whenever it ends."""
 
     def __init__(self, loader):
         self.loader = loader

@@ -9,7 +9,7 @@ __getattr__ = refuse_missing(__name__)
 
 
 def move_to_device(item, device, criterion_func=lambda tensor: True):
-    """Tensors in lists, tuples and dicts."""
+    """Moves the tensors in lists, tuples and dicts to a device."""
     if isinstance(item, torch.Tensor):
         return item.to(device) if criterion_func(item) else item
     if isinstance(item, (list, tuple)):
@@ -20,7 +20,7 @@ def move_to_device(item, device, criterion_func=lambda tensor: True):
 
 
 def see_memory_usage(message, force=False):
-    """Rank 0 says how much memory its process has; without `force` it says nothing, as in DeepSpeed."""
+    """Prints the resident memory of rank 0's process; nothing without `force`, as in DeepSpeed."""
     if force and ranks().rank == 0:
         with open("/proc/self/statm", encoding="ascii") as file:
             resident = int(file.read().split()[1]) * resource.getpagesize()

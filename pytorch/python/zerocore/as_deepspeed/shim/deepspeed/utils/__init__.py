@@ -14,7 +14,7 @@ __getattr__ = refuse_missing(__name__)
 
 
 class OnDevice(contextlib.AbstractContextManager):
-    """A model that is constructed inside has its parameters on that device, which may be "meta"."""
+    """Constructs models inside the block on a device, which may be "meta"."""
 
     def __init__(self, dtype=None, device="meta", enabled=True):
         self._enabled, self._dtype = enabled, dtype
@@ -36,5 +36,6 @@ class OnDevice(contextlib.AbstractContextManager):
 
 
 def set_z3_leaf_modules(model, leaf_module_classes):
-    """Any module works as it is, experts without tokens too."""
+    """Changes nothing, since any module works unchanged, experts without tokens included. Returns the modules of
+    these classes."""
     return [module for module in model.modules() if isinstance(module, tuple(leaf_module_classes))]

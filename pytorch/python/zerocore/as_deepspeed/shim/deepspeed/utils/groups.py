@@ -1,4 +1,4 @@
-"""Data parallelism spans all ranks."""
+"""Groups of ranks: data parallelism spans all ranks."""
 
 import torch.distributed as _dist
 

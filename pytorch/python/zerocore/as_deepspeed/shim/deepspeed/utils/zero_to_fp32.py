@@ -1,4 +1,4 @@
-"""Whole fp32 weights out of a checkpoint, in one process. `zero checkpoint export` writes them to files."""
+"""Reads whole fp32 weights from a checkpoint, in one process. `zero checkpoint export` writes them to files."""
 
 import torch
 from zerocore.checkpoints import read_weights

@@ -23,7 +23,7 @@ def is_configured():
 
 
 def reset():
-    """Nothing is kept between passes."""
+    """Does nothing: no state is kept between passes."""
 
 
 def checkpoint(function, *args):

@@ -11,5 +11,5 @@ _orig_torch_arange = torch.arange
 
 
 def zero_wrapper_for_fp_tensor_constructor(function, *args, **kwargs):
-    """What transformers replaces inside of zero.Init, which here changes no dtype of what is constructed."""
+    """Returns the function: transformers replaces this inside zero.Init, which changes no dtype here."""
     return function
