@@ -8,6 +8,7 @@
 #include "comm/slices.h"
 #include "comm/wait.h"
 #include "zero/base/error.h"
+#include "zero/base/run_marks.h"
 
 namespace zero::comm {
 namespace {
@@ -119,6 +120,7 @@ void DirectCommunicator::throw_late(std::uint64_t round, bool posted) const {
   for (int peer = 0; peer < size(); ++peer) {
     const Slot& slot = board_.slot(peer);
     if (peer == rank() || (posted ? slot.posted : slot.done).load() >= round) continue;
+    mark("late", world_rank_of(peer));
     late += late.empty() ? "" : "; ";
     late += "rank " + std::to_string(world_rank_of(peer));
     late += slot.posted.load() < round ? " has not entered it, " : " has not finished it, ";

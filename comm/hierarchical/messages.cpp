@@ -3,6 +3,7 @@
 #include "comm/bytes.h"
 #include "comm/hierarchical/hierarchical_communicator.h"
 #include "comm/wait.h"
+#include "zero/base/run_marks.h"
 
 namespace zero::comm {
 
@@ -36,6 +37,7 @@ void HierarchicalCommunicator::finish(Requests& requests, const Header* own_head
 void HierarchicalCommunicator::throw_late(const std::set<int>& late) const {
   std::string who;
   for (const int peer : late) {
+    mark("late", world_rank_of(peer));
     who += who.empty() ? "" : "; ";
     who += "nothing came from rank " + std::to_string(world_rank_of(peer)) + ", " +
            plane()->last_call(world_rank_of(peer));

@@ -8,18 +8,24 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
 SUBNET = "10.213.7"
 
-# Open MPI starts its helpers on the other hosts with `AGENT HOST COMMAND...`.
+# Open MPI starts its helpers on the other hosts with `AGENT HOST COMMAND...`. Those of `zero run` live as long as their
+# connection.
 AGENT = """#!/bin/sh
+address=$1
 case $1 in
 {cases}
 *) echo "no such host: $1" >&2; exit 1 ;;
 esac
 shift
+case $* in
+*host-agent*) exec {python} {remote_shell} "$space" "$address" "$*" ;;
+esac
 exec ip netns exec "$space" unshare --uts sh -c "hostname $name; $*"
 """
 
@@ -85,7 +91,8 @@ class Hosts:
         cases = "\n".join(f"{self.address(i)}|{self.name(i)}) space={self.spaces[i + 1]}; name={self.name(i)} ;;"
                           for i in range(len(self.slots)))
         agent = self.folder / "agent"
-        agent.write_text(AGENT.format(cases=cases))
+        agent.write_text(AGENT.format(cases=cases, python=sys.executable,
+                                      remote_shell=pathlib.Path(__file__).with_name("remote_shell.py")))
         agent.chmod(0o755)
 
     def mpirun(self, mpiexec, ranks, *program, options=(), exports=()):
@@ -103,22 +110,29 @@ class Hosts:
         return ["ip", "netns", "exec", self.spaces[1], "unshare", "--uts", "sh", "-c", start, self.name(0), *words,
                 *program]
 
-    def zero_run(self, zero, mpiexec, *program):
+    def zero_run(self, zero, mpiexec, *program, options=()):
         """Returns `zero run` on the first host, with all slots in use and the settings of mpirun() in its own
         launcher."""
         hostfile, launcher = self.folder / "hosts", self.folder / "mpirun"
         hostfile.write_text("".join(f"{self.address(i)} slots={slots}\n" for i, slots in enumerate(self.slots)))
         words = self.mpirun(mpiexec, 0)
         settings = words[words.index("--bind-to") + 2:]
+        at = settings.index("mpi_yield_when_idle")  # `zero run` may give it too, and Open MPI takes it once
+        del settings[at - 1:at + 2]
         launcher.write_text("\n".join(["#!/bin/sh", 'if [ "$1" = --version ]; then exec mpirun --version; fi',
+                                       "export OMPI_MCA_mpi_yield_when_idle=1",
                                        " ".join(["exec", mpiexec, *settings, '"$@"']), ""]))
         launcher.chmod(0o755)
         return [*words[:words.index(mpiexec)], zero, "run", "-n", str(sum(self.slots)), "--launcher", str(launcher),
-                "--hostfile", str(hostfile), *program]
+                "--hostfile", str(hostfile), *options, *program]
 
     def cut(self, index):
         """Drops all packets to and from this host, silently."""
         command("ip", "-n", self.spaces[0], "link", "set", f"port{index}", "down")
+
+    def join(self, index):
+        """Undoes cut()."""
+        command("ip", "-n", self.spaces[0], "link", "set", f"port{index}", "up")
 
     def processes(self, index):
         return processes_in(self.spaces[index + 1])

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace zero::tool {
@@ -96,6 +98,41 @@ TEST_CASE("ranks' reports to zero run are kept, and not shown") {
   lines.pass("zero: rank 0: MPI did not come up on all ranks within 2 s: this rank waits\n");
   CHECK(lines.start_failed());
   CHECK(lines.cause_said());
+}
+
+TEST_CASE("the failed rank, its signal and the steps are read from ranks and from Open MPI") {
+  LauncherLines lines;
+  lines.pass(
+      "zero: mark: resumed 400\nzero: mark: step 401\nzero: mark: saved 410\nzero: mark: step "
+      "12345678901\n");
+  CHECK(lines.resumed() == 400);
+  CHECK(lines.saved() == 410);
+  CHECK(lines.step() == 12345678901);
+  CHECK(!lines.failing());
+  CHECK(!lines.failed_rank());
+  LauncherLines silent(false, true);
+  CHECK(silent.pass(detected) + silent.settle() == "");
+  const auto of = [](const std::string& text, bool all) {
+    LauncherLines read(all);
+    read.pass(text);
+    CHECK(read.failing());
+    return std::pair(read.failed_rank(), read.signal());
+  };
+  const std::string killed =
+      rule +
+      "\nmpirun noticed that process rank 11 with PID 0 on node vm exited on signal 9 (Killed).\n" +
+      rule + "\n";
+  using Found = std::pair<std::optional<int>, std::optional<int>>;
+  for (const bool all : {false, true}) {
+    CHECK(of(killed, all) == Found{11, 9});
+    CHECK(of(detected, all) == Found{0, std::nullopt});
+    // A rank has the last word.
+    CHECK(of("zero: mark: failed 2\nzero: mark: code 16\n" + cause + killed, all) == Found{2, 9});
+    // A rank that waits names the one that it waits for.
+    const std::string late = "zero: mark: late 3\nzero: mark: failed 0\n";
+    CHECK(of(late + "zero: mark: code 18\n" + cause, all) == Found{3, std::nullopt});
+    CHECK(of(late + "zero: mark: code 14\n" + cause, all) == Found{0, std::nullopt});
+  }
 }
 
 TEST_CASE("if no rank has reported a cause, Open MPI's lines are shown") {

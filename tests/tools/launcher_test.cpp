@@ -179,14 +179,14 @@ TEST_CASE("names of hosts with dots are kept whole") {
 TEST_CASE("an allocation's slots are known as far as the scheduler tells them") {
   MachineFacts facts = eight_cores();
   facts.scheduler = "Slurm";
-  facts.scheduler_slots = slots_of_tasks("2(x3),1");
-  CHECK(facts.scheduler_slots == 7);
+  CHECK(tasks_of_nodes("2(x3),1") == std::vector{2, 2, 2, 1});
+  facts.scheduler_slots = 7;
   CHECK(line(request(7), facts, open_mpi_4) == "mpirun -n 7 --bind-to none prog --a 'b c'");
   CHECK(line(request(8), facts, open_mpi_4) ==
         "mpirun -n 8 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 prog --a 'b c'");
   for (const char* wrong :
        {"", "x", "2(x", "2(x3", "0", "2,", "2(x0)", "-1", "99999999999", "1048576(x9)"})
-    CHECK_MESSAGE(!slots_of_tasks(wrong), wrong);
+    CHECK_MESSAGE(tasks_of_nodes(wrong).empty(), wrong);
 }
 
 TEST_CASE("the printed line can be pasted into a shell") {

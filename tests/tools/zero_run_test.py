@@ -73,7 +73,14 @@ class ZeroRun(unittest.TestCase):
     def test_wrong_command_lines(self):
         self.refused(10, "subcommand", )
         self.refused(10, "unknown command rum", "rum")
-        self.refused(10, "--ranks is required", "run", "echo")
+        self.refused(10, "-n is missing", "run", "echo")
+        for wrong in ("2", "2:", ":2", "0:2", "3:2", "2:x", "2:3:4"):
+            self.refused(10, f"--elastic {wrong}: expected MIN:MAX", "run", "--elastic", wrong, "echo")
+        self.refused(10, "--elastic 1:2 is --min-ranks 1 -n 2", "run", "-n", "2", "--elastic", "1:2", "echo")
+        self.refused(10, "give --restarts K too", "run", "-n", "2", "--min-ranks", "1", "echo")
+        self.refused(10, "--min-ranks 3 is above -n 2", "run", "-n", "2", "--restarts", "1", "--min-ranks", "3", "echo")
+        self.refused(10, "--restarts places ranks itself", "run", "-n", "2", "--restarts", "1", "--launcher-arg=--map-by",
+                     "--launcher-arg=node", "echo")
         self.refused(10, "0", "run", "-n", "0", "echo")
         self.refused(10, "no program given", "run", "-n", "2")
         self.refused(10, "unknown option --oops", "run", "-n", "2", "--oops", "echo")
@@ -160,6 +167,72 @@ cat "$2"; cat "$2"
         self.write("nodes", "localhost\nlocalhost\n", 0o644)
         result = self.zero("run", "-n", "2", "--dry-run", "echo", PBS_JOBID="1", PBS_NODEFILE="nodes")
         self.assertIn("'localhost slots=2'", result.stdout)
+
+    def test_restarts_in_a_slurm_job(self):
+        """The hosts are those of the allocation, and srun starts a helper on each; a node that is down is left out."""
+        self.write("mpirun", """#!/bin/sh
+if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit 0; fi
+while [ "$1" != --hostfile ]; do shift; done
+sed 's/^/host /' "$2"
+""")
+        self.write("scontrol", '#!/bin/sh\n[ "$*" = "show hostnames n[1-2]" ] && echo localhost && echo n2\n')
+        slurm = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}
+        restarts = ("run", "--elastic", "1:4", "echo")
+        self.write("srun", """#!/bin/sh
+case $* in *--overlap*--nodelist=n2*) ;; *) exit 1 ;; esac
+while [ "$1" != --nodelist=n2 ]; do shift; done
+shift
+exec "$@"
+""")
+        result = self.zero(*restarts, **slurm)
+        self.assertEqual((result.returncode, result.stdout), (0, "host localhost slots=2\nhost n2 slots=2\n"), result.stderr)
+        self.write("srun", "#!/bin/sh\nexit 1\n")
+        result = self.zero(*restarts, **slurm)
+        self.assertEqual((result.returncode, result.stdout), (0, "host localhost slots=2\n"), result.stderr)
+        self.assertIn("zero run: host n2 is not used until it answers\nzero run: start: generation 1, with 2 ranks of 4",
+                      result.stderr)
+        self.refused(11, "the hosts of this Slurm job are unknown", *restarts, **{**slurm, "SLURM_TASKS_PER_NODE": "2"})
+
+    def sleeper(self, generation):
+        process = subprocess.Popen(["sleep", "600"], env={**os.environ, "ZERO_GENERATION": generation})
+        self.addCleanup(lambda: (process.kill(), process.wait()))
+        return process
+
+    def test_an_agent_ends_the_ranks_of_its_job_on_request_and_without_answers(self):
+        first, second, other = self.sleeper("ab12:1"), self.sleeper("ab12:2"), self.sleeper("ab1:1")
+        agent = subprocess.Popen([ZERO, "host-agent", "ab12"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (agent.kill(), agent.communicate()))
+
+        def send(line):
+            agent.stdin.write(line)
+            agent.stdin.flush()
+
+        self.assertEqual(agent.stdout.readline(), "ready\n")
+        for _ in range(8):  # longer than the lease
+            beat = agent.stdout.readline()
+            self.assertRegex(beat, r"\Abeat \d+\n\Z")
+            send(beat)
+        self.assertIsNone(first.poll())
+        send("end\n")
+        line = agent.stdout.readline()
+        while line.startswith("beat "):
+            send(line)
+            line = agent.stdout.readline()
+        self.assertEqual(line, "ended\n")
+        self.assertEqual([first.wait(10), second.wait(10)], [-signal.SIGKILL] * 2)
+        late = self.sleeper("ab12:3")
+        self.assertEqual(agent.wait(30), 0)
+        self.assertEqual(late.wait(10), -signal.SIGKILL)
+        self.assertIsNone(other.poll())
+
+    def test_restarts_need_slots_and_open_mpi(self):
+        self.write("hosts", "192.0.2.77\n", 0o644)
+        self.write("ssh", "#!/bin/sh\n")
+        self.write("mpirun", OPEN_MPI)
+        self.refused(10, '--restarts needs the slots of 192.0.2.77; expected "192.0.2.77 slots=N"', "run", "--elastic",
+                     "1:4", "--hostfile", "hosts", "echo")
+        self.write("mpirun", '#!/bin/sh\necho "HYDRA build details:"\n')
+        self.refused(11, "--restarts needs Open MPI's mpirun", "run", "--elastic", "1:4", "echo")
 
     def test_other_hosts_get_the_variables(self):
         self.write("mpirun", OPEN_MPI)

@@ -30,8 +30,10 @@ constexpr std::uint64_t most_ranks = 1 << 20, most_threads = 1024, most_steps = 
                         most_minutes = 10'000'000, most_bytes = std::uint64_t{1} << 50,
                         most_tokens = 1 << 30, largest = std::numeric_limits<std::uint64_t>::max();
 
-constexpr std::array<Row, 20> rows = {
+constexpr std::array<Row, 22> rows = {
     {{"--ranks", Kind::whole, 1, most_ranks},
+     {"--min-ranks", Kind::whole, 1, most_ranks},
+     {"--restarts", Kind::whole, 0, 1'000'000},
      {"--world-size", Kind::whole, 1, most_ranks},
      {"--plan", Kind::whole, 1, most_ranks, " ranks"},
      {"--stage", Kind::whole, 0, 3, " (zero_optimization.stage)"},

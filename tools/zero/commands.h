@@ -20,5 +20,6 @@ void add_checkpoint(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_run(CLI::App& app);
+void add_host_agent(CLI::App& app);
 
 }  // namespace zero::tool

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "zero/base/error.h"
+
 namespace zero::tool {
 namespace {
 
@@ -14,7 +16,9 @@ constexpr std::size_t rule_length = 74;
 
 // First lines of messages that only report that a rank has failed. mpirun calls itself prterun from
 // version 5 on.
-constexpr std::array<std::string_view, 7> of_failures = {
+constexpr std::array<std::string_view, 9> of_failures = {
+    "An MPI communication peer process has unexpectedly disconnected.",
+    "ORTE has lost communication with a remote daemon.",
     "MPI_ABORT was invoked on rank ",
     "Primary job  terminated normally, but ",
     "mpirun detected that one or more processes exited with non-zero status",
@@ -121,8 +125,10 @@ void LauncherLines::end_line(std::string& shown) {
       known_ = false;
     }
   } else if (first_of_block && !is_rule(line_)) {
-    known_ = !all_ && std::any_of(of_failures.begin(), of_failures.end(),
-                                  [&](std::string_view text) { return line_.starts_with(text); });
+    const bool of_failure = std::ranges::any_of(
+        of_failures, [&](std::string_view text) { return line_.starts_with(text); });
+    failing_ = failing_ || of_failure;
+    known_ = !all_ && of_failure;
     block_ += line_;
     if (!known_) shown += std::exchange(block_, "");
   } else if (is_rule(line_)) {
@@ -133,21 +139,47 @@ void LauncherLines::end_line(std::string& shown) {
     shown += line_;
     dropping_ = false;
   }
+  if (failing_) take_failure(plain_ ? start_ : line_);
   line_.clear();
   start_.clear();
   plain_ = false;
 }
 
+void LauncherLines::take_mark(std::string_view text) {
+  const std::int64_t number = std::atoll(text.data() + text.find(' '));
+  const auto is = [&](std::string_view what) { return text.starts_with(what); };
+  if (is("start ")) started_.insert(static_cast<int>(number));
+  if (is("stoppable ")) stoppable_.insert(static_cast<int>(number));
+  if (is("goes-on ")) stop_ignored_ = true;
+  if (is("failed ") && !failed_) failed_ = static_cast<int>(number);
+  if (is("late ") && !late_) late_ = static_cast<int>(number);
+  if (is("code ") && !exit_code_) exit_code_ = static_cast<int>(number);
+  if (is("step ")) step_ = number;
+  if (is("resumed ")) resumed_ = number;
+  if (is("saved ")) saved_ = number;
+}
+
+std::optional<int> LauncherLines::failed_rank() const {
+  if (exit_code_ == StalledError::code && late_) return late_;
+  return failed_ ? failed_ : ended_;
+}
+
+// "mpirun noticed that process rank 1 with PID 0 on node a exited on signal 9 (Killed)." and, of an
+// exit code, "  Process name: [[4711,1],2]".
+void LauncherLines::take_failure(std::string_view line) {
+  const auto number_after = [&](std::string_view words) -> std::optional<int> {
+    const std::size_t at = line.find(words);
+    if (at == std::string_view::npos) return std::nullopt;
+    return std::atoi(line.data() + at + words.size());
+  };
+  if (!ended_ && line.starts_with("mpirun noticed")) ended_ = number_after("process rank ");
+  if (!ended_ && line.find("Process name: [[") != std::string_view::npos)
+    ended_ = std::atoi(line.data() + line.rfind(',', line.rfind(']')) + 1);
+  if (!signal_ && line.starts_with("mpirun noticed")) signal_ = number_after("exited on signal ");
+}
+
 void LauncherLines::take_word_of_ranks(std::string_view text, std::string& shown) {
-  if (text.starts_with(mark)) {
-    text.remove_prefix(mark.size());
-    const int number = std::atoi(text.data() + text.find(' '));
-    if (text.starts_with("start ")) started_.insert(number);
-    if (text.starts_with("stoppable ")) stoppable_.insert(number);
-    if (text.starts_with("goes-on ")) stop_ignored_ = true;
-    if (text.starts_with("code ") && !exit_code_) exit_code_ = number;
-    return;
-  }
+  if (text.starts_with(mark)) return take_mark(text.substr(mark.size()));
   const bool follows = text.find(": stopped because rank ") != std::string_view::npos;
   start_failed_ = start_failed_ || text.find(": MPI did not come up") != std::string_view::npos;
   dropping_ = !all_ && (cause_said_ || follows);
@@ -166,7 +198,7 @@ std::string LauncherLines::pause() {
 
 std::string LauncherLines::settle() {
   std::string shown;
-  if (!cause_said_) shown = follower_.empty() ? kept_ : follower_;
+  if (!cause_said_) shown = !follower_.empty() ? follower_ : cause_follows_ ? "" : kept_;
   cause_said_ = cause_said_ || !follower_.empty();
   kept_.clear();
   follower_.clear();

@@ -6,6 +6,7 @@
 // nothing here reads, writes or waits.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,15 +16,19 @@ namespace zero::tool {
 
 class LauncherLines {
  public:
-  // `all`: hides nothing except the marks from ranks to `zero run`.
-  explicit LauncherLines(bool all = false) : all_(all) {}
+  // `all`: hides nothing except the marks from ranks to `zero run`. `cause_follows`: the caller
+  // reports what has happened, so Open MPI's lines on it are never needed.
+  explicit LauncherLines(bool all = false, bool cause_follows = false)
+      : all_(all), cause_follows_(cause_follows) {}
   // Takes bytes of the job's standard error; returns the text to show now.
   std::string pass(std::string_view bytes);
   // Called after a moment of silence; returns the undecided text that was held.
   std::string pause();
   bool undecided() const { return !line_.empty() || !block_.empty(); }
   // Returns true if lines about a failure are held back, and no cause was reported yet.
-  bool owes() const { return !cause_said_ && !(kept_.empty() && follower_.empty()); }
+  bool owes() const {
+    return !cause_said_ && !cause_follows_ && !(kept_.empty() && follower_.empty());
+  }
   // Returns true if a rank has reported why the job ends.
   bool cause_said() const { return cause_said_; }
   // The exit code of that cause.
@@ -36,6 +41,16 @@ class LauncherLines {
   const std::set<int>& stoppable() const { return stoppable_; }
   // Returns true if a rank continues with its steps after a stop was requested.
   bool stop_ignored() const { return stop_ignored_; }
+  // Returns true if a rank or Open MPI has reported that the job fails.
+  bool failing() const { return failing_ || cause_said_; }
+  // The rank that has failed or is waited for, and the signal that ended it, as far as a rank or
+  // Open MPI has reported them.
+  std::optional<int> failed_rank() const;
+  std::optional<int> signal() const { return signal_; }
+  // The last steps that rank 0 has reported: made, resumed from, and saved.
+  std::optional<std::int64_t> step() const { return step_; }
+  std::optional<std::int64_t> resumed() const { return resumed_; }
+  std::optional<std::int64_t> saved() const { return saved_; }
   // Called when the job has ended, or continues after all. If no cause was reported, returns the
   // held message about another rank's failure, or otherwise Open MPI's lines.
   std::string settle();
@@ -46,6 +61,8 @@ class LauncherLines {
   void show_line(std::string& shown);
   bool may_be_ours() const;
   bool may_continue_dropped() const;
+  void take_mark(std::string_view text);
+  void take_failure(std::string_view line);
   void take_word_of_ranks(std::string_view text, std::string& shown);
 
   std::string line_;    // so far, if it may still be held back
@@ -56,10 +73,13 @@ class LauncherLines {
   std::string kept_;
   std::string follower_;   // the first line that only reports another rank's failure
   bool dropping_ = false;  // in a hidden cause, so its further lines are hidden too
-  const bool all_;
-  bool cause_said_ = false, start_failed_ = false, stop_ignored_ = false;
+  const bool all_, cause_follows_;
+  bool failing_ = false, cause_said_ = false, start_failed_ = false, stop_ignored_ = false;
   std::set<int> started_, stoppable_;
-  std::optional<int> exit_code_;
+  std::optional<int> exit_code_, signal_;
+  // Reported by a rank, by ranks that wait, by Open MPI.
+  std::optional<int> failed_, late_, ended_;
+  std::optional<std::int64_t> step_, resumed_, saved_;
 };
 
 }  // namespace zero::tool

@@ -20,7 +20,8 @@ void check_command(CLI::App& app, int argc, char** argv) {
     if (found.empty()) {
       std::string names;
       for (const CLI::App* command : parent->get_subcommands({}))
-        names += (names.empty() ? "" : ", ") + command->get_name();
+        if (!command->get_group().empty())  // not hidden
+          names += (names.empty() ? "" : ", ") + command->get_name();
       throw zero::ConfigError("unknown command " + given + zero::printable(word) +
                               "; expected one of " + names + "; see zero " + given + "--help");
     }
@@ -39,6 +40,7 @@ int main(int argc, char** argv) {
     zero::tool::add_compare(app);
     zero::tool::add_doctor(app);
     zero::tool::add_run(app);
+    zero::tool::add_host_agent(app);
     zero::refuse_empty_values(app);
     check_command(app, argc, argv);
     try {

@@ -1,27 +1,30 @@
 // zero run: prints the mpirun line that fits this machine, and runs it.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "tools/options/number_options.h"
 #include "tools/zero/commands.h"
 #include "tools/zero/host_lookup.h"
+#include "tools/zero/job_command.h"
 #include "tools/zero/launcher.h"
 #include "tools/zero/machine.h"
 #include "tools/zero/process.h"
+#include "tools/zero/restarts.h"
 #include "tools/zero/scheduler.h"
 #include "tools/zero/supervise.h"
 #include "zero/base/error.h"
 #include "zero/base/input_file.h"
 #include "zero/base/number_text.h"
-#include "zero/base/run_marks.h"
 
 namespace zero::tool {
 namespace {
@@ -37,9 +40,14 @@ struct RunOptions {
   LaunchRequest request;
   double start_limit = 0;  // seconds; 0: the program's own
   std::string launcher;
+  int min_ranks = 0;            // 0: that of -n
+  std::optional<int> restarts;  // none: a failure ends the run
+  std::string elastic;          // "M:N"
   bool dry_run = false;
   bool verbose = false;
 };
+
+constexpr int elastic_restarts = 10;  // of --elastic, without --restarts
 
 // Refuses to run inside a rank, since each rank would start a job of its own.
 void refuse_nesting() {
@@ -129,39 +137,7 @@ std::vector<std::string> read_hosts(LaunchRequest& request, const MachineFacts& 
   return says_the_same(text, lines) ? std::vector<std::string>() : lines;
 }
 
-constexpr const char* written_hostfile = "zero-hosts";  // in the printed line
-
-// Returns the path of an in-memory file that disappears with this process and its launcher.
-std::string hand_over(const std::vector<std::string>& lines) {
-  const int file = memfd_create(written_hostfile, 0);
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  if (file < 0 || write(file, text.data(), text.size()) != std::ssize(text))
-    throw TopologyError(std::string("cannot hold the list of hosts in memory: ") +
-                        std::strerror(errno));
-  return "/dev/fd/" + std::to_string(file);
-}
-
-// The printed text can be run by a shell; the executed command has the hosts in memory.
-std::string printed(const std::vector<std::string>& command,
-                    const std::vector<std::string>& lines) {
-  std::string text;
-  if (!lines.empty()) {
-    std::vector<std::string> words{"printf", "%s\\n"};
-    words.insert(words.end(), lines.begin(), lines.end());
-    text = quote_command(words) + " >" + written_hostfile + "\n";
-  }
-  return text + quote_command(command);
-}
-
-// Under Open MPI, ranks on other machines have only those variables that are named.
-std::vector<std::string> with_marks(std::vector<std::string> command, bool elsewhere) {
-  setenv(run_marks_variable, "1", 1);
-  if (elsewhere) command.insert(command.begin() + 1, {"-x", run_marks_variable});
-  return command;
-}
-
-void read_environment(LaunchRequest& request) {
+void check_exports(const LaunchRequest& request) {
   for (const std::string& given : request.exports)
     if (given.empty() || given.front() == '=' ||
         (given.find('=') == std::string::npos && std::getenv(given.c_str()) == nullptr))
@@ -170,10 +146,6 @@ void read_environment(LaunchRequest& request) {
           (given.empty() || given.front() == '='
                ? "expected NAME, or NAME=VALUE"
                : "this variable is not set here; expected one that is, or NAME=VALUE"));
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
-  request.forwarded = needed_everywhere(environment);
-  std::erase(request.forwarded, run_marks_variable);
 }
 
 void add_allocation(LaunchRequest& request, LauncherKind kind, MachineFacts& machine) {
@@ -186,45 +158,111 @@ void add_allocation(LaunchRequest& request, LauncherKind kind, MachineFacts& mac
   if (request.hostfile.empty()) request.hostfile = scheduler.hostfile;
 }
 
+// Reads "M:N".
+void read_elastic(const std::string& text, RunOptions& options) {
+  const std::size_t colon = text.find(':');
+  int least = 0, most = 0;
+  const auto read = [&](std::size_t begin, std::size_t end, int& number) {
+    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, number);
+    return error == std::errc() && stop == text.data() + end && number >= 1;
+  };
+  if (colon == std::string::npos || !read(0, colon, least) || !read(colon + 1, text.size(), most) ||
+      least > most)
+    throw ConfigError("--elastic " + text +
+                      ": expected MIN:MAX, numbers of ranks from 1 on, such as 2:8");
+  if (options.request.ranks > 0 || options.min_ranks > 0)
+    throw ConfigError("--elastic " + text + " is --min-ranks " + std::to_string(least) + " -n " +
+                      std::to_string(most) + ": give either of them");
+  options.request.ranks = most;
+  options.min_ranks = least;
+  if (!options.restarts) options.restarts = elastic_restarts;
+}
+
+void check_restarts(RunOptions& options) {
+  if (!options.elastic.empty()) read_elastic(options.elastic, options);
+  if (options.request.ranks == 0)
+    throw ConfigError("-n is missing: the number of ranks; see zero run --help");
+  if (options.min_ranks > 0 && !options.restarts)
+    throw ConfigError("--min-ranks is for restarts: give --restarts K too");
+  if (options.min_ranks == 0) options.min_ranks = options.request.ranks;
+  if (options.min_ranks > options.request.ranks)
+    throw ConfigError("--min-ranks " + std::to_string(options.min_ranks) + " is above -n " +
+                      std::to_string(options.request.ranks));
+  // Ranks are matched with slots in the order of the hosts.
+  for (const std::string& word : options.request.launcher_arguments)
+    for (const std::string_view other : {"map-by", "rank-by", "rankfile", "-rf", "host"})
+      if (options.restarts && word.starts_with('-') && word.find(other) != std::string::npos)
+        throw ConfigError("--launcher-arg " + word +
+                          ": --restarts places ranks itself, in the order of the hosts; give them "
+                          "with --hostfile");
+}
+
+// Hosts are known by name if any of them may be lost.
+void list_hosts(LaunchRequest& request, const MachineFacts& machine) {
+  if (!request.hosts.empty() || machine.scheduler != "Slurm") return;
+  request.hosts = slurm_hosts([](const std::string& name) { return place_of(name, false); });
+}
+
+[[noreturn]] void restart(RunOptions& options, MachineFacts machine, const Launcher& launcher) {
+  if (launcher.kind != LauncherKind::open_mpi)
+    throw TopologyError("--restarts needs Open MPI's mpirun, not " + launcher.path);
+  list_hosts(options.request, machine);
+  for (Host& host : options.request.hosts)
+    if (!host.slots)
+      throw ConfigError("hostfile " + options.request.hostfile +
+                        ": --restarts needs the slots of " + host.name + "; expected \"" +
+                        host.name + " slots=N\"");
+  if (options.request.hosts.empty()) options.request.hostfile.clear();
+  run_with_restarts({options.request,
+                     std::move(machine),
+                     launcher,
+                     {options.request.ranks, options.min_ranks, *options.restarts},
+                     options.verbose});
+}
+
 void run(RunOptions options) {
   LaunchRequest& request = options.request;
   refuse_nesting();
+  check_restarts(options);
   check_program(request.program);
   const Launcher launcher = ask_launcher(find_launcher(options.launcher));
   MachineFacts machine = read_machine();
   add_allocation(request, launcher.kind, machine);
   const std::vector<std::string> hosts =
       read_hosts(request, machine, launcher.kind, options.dry_run);
-  if (!hosts.empty()) request.hostfile = written_hostfile;
   if (options.start_limit > 0)
     setenv("ZERO_START_LIMIT", shortest_text(options.start_limit).c_str(), 1);
-  read_environment(request);
-  LaunchPlan plan = plan_launch(request, machine, launcher);
-  for (const std::string& note : plan.notes) std::fprintf(stderr, "zero run: %s\n", note.c_str());
-  std::fprintf(options.dry_run ? stdout : stderr, "%s\n", printed(plan.command, hosts).c_str());
+  check_exports(request);
+  if (options.restarts && !options.dry_run) restart(options, std::move(machine), launcher);
+  JobCommand command(request, machine, launcher, hosts, "1");
+  for (const std::string& note : command.notes())
+    std::fprintf(stderr, "zero run: %s\n", note.c_str());
+  std::fprintf(options.dry_run ? stdout : stderr, "%s\n", command.text().c_str());
   if (options.dry_run) return;
   std::fflush(nullptr);
-  if (!hosts.empty()) *std::ranges::find(plan.command, written_hostfile) = hand_over(hosts);
-  LauncherLines lines(options.verbose);
-  if (launcher.kind == LauncherKind::open_mpi)
-    supervise(with_marks(plan.command, leaves_this_machine(request, machine)), request.ranks,
-              lines);
-  else
-    become(plan.command);
-  throw TopologyError("cannot start " + plan.command.front() + ": " + std::strerror(errno));
+  if (launcher.kind == LauncherKind::open_mpi) {
+    const JobSignals signals;
+    LauncherLines lines(options.verbose);
+    if (const auto end = supervise(command.words(), request.ranks, lines, signals))
+      end_like(*end, signals);
+  } else {
+    become(command.words());
+  }
+  throw TopologyError("cannot start " + launcher.path + ": " + std::strerror(errno));
 }
 
 }  // namespace
 
 void add_run(CLI::App& app) {
   auto options = std::make_shared<RunOptions>();
+  options->request.ranks = 0;
   CLI::App* command =
       app.add_subcommand("run", "Start a program on N ranks with the right mpirun line");
   command->formatter(std::make_shared<RunFormatter>());
   command->footer(
       "Arguments after PROGRAM are the program's own. The line is printed before it is executed;\n"
       "Open MPI's parameters can also be set as OMPI_MCA_name=value in the environment.");
-  add_number(*command, "-n,--ranks", options->request.ranks, "Number of ranks")->required();
+  add_number(*command, "-n,--ranks", options->request.ranks, "Number of ranks");
   command->add_option("--hostfile", options->request.hostfile,
                       "Hosts, one a line (Open MPI: \"node1 slots=8\"; MPICH: \"node1:8\"), or one "
                       "line for each rank");
@@ -243,6 +281,13 @@ void add_run(CLI::App& app) {
       ->allow_extra_args(false);
   add_number(*command, "--start-limit", options->start_limit,
              "Seconds until all ranks have come up (ZERO_START_LIMIT; default: 120)");
+  add_number(*command, "--restarts", options->restarts,
+             "Start again after a failure, from the newest checkpoint, at most K times");
+  add_number(*command, "--min-ranks", options->min_ranks,
+             "With --restarts: go on with as few ranks as this, if slots are lost (default: -n)");
+  command->add_option(
+      "--elastic", options->elastic,
+      "MIN:MAX, the same as --min-ranks MIN -n MAX --restarts " + std::to_string(elastic_restarts));
   command->add_flag("--dry-run", options->dry_run, "Only print the line");
   command->add_flag(
       "--verbose", options->verbose,

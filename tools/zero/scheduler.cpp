@@ -4,7 +4,9 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <vector>
+#include <iterator>
+#include <numeric>
+#include <sstream>
 
 #include "tools/zero/process.h"
 #include "zero/base/error.h"
@@ -59,34 +61,54 @@ Scheduler read_scheduler(bool starts_by_itself) {
     check_hostfile(kind, scheduler.hostfile);
     if (scheduler.name != "Slurm") return scheduler;
     if (starts_by_itself) check_slurm();
-    scheduler.slots = slots_of_tasks(value_of("SLURM_TASKS_PER_NODE"));
+    const std::vector<int> tasks = tasks_of_nodes(value_of("SLURM_TASKS_PER_NODE"));
+    if (!tasks.empty()) scheduler.slots = std::accumulate(tasks.begin(), tasks.end(), 0);
     return scheduler;
   }
   return {};
 }
 
-std::optional<int> slots_of_tasks(std::string_view text) {
-  int sum = 0;
+std::vector<int> tasks_of_nodes(std::string_view text) {
+  constexpr int most = 1 << 20;
   const auto number = [&](int& value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || value < 1 || value > 1 << 20) return false;
+    if (error != std::errc() || value < 1 || value > most) return false;
     text.remove_prefix(static_cast<std::size_t>(end - text.data()));
     return true;
   };
+  std::vector<int> tasks_of;
   while (true) {
     int tasks = 0, nodes = 1;
-    if (!number(tasks)) return std::nullopt;
+    if (!number(tasks)) return {};
     if (text.starts_with("(x")) {
       text.remove_prefix(2);
-      if (!number(nodes) || !text.starts_with(')')) return std::nullopt;
+      if (!number(nodes) || !text.starts_with(')')) return {};
       text.remove_prefix(1);
     }
-    if (nodes > (1 << 20) / tasks) return std::nullopt;
-    sum += tasks * nodes;
-    if (text.empty()) return sum;
-    if (!text.starts_with(',') || sum > 1 << 20) return std::nullopt;
+    if (std::ssize(tasks_of) + nodes > most / tasks) return {};
+    tasks_of.insert(tasks_of.end(), static_cast<std::size_t>(nodes), tasks);
+    if (text.empty()) return tasks_of;
+    if (!text.starts_with(',')) return {};
     text.remove_prefix(1);
   }
+}
+
+std::vector<Host> slurm_hosts(const HostLookup& look_up) {
+  const std::string nodes = value_of("SLURM_JOB_NODELIST");
+  const Output listed = capture({"scontrol", "show", "hostnames", nodes});
+  std::vector<Host> hosts;
+  std::istringstream lines(listed.text);
+  for (std::string name; lines >> name;)
+    hosts.push_back({.name = name, .slots = {}, .local = look_up(name).local});
+  const std::vector<int> tasks = tasks_of_nodes(value_of("SLURM_TASKS_PER_NODE"));
+  if (listed.exit_code != 0 || hosts.empty() || tasks.size() != hosts.size())
+    throw TopologyError(
+        "the hosts of this Slurm job are unknown: `scontrol show hostnames " + nodes + "` lists " +
+        std::to_string(hosts.size()) + ", and SLURM_TASKS_PER_NODE (" +
+        value_of("SLURM_TASKS_PER_NODE") + ") has " + std::to_string(tasks.size()) +
+        "; expected one number of tasks for each: give --ntasks-per-node to sbatch");
+  for (std::size_t i = 0; i < hosts.size(); ++i) hosts[i].slots = tasks[i];
+  return hosts;
 }
 
 }  // namespace zero::tool

@@ -4,6 +4,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "tools/zero/hosts.h"
 
 namespace zero::tool {
 
@@ -18,7 +21,11 @@ struct Scheduler {
 // launcher's helpers.
 Scheduler read_scheduler(bool starts_by_itself);
 
-// Returns the sum of "2(x3),1": 7. Empty if it is no such list.
-std::optional<int> slots_of_tasks(std::string_view tasks_per_node);
+// Returns the tasks of each node in "2(x3),1": 2, 2, 2, 1. Empty if it is no such list.
+std::vector<int> tasks_of_nodes(std::string_view tasks_per_node);
+
+// Returns the hosts of this process's Slurm allocation with their slots. Throws TopologyError if
+// scontrol does not name them.
+std::vector<Host> slurm_hosts(const HostLookup& look_up);
 
 }  // namespace zero::tool

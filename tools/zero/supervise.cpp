@@ -13,10 +13,12 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <string>
 #include <utility>
 
 #include "tools/zero/process.h"
+#include "zero/base/error.h"
 
 namespace zero::tool {
 namespace {
@@ -59,9 +61,13 @@ bool is_from_terminal(const signalfd_siginfo& signal) {
 
 class Supervisor {
  public:
-  Supervisor(int ranks, LauncherLines& lines) : ranks_(ranks), lines_(lines) {}
+  Supervisor(int ranks, LauncherLines& lines, const JobSignals& signals, JobCompanion* companion)
+      : ranks_(ranks), lines_(lines), signals_(signals), companion_(companion) {}
+  ~Supervisor() {
+    if (output_ >= 0) close(output_);
+  }
 
-  void run(const std::vector<std::string>& command);
+  std::optional<JobEnd> run(const std::vector<std::string>& command);
 
  private:
   bool start(const std::vector<std::string>& command);
@@ -74,24 +80,29 @@ class Supervisor {
   void after_silence();
   void name_missing();
   void end_launcher_when_due();
+  void end_for_companion();
+  void kill_all();
   void pass_on(int number);
   void ask_to_stop_when_possible();
-  [[noreturn]] void end();
+  JobEnd end();
 
   const int ranks_;
   LauncherLines& lines_;
-  sigset_t handled_{}, before_{};
-  int signals_ = -1, output_ = -1;
+  const JobSignals& signals_;
+  JobCompanion* const companion_;  // or none
+  int output_ = -1;
   const pid_t parent_ = getpid();
   pid_t child_ = -1;
   int status_ = 0;
   bool open_ = true, ended_ = false, given_up_ = false;
   Clock::time_point owed_since_;
-  Clock::time_point left_since_{};  // of the ranks here, after a cause; 0: not yet
-  bool seen_here_ = false;          // ranks
+  Clock::time_point left_since_{};    // of the ranks here, after a cause; 0: not yet
+  Clock::time_point ending_since_{};  // for the companion; 0: not yet
+  bool seen_here_ = false;            // ranks
   bool missing_named_ = false, asked_to_end_ = false, killed_ = false;
   int stop_number_ = 0;  // of the signal that requested a stop; 0: none
   bool stop_sent_ = false, job_ended_by_signal_ = false;
+  bool stop_passed_on_ = false;  // as SIGUSR2, which ranks understand
 };
 
 // Errors of the child reach the parent as an errno; a successful exec closes the pipe.
@@ -119,34 +130,28 @@ void Supervisor::become_command(const std::vector<std::string>& command,
                                 const std::array<int, 2>& failure) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent_) _exit(127);  // the parent has already ended
-  sigprocmask(SIG_SETMASK, &before_, nullptr);
+  signals_.restore();
   become(command);
   const int problem = errno;
   [[maybe_unused]] const ssize_t written = write(failure[1], &problem, sizeof problem);
   _exit(127);
 }
 
-void Supervisor::run(const std::vector<std::string>& command) {
-  sigemptyset(&handled_);
-  for (const int number : {SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM,
-                           SIGTSTP, SIGCONT, SIGPIPE})
-    sigaddset(&handled_, number);
-  std::signal(SIGCHLD, SIG_DFL);  // waiting fails if SIGCHLD is ignored
-  sigprocmask(SIG_BLOCK, &handled_, &before_);
-  signals_ = signalfd(-1, &handled_, SFD_CLOEXEC);
-  if (signals_ >= 0 && start(command)) {
-    watch();
-    end();
-  }
-  const int problem = errno;
-  sigprocmask(SIG_SETMASK, &before_, nullptr);
-  errno = problem;
+std::optional<JobEnd> Supervisor::run(const std::vector<std::string>& command) {
+  if (!start(command)) return std::nullopt;
+  watch();
+  return end();
 }
 
 void Supervisor::watch() {
   while ((open_ || !ended_) && !given_up_) {
-    std::array<pollfd, 2> sources = {{{signals_, POLLIN, 0}, {open_ ? output_ : -1, POLLIN, 0}}};
-    const int ready = poll(sources.data(), sources.size(), milliseconds_to_wait());
+    std::vector<pollfd> sources = {{signals_.descriptor(), POLLIN, 0},
+                                   {open_ ? output_ : -1, POLLIN, 0}};
+    if (companion_ != nullptr) companion_->add_sources(sources);
+    int wait = milliseconds_to_wait();
+    if (companion_ != nullptr && !ended_)
+      wait = wait < 0 ? JobCompanion::tick_ms : std::min(wait, JobCompanion::tick_ms);
+    const int ready = poll(sources.data(), sources.size(), wait);
     const bool owed = lines_.owes();
     if (ready > 0 && sources[1].revents != 0) open_ = take_output();
     if (ready > 0 && sources[0].revents != 0) take_signal();
@@ -158,6 +163,8 @@ void Supervisor::watch() {
     if (lines_.start_failed() && !missing_named_) name_missing();
     if (lines_.cause_said() && !ended_) end_launcher_when_due();
     if (stop_number_ != 0 && !ended_) ask_to_stop_when_possible();
+    if (companion_ != nullptr) companion_->serve();
+    if (companion_ != nullptr && !ended_) end_for_companion();
   }
 }
 
@@ -201,8 +208,27 @@ void Supervisor::end_launcher_when_due() {
     kill(child_, SIGTERM);
   }
   if (waited < grace + farewell || std::exchange(killed_, true)) return;
+  kill_all();
+}
+
+void Supervisor::kill_all() {
+  const std::vector<pid_t> below = descendants_of(child_);
   kill(child_, SIGKILL);
-  for (const pid_t helper : below) kill(helper, SIGKILL);
+  for (const pid_t process : below) kill(process, SIGKILL);
+}
+
+// The launcher would wait for a host that is out of reach.
+void Supervisor::end_for_companion() {
+  if (ending_since_ == Clock::time_point{}) {
+    const std::string reason = companion_->reason_to_end();
+    if (reason.empty()) return;
+    ending_since_ = Clock::now();
+    asked_to_end_ = true;
+    write_line(reason);
+    for (const RankProcess& rank : ranks_among(descendants_of(child_))) kill(rank.pid, SIGKILL);
+    kill(child_, SIGTERM);
+  }
+  if (Clock::now() - ending_since_ >= farewell && !std::exchange(killed_, true)) kill_all();
 }
 
 void Supervisor::after_silence() {
@@ -228,7 +254,8 @@ void Supervisor::take_all_output() {
 
 void Supervisor::take_signal() {
   signalfd_siginfo signal{};
-  if (read(signals_, &signal, sizeof signal) != static_cast<ssize_t>(sizeof signal)) return;
+  if (read(signals_.descriptor(), &signal, sizeof signal) != static_cast<ssize_t>(sizeof signal))
+    return;
   const auto number = static_cast<int>(signal.ssi_signo);
   if (number == SIGCHLD) {
     if (!ended_ && waitpid(child_, &status_, WNOHANG) == child_) ended_ = true;
@@ -249,6 +276,7 @@ void Supervisor::pass_on(int number) {
     return;
   }
   job_ended_by_signal_ = job_ended_by_signal_ || ends;
+  stop_passed_on_ = stop_passed_on_ || number == SIGUSR2;
   kill(child_, number);
 }
 
@@ -268,32 +296,73 @@ void Supervisor::ask_to_stop_when_possible() {
   kill(child_, stop_number_);
 }
 
-void Supervisor::end() {
+JobEnd Supervisor::end() {
   write_all(lines_.settle());
-  if (asked_to_end_ && lines_.exit_code()) _exit(*lines_.exit_code());
+  JobEnd job{.stop_requested = stop_number_ != 0 || job_ended_by_signal_ || stop_passed_on_};
   // mpirun then has an exit code of its own: nothing was saved.
   const bool saved = WIFEXITED(status_) && WEXITSTATUS(status_) == stopped_saved;
-  if (stop_number_ != 0 && job_ended_by_signal_ && !lines_.exit_code() && !saved)
-    _exit(stopped_unsaved);
-  if (WIFEXITED(status_)) _exit(WEXITSTATUS(status_));
-  // Ends in the same way as the launcher, without a core dump of its own.
-  const rlimit none{0, 0};
-  setrlimit(RLIMIT_CORE, &none);
-  const int number = WTERMSIG(status_);
-  std::signal(number, SIG_DFL);
-  sigprocmask(SIG_SETMASK, &before_, nullptr);
-  sigset_t just_this;
-  sigemptyset(&just_this);
-  sigaddset(&just_this, number);
-  sigprocmask(SIG_UNBLOCK, &just_this, nullptr);
-  raise(number);
-  _exit(128 + number);
+  if (asked_to_end_ && lines_.exit_code())
+    job.code = *lines_.exit_code();
+  else if (stop_number_ != 0 && job_ended_by_signal_ && !lines_.exit_code() && !saved)
+    job.code = stopped_unsaved;
+  else if (WIFEXITED(status_))
+    job.code = WEXITSTATUS(status_);
+  else
+    job.signal = WTERMSIG(status_);
+  return job;
 }
 
 }  // namespace
 
-void supervise(const std::vector<std::string>& command, int ranks, LauncherLines& lines) {
-  Supervisor(ranks, lines).run(command);
+JobSignals::JobSignals() {
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (const int number : {SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM,
+                           SIGTSTP, SIGCONT, SIGPIPE})
+    sigaddset(&handled, number);
+  std::signal(SIGCHLD, SIG_DFL);  // waiting fails if SIGCHLD is ignored
+  sigprocmask(SIG_BLOCK, &handled, &before_);
+  descriptor_ = signalfd(-1, &handled, SFD_CLOEXEC);
+  if (descriptor_ < 0) {
+    const int problem = errno;
+    restore();
+    throw TopologyError(std::string("signals cannot be read (signalfd): ") +
+                        std::strerror(problem));
+  }
+}
+
+JobSignals::~JobSignals() {
+  close(descriptor_);
+  restore();
+}
+
+void JobSignals::restore() const {
+  sigprocmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::optional<JobEnd> supervise(const std::vector<std::string>& command, int ranks,
+                                LauncherLines& lines, const JobSignals& signals,
+                                JobCompanion* companion) {
+  return Supervisor(ranks, lines, signals, companion).run(command);
+}
+
+void write_line(const std::string& text) {
+  write_all(text + "\n");
+}
+
+void end_like(const JobEnd& job, const JobSignals& signals) {
+  if (job.signal == 0) _exit(job.code);
+  // Without a core dump of its own.
+  const rlimit none{0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+  std::signal(job.signal, SIG_DFL);
+  signals.restore();
+  sigset_t just_this;
+  sigemptyset(&just_this);
+  sigaddset(&just_this, job.signal);
+  sigprocmask(SIG_UNBLOCK, &just_this, nullptr);
+  raise(job.signal);
+  _exit(128 + job.signal);
 }
 
 }  // namespace zero::tool

@@ -5,9 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "zero/base/run_marks.h"
 #include "zero/base/text.h"
 #include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/checkpoint/checkpoints.h"
+#include "zero/checkpoint/generation.h"
 #include "zero/runtime/agreement.h"
 
 namespace zero::detail {
@@ -38,9 +40,11 @@ class Load {
       Outcome outcome = look();
       const bool seen = outcome.code == 0;
       if (seen) outcome = load();
-      if (outcome.code == 0)
+      if (outcome.code == 0) {
+        if (context_.rank() == 0) mark("resumed", saved_.step);
         return Resumed{saved_.step, saved_.tag, saved_.client_state, saved_.rank_states,
                        std::move(program_state_)};
+      }
       mode = Resume::must_exist;  // a checkpoint existed, so the training run must not start over
       if (was_retired()) {
         const checkpoint::Retired retired(path());
@@ -73,6 +77,7 @@ class Load {
     const Outcome own = attempt([&] {
       context_.take_buffer();
       if (context_.rank() != 0) return;
+      checkpoint::claim_again(directory_);
       std::optional<checkpoint::Choice> choice = checkpoint::choose(directory_, tag_, passed_over_);
       if (!choice && mode == Resume::must_exist)
         throw LoadError(directory_ + ": there is no checkpoint to resume from");

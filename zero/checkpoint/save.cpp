@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/call.h"
+#include "zero/base/run_marks.h"
 #include "zero/base/text.h"
 #include "zero/checkpoint/staged_writer.h"
 #include "zero/runtime/agreement.h"
@@ -315,6 +316,7 @@ void PendingSave::commit() {
   // Parse it first, because a committed checkpoint must be readable.
   parse_shard_headers(directory_ + "/" + manifest_.tag, manifest_, headers_);
   for (const std::string& notice : context_.saver->commit(manifest_)) print_notice(notice);
+  mark("saved", manifest_.step);
   for (const std::string& notice : context_.saver->retain(options_.keep)) print_notice(notice);
 }
 

@@ -1,24 +1,17 @@
 // The writing part of store.h.
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
 
-#include "zero/base/text.h"
+#include "zero/checkpoint/directory_lock.h"
+#include "zero/checkpoint/generation.h"
 #include "zero/checkpoint/store.h"
 
 namespace zero::checkpoint {
 namespace {
 
-constexpr const char* lock_name = ".lock";
 constexpr const char* latest_temporary = ".tmp-latest";
 constexpr const char* sign_prefix = ".tmp-sign-";
-constexpr const char* retired_prefix = ".trash-retired-";
 constexpr const char* set_aside_prefix = ".trash-set-aside-";
 // Space for manifests and directories, in addition to the files of tensors.
 constexpr std::int64_t space_margin = std::int64_t{1} << 20;
@@ -51,35 +44,9 @@ std::string make_save_id() {
 }
 
 Saver::Saver(const std::string& directory)
-    : root_(Directory::make_path(directory)),
-      lock_(::openat(root_.descriptor(), lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
-                     0600)) {
-  const auto refuse = [this](const std::string& problem) {
-    throw SaveError(root_.path() + ": " + problem);
-  };
-  if (lock_.get() < 0)
-    refuse("cannot be written to (" + std::string(lock_name) + "): " + std::strerror(errno));
-  const std::string own = host_name() + ", process " + std::to_string(::getpid());
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) refuse(std::string("cannot be locked: ") + std::strerror(errno));
-    if (holder() == " (host " + own + ")")
-      refuse("another engine of this process saves here: give each engine a folder of its own");
-    refuse("another job saves here" + holder());
-  }
-  const std::string text = own + "\n";
-  if (::ftruncate(lock_.get(), 0) != 0 ||
-      ::pwrite(lock_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
-    // The lock holds without its text.
-  }
+    : root_(Directory::make_path(directory)), lock_(lock_directory(root_)) {
+  claim(root_);
   finish_replacement();
-}
-
-std::string Saver::holder() const {
-  std::array<char, 300> text{};
-  const ssize_t got = ::pread(lock_.get(), text.data(), text.size() - 1, 0);
-  const std::string_view whole(text.data(), std::max<ssize_t>(got, 0));
-  const std::string holder(trimmed(whole, "\n"));
-  return holder.empty() ? "" : " (host " + holder + ")";
 }
 
 std::int64_t Saver::next_sequence() {
@@ -134,6 +101,7 @@ void check_sign(const Directory& root, const std::string& sign) {
 
 void Saver::begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed,
                   Existing existing) {
+  require_newest(root_);
   clear();
   replaces_ = false;
   if (root_.has(tag)) {
@@ -190,6 +158,7 @@ void Saver::put_in_place() {
 }
 
 std::vector<std::string> Saver::commit(const Manifest& manifest) {
+  require_newest(root_);
   const std::string text = format_manifest(manifest);
   if (std::ssize(text) > max_manifest_bytes)
     throw SaveError(root_.path() + "/" + tag_ + ": the manifest would be larger than 256 MiB");

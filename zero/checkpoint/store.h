@@ -1,7 +1,7 @@
 // A directory of checkpoints: one child directory per tag, complete from the moment it has its
 // name. Next to them are `latest` (a hint), `.lock`, `.tmp-*` (saves in progress or abandoned),
-// `.replaced-*` (the checkpoint of a tag while a new one replaces it) and `.trash-*` (being
-// removed, or set aside).
+// `.replaced-*` (the checkpoint of a tag while a new one replaces it), `.trash-*` (being removed,
+// or set aside) and `.generation` (generation.h).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace zero::checkpoint {
 
 inline constexpr const char* latest_name = "latest";
-inline const std::string replaced_prefix = ".replaced-";
+inline const std::string replaced_prefix = ".replaced-", retired_prefix = ".trash-retired-";
 
 // Returns the problem of a tag, or "".
 std::string tag_problem(const std::string& tag);
@@ -96,7 +96,8 @@ enum class Existing {
 // The writing part, of one process of the job; holds the lock while it lives. Throws SaveError.
 class Saver {
  public:
-  // Creates the directory if it is missing. Throws while another job holds the lock.
+  // Creates the directory if it is missing, and claims it for this process's generation
+  // (generation.h). Throws while another job holds the lock.
   explicit Saver(const std::string& directory);
   ~Saver() { abandon(); }
   Saver(const Saver&) = delete;
@@ -127,7 +128,6 @@ class Saver {
   void finish_replacement() const;
   void put_in_place();
   std::string set_aside(const std::string& tag);
-  std::string holder() const;
 
   Directory root_;
   Descriptor lock_;

@@ -1,0 +1,282 @@
+"""Random schedules of faults against `zero run --restarts`, chosen by a seed: a rank, all ranks or a whole host is killed
+or cut off, at a step, in a save or in a start. Each training ends without a hand, with the result of an undisturbed
+one: the same bits if it kept its number of ranks, otherwise losses that differ by the order of sums.
+
+usage: restarts_campaign.py MPIEXEC TRAIN_GPT ZERO [--schedules N] [--seed S] [--first I]
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import random
+import re
+import signal
+import statistics
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import launch  # noqa: E402
+from multi_node_hosts import Hosts, NotAllowed  # noqa: E402
+
+STEPS, SAVE_EVERY, RESTARTS, LIMIT_S = 60, 7, 8, 120
+BATCH = 60  # a multiple of all numbers of ranks
+CLOSE = 1e-3  # of losses, relative
+PARTS = ("total", "end of the job", "pause", "start of the ranks", "load and first step")
+
+
+@dataclasses.dataclass
+class Fault:
+    moment: str  # "step", "save", "start"
+    step: int
+    delay: float  # seconds after the start of a generation
+    target: str  # "rank", "all", "stop" (a host's processes), "cut" (its link)
+    rank: int
+    away: float  # seconds until the link is back
+
+
+@dataclasses.dataclass
+class Schedule:
+    ranks: int
+    slots: list  # of hosts; one: this machine
+    stage: int
+    faults: list
+
+
+def draw(seed, number, may_have_hosts):
+    chance = random.Random(f"{seed} {number}")
+    ranks = chance.randint(2, 6)
+    on_hosts = chance.random() < 0.4 and may_have_hosts
+    first = chance.randint(1, ranks - 1)
+    slots = [first, ranks - first] if on_hosts else [ranks]
+    faults = []
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        target = chance.choice(("rank", "rank", "all", "stop", "cut") if on_hosts else ("rank", "rank", "rank", "all"))
+        faults.append(Fault(chance.choice(("step", "step", "save", "start")), chance.randint(1, STEPS - 5),
+                            chance.uniform(0, 0.8), target, chance.randrange(ranks), chance.uniform(1, 6)))
+    return Schedule(ranks, slots, chance.randint(0, 3), faults)
+
+
+def program(stage, folder):
+    keys = {"train_batch_size": BATCH, "zero_optimization.stage": stage, "zero_core.reduce_group_size": 1,
+            "zero_core.time_limit_seconds": 20}
+    return [TRAIN_GPT, "--model", "tiny", "--sequence-length", "8", "--steps", str(STEPS), "--threads", "1",
+            "--log-json", f"{folder}/log.json", "--checkpoint", f"{folder}/saves", "--save-every", str(SAVE_EVERY),
+            "--keep", "3", *launch.settings(keys)]
+
+
+class Undisturbed:
+    """Results by number of ranks: all stages have the same bits."""
+
+    def __init__(self):
+        self.runs = {}
+
+    def of(self, ranks):
+        if ranks not in self.runs:
+            with tempfile.TemporaryDirectory() as folder:
+                job = launch.Job(launch.mpirun(MPIEXEC, ranks, *program(0, folder)), folder)
+                if job.finish(LIMIT_S) != 0:
+                    raise launch.Failed("the undisturbed run fails\n" + job.text())
+                self.runs[ranks] = launch.Run(f"{folder}/log.json", "")
+        return self.runs[ranks]
+
+
+class Supervised:
+    """One training under `zero run`, and the faults that it is given."""
+
+    def __init__(self, schedule, folder, hosts):
+        self.schedule, self.folder, self.hosts = schedule, pathlib.Path(folder), hosts
+        restarts = ["--restarts", str(RESTARTS), "--min-ranks", "1"]
+        words, environment = program(schedule.stage, folder), {}
+        if hosts:
+            command = hosts.zero_run(ZERO, MPIEXEC, *words, options=restarts)
+            environment["OMPI_MCA_plm_rsh_agent"] = str(hosts.folder / "agent")
+        else:
+            command = [ZERO, "run", "-n", str(schedule.ranks), "--launcher", MPIEXEC, *restarts, *words]
+        self.job = launch.Job(command, folder, environment)
+        self.rejoin_at = None
+
+    def error_text(self):
+        return launch.content(self.job.errors)
+
+    def generations(self):
+        """Returns the numbers of ranks of the starts so far."""
+        return [int(n) for n in re.findall(r"^(?:\S*mpirun) -n (\d+)", self.error_text(), re.MULTILINE)]
+
+    def steps(self):
+        log = self.folder / "log.json"
+        return log.read_text(errors="replace").count('"step":') if log.exists() else 0
+
+    def saving(self):
+        saves = self.folder / "saves"
+        return saves.is_dir() and any(name.startswith(".tmp-step") for name in os.listdir(saves))
+
+    def await_moment(self, fault):
+        """Returns false if the training has ended before."""
+        begun = len(self.generations())
+        noted = None
+        while self.job.process.poll() is None:
+            self.rejoin_if_due()
+            if time.monotonic() - self.job.began > LIMIT_S:
+                return False
+            if fault.moment == "step" and self.steps() >= 1 and self.last_step() >= fault.step and self.job.ranks():
+                return True
+            if fault.moment == "save" and self.saving():
+                return True
+            if fault.moment == "start" and (len(self.generations()) > begun or begun <= 1):
+                noted = noted or time.monotonic()
+                if time.monotonic() - noted >= fault.delay and self.job.ranks():
+                    return True
+            time.sleep(0.005)
+        return False
+
+    def last_step(self):
+        log = self.folder / "log.json"
+        found = re.findall(r'"step": ?(\d+)', log.read_text(errors="replace")) if log.exists() else []
+        return int(found[-1]) if found else 0
+
+    def rejoin_if_due(self):
+        if self.rejoin_at and time.monotonic() >= self.rejoin_at:
+            self.hosts.join(1)
+            self.rejoin_at = None
+
+    def strike(self, fault):
+        """Returns the time."""
+        ranks = self.job.ranks()
+        chosen = sorted(ranks)[fault.rank % len(ranks)] if ranks else None
+        if fault.target == "stop":
+            self.hosts.stop(1)
+        elif fault.target == "cut":
+            self.hosts.cut(1)
+            self.rejoin_at = time.monotonic() + fault.away
+        for rank, pid in ranks.items() if fault.target in ("rank", "all") else ():
+            if fault.target == "all" or rank == chosen:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass  # it has ended meanwhile
+        return time.monotonic()
+
+    def recoveries(self):
+        return re.findall(r"^zero run: step \d+ is made, (.*)$", self.error_text(), re.MULTILINE)
+
+    def await_recovery(self, known):
+        while self.job.process.poll() is None and len(self.recoveries()) == known:
+            self.rejoin_if_due()
+            if time.monotonic() - self.job.began > LIMIT_S:
+                return None
+            time.sleep(0.01)
+        return time.monotonic() if len(self.recoveries()) > known else None
+
+    def run(self):
+        """Returns the seconds from each fault to the next step, with the parts that `zero run` gives."""
+        times = []
+        for number, fault in enumerate(self.schedule.faults):
+            if not self.await_moment(fault):
+                break
+            known, struck = len(self.recoveries()), self.strike(fault)
+            following = self.schedule.faults[number + 1:number + 2]
+            if following and following[0].moment == "start":
+                continue
+            recovered = self.await_recovery(known)
+            if recovered:
+                parts = [float(part) for part in re.findall(r"([\d.]+) s", self.recoveries()[-1])]
+                times.append((fault, [recovered - struck, *parts[1:]]))
+        while self.job.process.poll() is None and time.monotonic() - self.job.began < LIMIT_S:
+            self.rejoin_if_due()
+            time.sleep(0.02)
+        return times
+
+    def check(self, undisturbed):
+        expect(self.job.finish(1) == 0, f"exit code {self.job.code}")
+        left = self.job.leftovers()
+        expect(not left, "left behind: " + ", ".join(left))
+        names = [name for name in os.listdir(self.folder / "saves") if name.startswith((".tmp", ".trash", ".replaced"))]
+        expect(not names, f"left in the directory of checkpoints: {names}")
+        run = launch.Run(self.folder / "log.json", "")
+        expect(run.steps[-1]["step"] == STEPS, "not all steps are made")
+        expected = undisturbed.of(self.schedule.ranks)
+        numbers = set(self.generations())
+        if numbers == {self.schedule.ranks}:
+            expect(run.summary["digest"] == expected.summary["digest"], "other bits than the undisturbed run")
+            return "the same bits"
+        differences = [abs(step["loss"] / expected.steps[step["step"] - 1]["loss"] - 1) for step in run.steps]
+        expect(max(differences) <= CLOSE, f"losses differ by {max(differences):.2e}")
+        return f"ranks {sorted(numbers)}, losses within {max(differences):.1e}"
+
+
+def expect(condition, problem):
+    if not condition:
+        raise launch.Failed(problem)
+
+
+def run_schedule(schedule, undisturbed):
+    with tempfile.TemporaryDirectory() as folder:
+        hosts = Hosts(schedule.slots) if len(schedule.slots) > 1 else None
+        training = None
+        try:
+            if hosts:
+                hosts.__enter__()
+            training = Supervised(schedule, folder, hosts)
+            times = training.run()
+            return training.check(undisturbed), times
+        except launch.Failed as problem:
+            training.job.end()
+            raise launch.Failed(f"{problem}\n{training.error_text()}") from None
+        finally:
+            if hosts:
+                hosts.__exit__()
+
+
+def hosts_allowed():
+    try:
+        with Hosts([1, 1]):
+            return True
+    except NotAllowed as reason:
+        print(f"without hosts of our own: {reason}", flush=True)
+        return False
+
+
+def show_times(times):
+    """Prints the medians and the longest."""
+    for name, targets in (("processes", ("rank", "all")), ("hosts", ("stop", "cut"))):
+        rows = [parts for fault, parts in times if fault.target in targets and len(parts) == len(PARTS)]
+        if not rows:
+            continue
+        text = ", ".join(f"{part} {statistics.median(column):.1f} ({max(column):.1f})"
+                         for part, column in zip(PARTS, zip(*rows)))
+        print(f"{len(rows)} faults of {name}, seconds to the next step, median (longest): {text}", flush=True)
+
+
+def main():
+    undisturbed, times, failures = Undisturbed(), [], 0
+    may_have_hosts = hosts_allowed()
+    for number in range(OPTIONS.first, OPTIONS.first + OPTIONS.schedules):
+        schedule = draw(OPTIONS.seed, number, may_have_hosts)
+        begin = time.monotonic()
+        try:
+            result, measured = run_schedule(schedule, undisturbed)
+            times += measured
+        except launch.Failed as problem:
+            result, failures = f"FAILED: {problem}", failures + 1
+        faults = ", ".join(f"{fault.target} in {fault.moment}" for fault in schedule.faults)
+        print(f"schedule {number}: {schedule.slots} stage {schedule.stage}: {faults}: {result} "
+              f"({time.monotonic() - begin:.1f} s)", flush=True)
+    show_times(times)
+    print(f"{OPTIONS.schedules - failures} of {OPTIONS.schedules} schedules are good")
+    sys.exit(failures != 0)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("programs", nargs=3)
+    parser.add_argument("--schedules", type=int, default=100)
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--first", type=int, default=0)
+    OPTIONS = parser.parse_args()
+    MPIEXEC, TRAIN_GPT, ZERO = launch.absolute(OPTIONS.programs)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that hosts are removed
+    main()

@@ -1,0 +1,103 @@
+#include "tools/zero/host_agent.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdint>
+#include <optional>
+
+#include "tools/zero/commands.h"
+#include "tools/zero/job_processes.h"
+
+namespace zero::tool {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds tick{100}, patience{5000};
+
+std::int64_t now_ms() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+class Agent {
+ public:
+  explicit Agent(std::string job) : job_(std::move(job)) {}
+
+  void run() {
+    send("ready");
+    std::int64_t next = now_ms();
+    answered_ = next;
+    while (now_ms() - answered_ < lease.count()) {
+      if (now_ms() >= next) {
+        send("beat " + std::to_string(now_ms()));
+        next = now_ms() + beat_interval.count();
+      }
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      if (poll(&input, 1, tick.count()) > 0 && !take_input()) break;
+    }
+    // Nothing can be done about a process that even SIGKILL does not end; it cannot commit.
+    end_processes_of_job(job_, patience);
+  }
+
+ private:
+  void send(const std::string& line) {
+    const std::string text = line + "\n";
+    if (write(STDOUT_FILENO, text.data(), text.size()) != std::ssize(text)) {
+      // Without a reader no answer comes, and the lease ends.
+    }
+  }
+
+  // Returns false at the end of the input.
+  bool take_input() {
+    std::array<char, 4096> buffer{};
+    const ssize_t got = read(STDIN_FILENO, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) return true;
+    if (got <= 0) return false;
+    input_.append(buffer.data(), static_cast<std::size_t>(got));
+    for (std::size_t end = 0; (end = input_.find('\n')) != std::string::npos;) {
+      take_line(input_.substr(0, end));
+      input_.erase(0, end + 1);
+    }
+    return true;
+  }
+
+  void take_line(const std::string& line) {
+    constexpr std::string_view beat = "beat ";
+    if (line == "end") {
+      if (end_processes_of_job(job_, lease / 2)) send("ended");
+    } else if (line.starts_with(beat)) {
+      std::int64_t sent = 0;
+      std::from_chars(line.data() + beat.size(), line.data() + line.size(), sent);
+      // An answer that was under way for long still counts from the beat.
+      answered_ = std::max(answered_, std::min(sent, now_ms()));
+    }
+  }
+
+  const std::string job_;
+  std::string input_;
+  std::int64_t answered_ = 0;  // when the newest answered beat was sent
+};
+
+}  // namespace
+
+void run_host_agent(const std::string& job) {
+  std::signal(SIGPIPE, SIG_IGN);
+  Agent(job).run();
+}
+
+void add_host_agent(CLI::App& app) {
+  auto job = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("host-agent", "Started by `zero run` on other hosts");
+  command->group("");  // not in the list of commands
+  command->add_option("JOB", *job)->required();
+  command->callback([job] { run_host_agent(*job); });
+}
+
+}  // namespace zero::tool

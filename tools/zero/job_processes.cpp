@@ -1,0 +1,95 @@
+#include "tools/zero/job_processes.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
+#include "zero/checkpoint/generation.h"
+
+namespace zero::tool {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Open MPI 4, Open MPI 5, Hydra: started by a remote shell, so without the environment of the job.
+constexpr std::array<std::string_view, 3> daemons = {"orted", "prted", "hydra_pmi_proxy"};
+
+std::string network_of(const std::string& process) {
+  std::error_code hidden;
+  return std::filesystem::read_symlink(process + "/ns/net", hidden).string();
+}
+
+struct Status {
+  std::string name;
+  char state = 'X';
+  pid_t parent = 0;
+};
+
+// Parses "PID (NAME) STATE PARENT ...": the name may contain any character.
+Status status_of(const std::string& process) {
+  std::ifstream file(process + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t begin = text.find('('), end = text.rfind(") ");
+  Status status;
+  if (begin == std::string::npos || end == std::string::npos) return status;
+  status.name = text.substr(begin + 1, end - begin - 1);
+  status.state = text[end + 2];
+  status.parent = std::atoi(text.c_str() + end + 4);
+  return status;
+}
+
+bool is_of_job(const std::string& process, const std::string& wanted) {
+  std::ifstream environment(process + "/environ");
+  for (std::string entry; std::getline(environment, entry, '\0');)
+    if (entry.starts_with(wanted)) return true;
+  return false;
+}
+
+}  // namespace
+
+std::vector<pid_t> processes_of_job(const std::string& job) {
+  const std::string wanted = std::string(checkpoint::generation_variable) + "=" + job + ":";
+  const std::string own_network = network_of("/proc/self");
+  std::vector<pid_t> found;
+  std::error_code gone;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
+    const std::string name = entry.path().filename().string();
+    pid_t pid = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), pid).ptr !=
+            name.data() + name.size() ||
+        pid == getpid() || !is_of_job(entry.path().string(), wanted))
+      continue;
+    const std::string network = network_of(entry.path().string());
+    const Status status = status_of(entry.path().string());
+    if (status.state == 'Z' || status.state == 'X' || (!network.empty() && network != own_network))
+      continue;
+    found.push_back(pid);
+    const std::string parent = status_of("/proc/" + std::to_string(status.parent)).name;
+    if (std::ranges::find(daemons, parent) != daemons.end() &&
+        std::ranges::find(found, status.parent) == found.end())
+      found.push_back(status.parent);
+  }
+  return found;
+}
+
+bool end_processes_of_job(const std::string& job, std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  while (true) {
+    const std::vector<pid_t> left = processes_of_job(job);
+    if (left.empty()) return true;
+    for (const pid_t pid : left) kill(pid, SIGKILL);
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+}  // namespace zero::tool

@@ -1,0 +1,372 @@
+#include "tools/zero/restarts.h"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "tools/zero/host_links.h"
+#include "tools/zero/job_command.h"
+#include "tools/zero/job_processes.h"
+#include "tools/zero/launcher_lines.h"
+#include "tools/zero/program_config.h"
+#include "tools/zero/supervise.h"
+#include "zero/base/error.h"
+#include "zero/checkpoint/generation.h"
+#include "zero/checkpoint/store.h"
+
+namespace zero::tool {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int stopped_saved = 20, stopped_unsaved = 21;
+constexpr seconds hosts_limit{20};                // for the first answers of hosts
+constexpr std::chrono::minutes return_limit{10};  // for a lost host, if too few are left
+constexpr seconds end_limit{10};                  // for the end of what a failed job has left
+constexpr int signal_of_code = 128;  // a launcher's code for a rank that signal N has ended
+
+void report(const std::string& text) {
+  write_line("zero run: " + text);
+}
+
+std::string seconds_text(Clock::duration time) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f s", std::chrono::duration<double>(time).count());
+  return text.data();
+}
+
+std::string plural(std::int64_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+// Returns the remote shell that Open MPI would use: the first of several that a colon separates.
+std::vector<std::string> remote_shell(const LaunchRequest& launch) {
+  std::string agent;
+  for (const char* variable : {"OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"})
+    if (const char* value = std::getenv(variable); value != nullptr) agent = value;
+  const std::vector<std::string>& given = launch.launcher_arguments;
+  for (std::size_t i = 0; i + 1 < given.size(); ++i)
+    if (given[i] == "plm_rsh_agent" || given[i] == "plm_ssh_agent") agent = given[i + 1];
+  const std::vector<std::string> words = words_of(agent.substr(0, agent.find(" : ")));
+  if (!words.empty()) return words;
+  return {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"};
+}
+
+HostLinks::Reach reach(const RestartRequest& request, const std::string& job) {
+  std::error_code unknown;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe", unknown).string();
+  const std::vector<std::string> agent{self, "host-agent", job};
+  if (request.machine.scheduler == "Slurm")
+    return [agent](const std::string& host) {
+      std::vector<std::string> command{"srun",       "--overlap",         "--nodes=1",
+                                       "--ntasks=1", "--mem=0",           "--unbuffered",
+                                       "--quiet",    "--nodelist=" + host};
+      command.insert(command.end(), agent.begin(), agent.end());
+      return command;
+    };
+  return [shell = remote_shell(request.launch), line = quote_command(agent),
+          hosts = request.launch.hosts](const std::string& name) {
+    const auto host = std::ranges::find(hosts, name, &Host::name);
+    std::vector<std::string> command = shell;
+    command.push_back(host->user.empty() ? name : host->user + "@" + name);
+    command.push_back(line);
+    return command;
+  };
+}
+
+std::vector<std::string> far_hosts(const std::vector<Host>& hosts) {
+  std::vector<std::string> names;
+  for (const Host& host : hosts)
+    if (!host.local) names.push_back(host.name);
+  return names;
+}
+
+class Restarts : public JobCompanion {
+ public:
+  Restarts(const RestartRequest& request, const JobSignals& signals)
+      : request_(request),
+        signals_(signals),
+        job_(checkpoint::make_save_id().substr(0, 16)),
+        links_(far_hosts(request.launch.hosts), reach(request, job_)),
+        recovery_(request.recovery, request.launch.hosts,
+                  refusal_of_ranks(request.launch.arguments)) {}
+
+  JobEnd run();
+
+  void add_sources(std::vector<pollfd>& sources) const override { links_.add_sources(sources); }
+  void serve() override;
+  std::string reason_to_end() const override;
+
+ private:
+  bool place();
+  JobEnd start();
+  void end_remains();
+  std::string lost_host() const;
+  std::string name_of(int rank) const;
+  JobFailure failure_of(const JobEnd& end) const;
+  void add_cause(int launcher_code, JobFailure& failure) const;
+  void report_failure(const JobFailure& failure) const;
+  void report_progress();
+  bool await_host();
+  bool pause();
+  bool take_stop();
+
+  const RestartRequest& request_;
+  const JobSignals& signals_;
+  const std::string job_;
+  HostLinks links_;
+  Recovery recovery_;
+
+  std::int64_t generation_ = 0;
+  Placement placement_;
+  std::unique_ptr<LauncherLines> lines_;  // of this start
+  std::optional<std::int64_t> saved_;     // the step of the newest checkpoint
+  // Of the last failure: noticed, the job's end, the end of the pause.
+  Clock::time_point failed_, ended_, restarted_;
+  // Of this start: all ranks have started, a failure is noticed; 0: not yet.
+  Clock::time_point started_{}, noticed_{};
+  bool stopped_ = false;  // by a signal between two starts
+  bool goes_on_ = true;   // has made a step since the last failure
+};
+
+JobEnd Restarts::run() {
+  links_.serve_until(Clock::now() + hosts_limit, [this] { return links_.settled(); });
+  JobEnd end{.code = TopologyError::code};
+  while (place() || (await_host() && place())) {
+    end = start();
+    end_remains();
+    if (end.stop_requested || (end.signal == 0 && (end.code == 0 || end.code == stopped_saved ||
+                                                   end.code == stopped_unsaved)))
+      return end;
+    const JobFailure failure = failure_of(end);
+    report_failure(failure);
+    if (!recovery_.note(failure)) break;
+    if (!recovery_.lost_slot().empty()) report(recovery_.lost_slot() + ": it is avoided");
+    if (!pause()) break;
+  }
+  if (stopped_) {
+    report("a signal asked to stop before the next start");
+    return {.code = stopped_unsaved, .signal = 0, .stop_requested = true};
+  }
+  report("no further start: " + recovery_.reason_to_stop());
+  return end;
+}
+
+// Chooses the slots of the next start. Returns false if there are too few.
+bool Restarts::place() {
+  for (const std::string& host : far_hosts(request_.launch.hosts)) {
+    const bool answers = links_.answers(host);
+    if (!recovery_.set_available(host, answers)) continue;
+    report("host " + host +
+           (answers ? " answers again: it is used from now on" : " is not used until it answers"));
+  }
+  placement_ = recovery_.place();
+  if (placement_.ranks == 0) return false;
+  if (recovery_.forgiven() > 0)
+    report(plural(recovery_.forgiven(), "slot") +
+           (recovery_.forgiven() == 1 ? " that has failed is" : " that have failed are") +
+           " used again, because --min-ranks is " + std::to_string(request_.recovery.min_ranks));
+  ++generation_;
+  if (generation_ == 1 && placement_.ranks == request_.recovery.ranks) return true;
+  const std::string which = generation_ == 1
+                                ? "start"
+                                : "restart " + std::to_string(recovery_.restarts()) + " of " +
+                                      std::to_string(request_.recovery.restarts);
+  report(which + ": generation " + std::to_string(generation_) + ", with " +
+         plural(placement_.ranks, "rank") + " of " + std::to_string(request_.recovery.ranks) +
+         (generation_ == 1 ? ""
+          : saved_         ? ", from the checkpoint of step " + std::to_string(*saved_)
+                           : ", from the newest checkpoint, if there is one"));
+  return true;
+}
+
+JobEnd Restarts::start() {
+  const checkpoint::Generation own{job_, generation_};
+  setenv(checkpoint::generation_variable, own.text().c_str(), 1);
+  LaunchRequest launch = request_.launch;
+  launch.ranks = placement_.ranks;
+  launch.hosts = placement_.hosts;
+  // Open MPI 4 would wait 2 s after it has asked the other ranks to end.
+  const std::string patience = "odls_base_sigkill_timeout";
+  std::vector<std::string>& given = launch.launcher_arguments;
+  if (request_.launcher.major == 4 && std::ranges::find(given, patience) == given.end())
+    given.insert(given.end(), {"--mca", patience, "0"});
+  JobCommand command(launch, request_.machine, request_.launcher,
+                     hostfile_lines(launch.hosts, request_.launcher.kind), "steps");
+  if (generation_ == 1)
+    for (const std::string& note : command.notes()) report(note);
+  write_line(command.text());
+  lines_ = std::make_unique<LauncherLines>(request_.verbose, true);
+  started_ = noticed_ = {};
+  const std::optional<JobEnd> end =
+      supervise(command.words(), placement_.ranks, *lines_, signals_, this);
+  if (!end)
+    throw TopologyError("cannot start " + request_.launcher.path + ": " + std::strerror(errno));
+  ended_ = Clock::now();
+  failed_ = noticed_ == Clock::time_point{} ? ended_ : noticed_;
+  return *end;
+}
+
+void Restarts::serve() {
+  links_.serve();
+  const auto now = Clock::now();
+  if (started_ == Clock::time_point{} && std::ssize(lines_->started()) == placement_.ranks)
+    started_ = now;
+  if (noticed_ == Clock::time_point{} && (lines_->failing() || !lost_host().empty()))
+    noticed_ = now;
+  if (lines_->resumed()) saved_ = lines_->resumed();
+  if (lines_->saved()) saved_ = lines_->saved();
+  if (lines_->step() && !std::exchange(goes_on_, true)) report_progress();
+}
+
+void Restarts::report_progress() {
+  const auto now = Clock::now();
+  report("step " + std::to_string(*lines_->step()) + " is made, " + seconds_text(now - failed_) +
+         " after the failure was noticed: end of the job " + seconds_text(ended_ - failed_) +
+         ", pause " + seconds_text(restarted_ - ended_) + ", start of the ranks " +
+         seconds_text(started_ - restarted_) + ", load and first step " +
+         seconds_text(now - started_));
+}
+
+std::string Restarts::lost_host() const {
+  for (const Host& host : placement_.hosts)
+    if (!links_.answers(host.name)) return host.name;
+  return "";
+}
+
+std::string Restarts::reason_to_end() const {
+  const std::string host = lost_host();
+  return host.empty() ? "" : "zero run: host " + host + " does not answer: the job is ended";
+}
+
+// Ranks of a host that is out of reach end before their lease is over.
+void Restarts::end_remains() {
+  links_.end_job();
+  end_processes_of_job(job_, end_limit);
+  links_.serve_until(Clock::now() + end_limit, [this] { return links_.all_ended(); });
+}
+
+std::string Restarts::name_of(int rank) const {
+  const std::string name = "rank " + std::to_string(rank);
+  const auto slot = recovery_.slot_of(rank);
+  if (!slot || slot->host.empty()) return name;
+  return name + " (slot " + std::to_string(slot->number) + " of host " + slot->host + ")";
+}
+
+JobFailure Restarts::failure_of(const JobEnd& end) const {
+  JobFailure failure;
+  failure.step = std::max(lines_->step(), lines_->saved());  // not every step is reported
+  failure.resumed = lines_->resumed();
+  if (const std::string host = lost_host(); !host.empty()) {
+    failure.subject = "host " + host;
+    failure.cause = "does not answer";
+    failure.from_outside = true;
+  } else if (end.signal != 0) {
+    failure.subject = "the launcher";
+    failure.cause = "was ended by signal " + std::to_string(end.signal);
+    failure.from_outside = end.signal == SIGKILL || end.signal == SIGTERM;
+  } else {
+    failure.rank = lines_->failed_rank();
+    failure.subject = failure.rank ? name_of(*failure.rank) : "a rank";
+    add_cause(end.code, failure);
+  }
+  return failure;
+}
+
+// Adds the cause that a rank has, by the launcher's exit code.
+void Restarts::add_cause(int launcher_code, JobFailure& failure) const {
+  std::optional<int> signal = lines_->signal();
+  if (!signal && launcher_code > signal_of_code) signal = launcher_code - signal_of_code;
+  const int code = lines_->exit_code().value_or(launcher_code);
+  failure.blames_slot = signal || code == PeerFailed::code || code == StalledError::code;
+  failure.from_outside = signal == SIGKILL;
+  if (signal) {
+    failure.cause = "was ended by signal " + std::to_string(*signal);
+    return;
+  }
+  failure.cause = code == StalledError::code ? "hangs, or its host does (code 18)"
+                  : code == PeerFailed::code ? "died (code 17)"
+                                             : "ended with code " + std::to_string(code);
+  failure.permanent =
+      code == ConfigError::code || code == DisagreementError::code || code == UsageError::code;
+}
+
+void Restarts::report_failure(const JobFailure& failure) const {
+  report(
+      failure.subject + " " + failure.cause +
+      (failure.step ? ", after step " + std::to_string(*failure.step) : ", before the first step"));
+  const std::int64_t kept = saved_.value_or(0);
+  if (!failure.step || *failure.step <= kept) return report("no step is lost");
+  report(plural(*failure.step - kept, "step") +
+         (saved_ ? " since the checkpoint of step " + std::to_string(kept) + " will be made again"
+                 : " are lost: no checkpoint was saved (train_gpt --checkpoint)"));
+}
+
+// Returns true if a lost host answers again in time.
+bool Restarts::await_host() {
+  const auto answer = [this] {
+    int hosts = 0;
+    for (const std::string& host : far_hosts(request_.launch.hosts)) hosts += links_.answers(host);
+    return hosts;
+  };
+  const int before = answer();
+  if (before == std::ssize(far_hosts(request_.launch.hosts))) return false;
+  report(recovery_.reason_to_stop() + ": waits for a lost host, at most " +
+         plural(return_limit.count(), "minute"));
+  links_.serve_until(Clock::now() + return_limit, [&] { return take_stop() || answer() > before; });
+  return !stopped_ && answer() > before;
+}
+
+// Returns false if a signal asked to stop, at any time since the job's end.
+bool Restarts::pause() {
+  const seconds time = recovery_.pause();
+  goes_on_ = false;
+  const auto end = Clock::now() + time;
+  if (time > seconds(0)) report("pause of " + plural(time.count(), "second"));
+  links_.serve_until(end, [this] { return take_stop(); });
+  restarted_ = Clock::now();
+  return !stopped_;
+}
+
+bool Restarts::take_stop() {
+  constexpr std::array<std::uint32_t, 5> stops = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR2};
+  pollfd source{signals_.descriptor(), POLLIN, 0};
+  signalfd_siginfo signal{};
+  while (poll(&source, 1, 0) > 0 &&
+         read(source.fd, &signal, sizeof signal) == static_cast<ssize_t>(sizeof signal))
+    stopped_ = stopped_ || std::ranges::find(stops, signal.ssi_signo) != stops.end();
+  return stopped_;
+}
+
+}  // namespace
+
+void run_with_restarts(const RestartRequest& request) {
+  const JobSignals signals;
+  const JobEnd end = Restarts(request, signals).run();
+  end_like(end, signals);
+}
+
+}  // namespace zero::tool

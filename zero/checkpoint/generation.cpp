@@ -1,0 +1,103 @@
+#include "zero/checkpoint/generation.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "zero/base/error.h"
+#include "zero/base/text.h"
+#include "zero/checkpoint/store.h"
+
+namespace zero::checkpoint {
+namespace {
+
+constexpr const char* file_name = ".generation";
+constexpr std::int64_t most_bytes = 200;
+
+std::optional<Generation> generation_in(const Directory& root) {
+  if (!root.has(file_name)) return std::nullopt;
+  return parse_generation(trimmed(root.read_text(file_name, most_bytes), "\n"));
+}
+
+[[noreturn]] void refuse(const Directory& root, const Generation& own,
+                         const std::optional<Generation>& found) {
+  const std::string newer = !found ? "another run has saved here since"
+                            : found->job == own.job
+                                ? "generation " + std::to_string(found->number) + " has started"
+                                : "another run (" + found->text() + ") has saved here since";
+  throw SaveError(root.path() + ": generation " + std::to_string(own.number) +
+                  " of this run may no longer save: " + newer + "; its ranks are left over");
+}
+
+// After the number is written, an older generation that has checked it before can still rename its
+// temporary directory, unless that has another name by then.
+void take_over(const Directory& root, const Generation& own) {
+  const std::string temporary = ".tmp-generation-" + make_save_id();
+  root.write_text(temporary, own.text() + "\n");
+  root.replace(file_name, temporary);
+  for (const std::string& name : root.names()) {
+    if (!name.starts_with(".tmp-")) continue;
+    const std::string retired = retired_prefix + name;
+    try {
+      root.rename(name, retired, false);
+      root.remove_tree(retired);
+    } catch (const SaveError&) {
+      // It was committed just now, or its rank still writes to it: the next save removes it.
+    }
+  }
+  root.sync();
+}
+
+}  // namespace
+
+std::optional<Generation> parse_generation(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  Generation generation{std::string(text.substr(0, colon)), 0};
+  constexpr std::string_view letters = "0123456789abcdef";
+  if (colon == std::string_view::npos || colon == 0 || colon > 32 ||
+      generation.job.find_first_not_of(letters) != std::string::npos)
+    return std::nullopt;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, generation.number);
+  if (error != std::errc() || stop != end || generation.number < 1) return std::nullopt;
+  return generation;
+}
+
+std::optional<Generation> own_generation() {
+  const char* text = std::getenv(generation_variable);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  const std::optional<Generation> own = parse_generation(text);
+  if (!own)
+    throw ConfigError(std::string(generation_variable) + " is \"" + printable(text) +
+                      "\"; expected JOB:NUMBER, as `zero run --restarts` sets it");
+  return own;
+}
+
+void claim(const Directory& root) {
+  const std::optional<Generation> own = own_generation(), found = generation_in(root);
+  if (!own) {
+    if (root.has(file_name)) root.remove(file_name);
+    return;
+  }
+  if (found && own->is_older_than(*found)) refuse(root, *own, found);
+  if (found != own) take_over(root, *own);
+}
+
+void claim_again(const std::string& directory) {
+  const std::optional<Generation> own = own_generation();
+  if (!own || is_gone(directory)) return;
+  const Directory root = Directory::open(directory);
+  const std::optional<Generation> found = generation_in(root);
+  if (!found) return;
+  if (own->is_older_than(*found)) refuse(root, *own, found);
+  if (found->is_older_than(*own)) take_over(root, *own);
+}
+
+void require_newest(const Directory& root) {
+  const std::optional<Generation> own = own_generation();
+  if (!own) return;
+  const std::optional<Generation> found = generation_in(root);
+  if (found != own) refuse(root, *own, found);
+}
+
+}  // namespace zero::checkpoint
