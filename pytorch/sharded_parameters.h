@@ -74,6 +74,8 @@ class ShardedParameters final : private StorageOwner {
   StepTicket step(StepOptions options);
   // Forgets the gradients of the step so far; says whether there were any. Collective.
   bool drop_gradients();
+  // How often gradients were forgotten.
+  std::int64_t drops() const { return drops_; }
   // Throws UsageError where the program has given a parameter other memory or, before a pass that
   // trains, frozen it or begun to train it.
   void check_unchanged(bool trains) const;
@@ -153,6 +155,7 @@ class ShardedParameters final : private StorageOwner {
   bool scaled_ = false;          // the program has taken the loss scale for the next backward
   bool pass_scaled_ = false;     // for the backward that runs
   Origins origins_;
+  std::int64_t drops_ = 0;
   std::vector<Gradient> aside_;  // what stands for gradients in torch
   std::vector<char> written_;    // by unit, by the program, outside of passes
   bool settled_ = false, rests_whole_ = false;

@@ -127,10 +127,10 @@ def bind_bytes(module, rank):
 
 
 def _holds_bytes(parameter):
-    """Integers, and 16-bit or 32-bit numbers that are none: quantized weights, which travel unchanged."""
+    """Integers, 8-bit numbers, and 16-bit or 32-bit numbers that are none: quantized weights, which travel unchanged."""
     if parameter.requires_grad or parameter.is_meta or parameter.is_complex() or parameter.numel() == 0:
         return False
-    if not parameter.is_floating_point():
+    if not parameter.is_floating_point() or parameter.dtype.itemsize == 1:
         return True
     return parameter.dtype in _COMPUTE and _has_memory(parameter) and bool(parameter.detach().isnan().any())
 
