@@ -1,7 +1,11 @@
-"""One rank: adapters of peft that are merged and unmerged inside of GatheredParameters, as TRL does for its generation,
-at every stage: `adapters.py`."""
+"""One rank: adapters of peft, `adapters.py FOLDER`. They are merged and unmerged inside of GatheredParameters, as TRL does
+for its generation, at every stage; and files have the base's names, or those of the model with its adapters."""
+
+import os
+import sys
 
 import peft
+import safetensors.torch
 import torch
 import transformers
 
@@ -54,6 +58,31 @@ def change(engine):
         weight.data[0] = 1
 
 
+def load_by_each_name(folder):
+    """The base from a file of either kind."""
+    source = model()
+    base = {name: value.clone() for name, value in source.state_dict().items() if "lora" not in name and "lm_head" not in name}
+    of_base = {name.removeprefix("base_model.model.").replace(".base_layer.", "."): value for name, value in base.items()}
+    digests = set()
+    for kind, values in (("base", of_base), ("adapted", base)):
+        path = os.path.join(folder, f"{kind}.safetensors")
+        if zerocore.ranks().rank == 0:
+            safetensors.torch.save_file(values, path)
+        net = model()
+        with torch.no_grad():
+            net.get_parameter("base_model.model.transformer.wpe.weight").zero_()
+        engine, *_ = zerocore.initialize(model=net, config={
+            "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}, "steps_per_print": 0})
+        missing = engine.load_weights(path, allow_missing="*lora_*")
+        assert missing and all("lora_" in name for name in missing), missing
+        weight = net.get_parameter("base_model.model.transformer.wpe.weight")
+        assert torch.equal(engine.read(weight), source.get_parameter("base_model.model.transformer.wpe.weight")), kind
+        digests.add(engine.digest())
+        engine.destroy()
+    assert len(digests) == 1, digests
+
+
+load_by_each_name(sys.argv[1])
 for stage in (0, 1, 2, 3):
     assert train(stage, merge) == train(stage, lambda engine: None), stage
 if zerocore.ranks().size > 1:

@@ -457,8 +457,9 @@ def adapters():
         print("SKIPPED: transformers or peft is not installed")
         return
     for ranks in (1, 2):
-        if run(ranks, script="adapters.py")[0].count("merged and unmerged") != ranks:
-            raise SystemExit(f"{ranks} ranks do not end")
+        with tempfile.TemporaryDirectory() as folder:
+            if run(ranks, folder, script="adapters.py")[0].count("merged and unmerged") != ranks:
+                raise SystemExit(f"{ranks} ranks do not end")
 
 
 def config_file():

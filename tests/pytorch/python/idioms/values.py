@@ -1,4 +1,4 @@
-"""Gradients, weights and states that the program sets: by the functions of deepspeed.utils."""
+"""Values that the program sets: gradients, weights and states, by the functions of deepspeed.utils."""
 
 import torch
 import torch.distributed as dist
