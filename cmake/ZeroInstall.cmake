@@ -62,7 +62,8 @@ set(torch_headers)
 if(TARGET zero_torch)
   set(torch_headers pytorch/module.h pytorch/tensor_device.h)
 endif()
-zero_public_headers(zero_headers zero/zero.h zero/config.h zero/testing.h zero/mpi.h zero/cuda.h zero/rendezvous.h zero/monitor/monitor.h
+zero_public_headers(zero_headers zero/zero.h zero/config.h zero/testing.h zero/mpi.h zero/cuda.h zero/rendezvous.h
+                                 zero/schedule.h zero/monitor/monitor.h
                                  zero/base/cpu/thread_pool.h ${torch_headers})
 foreach(header ${zero_headers})
   get_filename_component(folder ${header} DIRECTORY)

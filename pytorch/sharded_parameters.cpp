@@ -440,6 +440,7 @@ void ShardedParameters::take_gradients_back() {
                      " was not: gradients are forgotten all together, by engine.zero_grad()");
   if (!in_call_) scopes_.close_all();
   origins_ = {};
+  ++drops_;
   engine_->drop_gradients();
 }
 
@@ -496,6 +497,7 @@ StepTicket ShardedParameters::step(StepOptions options) {
 bool ShardedParameters::drop_gradients() {
   come_to_rest();
   origins_ = {};
+  ++drops_;
   for (const Gradient& gradient : std::exchange(aside_, {}))
     gradient.parameter->take_gradient_back(gradient.tensor);
   return engine_->drop_gradients();

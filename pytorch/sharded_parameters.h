@@ -76,6 +76,8 @@ class ShardedParameters final : private StorageOwner {
   StepTicket step(StepOptions options);
   // Drops the gradients of the step so far, and returns whether there were any. Collective.
   bool drop_gradients();
+  // Number of times that gradients were dropped.
+  std::int64_t drops() const { return drops_; }
   // Throws UsageError if the program has given a parameter other memory or, for a training pass,
   // has changed its requires_grad.
   void check_unchanged(bool trains) const;
@@ -156,6 +158,7 @@ class ShardedParameters final : private StorageOwner {
   bool scaled_ = false;          // the program has read the loss scale for the next backward
   bool pass_scaled_ = false;     // for the running backward
   Origins origins_;
+  std::int64_t drops_ = 0;
   std::vector<Gradient> aside_;  // gradients with placeholders in torch
   std::vector<char> written_;    // by unit: the program wrote to it outside passes
   bool settled_ = false, rests_whole_ = false;

@@ -264,6 +264,8 @@ class Engine {
   // Sets a parameter to other values, equal on all ranks; its master weights follow, its optimizer
   // states stay.
   void write(std::string_view name, std::span<const float> whole);
+  // Sets a state ("exp_avg", ...) of a parameter's optimizer to other values, equal on all ranks.
+  void write_state(std::string_view name, std::string_view state, std::span<const float> whole);
   // Accepts values that the program wrote to an unsharded parameter, through resident() or a
   // pointer that it kept. Master weights follow, except for elements that they already round to.
   // Throws DisagreementError if ranks hold different values.

@@ -9,6 +9,7 @@
 
 #include "pytorch/managed_parameter.h"
 #include "zero/monitor/monitor.h"
+#include "zero/schedule.h"
 #include "zero/zero.h"
 
 namespace zero::pytorch {
@@ -129,6 +130,14 @@ void declare_config(py::module_& module) {
                                                   std::pair(o.beta1, o.beta2)};
                              })
       .def_property_readonly("scheduler_type", [](const Config& c) { return c.scheduler.type; })
+      // The rate and the betas, if it changes them, of an applied step, counted from 1.
+      .def(
+          "scheduled",
+          [](const Config& c, std::int64_t step) {
+            const ScheduledStep scheduled = scheduled_step(c, step);
+            return std::pair(scheduled.learning_rate, scheduled.betas);
+          },
+          py::arg("step"))
       // Whether fp16 uses a loss scale other than 1.
       .def_property_readonly(
           "scales_loss",

@@ -7,6 +7,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -129,22 +130,21 @@ class Model {
   void note_loss(double mean) { parameters_->micro_step().loss(mean); }
 
   // `max_norm` clips this step, in addition to the config. The returned norm is the one before
-  // clipping.
+  // clipping. `given`: whole averaged gradients by parameter, fp32 on the CPU,
+  // used instead of those of backward.
   StepResult step(std::optional<double> learning_rate, const ValuesByGroup& groups,
-                  double mean_over, std::optional<double> max_norm) {
+                  double mean_over, std::optional<double> max_norm,
+                  const std::map<std::string, at::Tensor>& given) {
     StepOptions options;
     options.learning_rate = learning_rate;
     options.groups = groups;
     options.mean_over = mean_over;
     double norm = 0;
-    if (max_norm)
-      options.inspect = [&norm, most = *max_norm](Gradients& gradients) {
-        norm = gradients.norm();
-        const auto factor = static_cast<float>(most / (norm + 1e-6));
-        if (factor < 1)
-          gradients.edit([factor](ParamShard shard) {
-            for (float& value : shard.values) value *= factor;
-          });
+    const std::int64_t drops = parameters_->drops();
+    if (max_norm || !given.empty())
+      options.inspect = [&, drops](Gradients& gradients) {
+        if (!given.empty() && parameters_->drops() == drops) replace(gradients, given);
+        if (max_norm) norm = clip(gradients, *max_norm);
         return Decision::apply;
       };
     StepResult result = parameters_->step(options).wait();
@@ -187,6 +187,10 @@ class Model {
     engine_->write(name, {whole.const_data_ptr<float>(), std::size_t(whole.numel())});
     parameters_->settle();
   }
+  void write_state(const std::string& name, const std::string& state, const at::Tensor& values) {
+    const at::Tensor whole = values.detach().to(at::kCPU, at::kFloat).contiguous();
+    engine_->write_state(name, state, {whole.const_data_ptr<float>(), std::size_t(whole.numel())});
+  }
 
   bool saves_in_background() const { return engine_->config().checkpoint.decoupled; }
   // A background save is finished by a later call, unless `waits` is set.
@@ -228,6 +232,25 @@ class Model {
   }
 
  private:
+  static void replace(Gradients& gradients, const std::map<std::string, at::Tensor>& given) {
+    gradients.edit([&](ParamShard shard) {
+      const auto found = given.find(std::string(shard.name));
+      if (found == given.end()) return;
+      std::copy_n(found->second.const_data_ptr<float>() + shard.begin, shard.values.size(),
+                  shard.values.begin());
+    });
+  }
+  // Returns the norm before.
+  static double clip(Gradients& gradients, double most) {
+    const double norm = gradients.norm();
+    const auto factor = static_cast<float>(most / (norm + 1e-6));
+    if (factor < 1)
+      gradients.edit([factor](ParamShard shard) {
+        for (float& value : shard.values) value *= factor;
+      });
+    return norm;
+  }
+
   std::shared_ptr<Ranks> ranks_;
   // The parameters end first, because they return the tensors' memory.
   std::unique_ptr<Engine> engine_;
@@ -391,7 +414,7 @@ void declare_model(py::module_& module) {
       .def(
           "end_backward", [](Model& m) { m.parameters().end_backward(); }, Unlocked())
       .def("step", &Model::step, py::arg("learning_rate"), py::arg("groups"), py::arg("mean_over"),
-           py::arg("max_norm") = py::none(), Unlocked())
+           py::arg("max_norm"), py::arg("given"), Unlocked())
       .def(
           "next_values",
           [](Model& m, const std::string& group) { return m.engine().next_values(group); },
@@ -414,6 +437,13 @@ void declare_model(py::module_& module) {
            py::arg("mean_over"), Unlocked())
       .def("read", &Model::read, py::arg("name"), py::arg("what"), py::arg("shape"), Unlocked())
       .def("write", &Model::write, py::arg("name"), py::arg("values"), Unlocked())
+      .def("write_state", &Model::write_state, py::arg("name"), py::arg("state"), py::arg("values"),
+           Unlocked())
+      .def("drops", [](Model& m) { return m.parameters().drops(); })
+      .def("has_gradients",
+           [](Model& m) {
+             return m.parameters().origins().scaled || m.parameters().origins().by_hand;
+           })
       .def(
           "lend",
           [](Model& m, const std::string& name, const std::optional<at::Tensor>& values) {
@@ -441,6 +471,7 @@ void declare_model(py::module_& module) {
              const Batch batch = m.engine().batch();
              return std::vector<std::int64_t>{batch.micro, batch.accumulation, batch.global};
            })
+      .def("describe_config", [](Model& m) { return describe(m.engine().config()); })
       .def("step_count", [](Model& m) { return m.engine().step_count(); })
       .def("unit_names",
            [](Model& m) {

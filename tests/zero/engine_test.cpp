@@ -493,6 +493,32 @@ TEST_CASE("read gives whole tensors, and the gradient as the mean over ranks and
   });
 }
 
+TEST_CASE("a state that is written acts at every stage alike") {
+  std::optional<std::uint64_t> first;
+  for (const int stage : {0, 1, 2, 3})
+    zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe(dims), toy::config(stage, dims));
+      engine.initialize(toy::fill);
+      run_step(runtime, engine);
+      std::vector<float> moment(static_cast<std::size_t>(dims.channels));
+      for (int i = 0; i < dims.channels; ++i) moment[i] = 0.25f * static_cast<float>(i);
+      engine.write_state("block.3.bias", "exp_avg", moment);
+      CHECK(read(engine, "block.3.bias", "exp_avg", dims.channels) == moment);
+      run_step(runtime, engine);
+      const std::uint64_t digest = engine.digest();
+      if (runtime.rank() == 0) CHECK(first.value_or(digest) == digest);
+      if (runtime.rank() == 0) first = digest;
+      const auto problem = [&](const char* name, const char* state, int size) {
+        const std::vector<float> values(static_cast<std::size_t>(size));
+        return failure_of([&] { engine.write_state(name, state, values); });
+      };
+      CHECK(contains(problem("block.3.bias", "value", dims.channels), "no state of the optimizer"));
+      CHECK(contains(problem("block.3.bias", "momentum", dims.channels), "exp_avg, exp_avg_sq"));
+      CHECK(contains(problem("block.3.bias", "exp_avg", dims.channels + 1), "the span has"));
+      CHECK(contains(problem("block.3.frozen", "exp_avg", 15), "frozen"));
+    });
+}
+
 TEST_CASE("scopes of several units may overlap as far as slots go") {
   for (const int stage : {0, 1, 3})
     zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {

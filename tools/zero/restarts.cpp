@@ -144,9 +144,9 @@ class Restarts : public JobCompanion {
   Placement placement_;
   std::unique_ptr<LauncherLines> lines_;  // of this start
   std::optional<std::int64_t> saved_;     // the step of the newest checkpoint
-  // Of the last failure: noticed, the job's end, the end of the pause.
+  // Times of the last failure: noticed, the job's end, the end of the pause.
   Clock::time_point failed_, ended_, restarted_;
-  // Of this start: all ranks have started, a failure is noticed; 0: not yet.
+  // Times in this start: all ranks have started, a failure is noticed; 0 before that.
   Clock::time_point started_{}, noticed_{};
   bool stopped_ = false;  // by a signal between two starts
   bool goes_on_ = true;   // has made a step since the last failure

@@ -128,6 +128,11 @@ void Engine::write(std::string_view name, std::span<const float> whole) {
   core_->weights().write(name, whole);
   core_->scopes().note_new_values();
 }
+void Engine::write_state(std::string_view name, std::string_view state,
+                         std::span<const float> whole) {
+  core_->require_changeable("Engine::write_state()");
+  core_->weights().write_state(name, state, whole);
+}
 std::uint64_t Engine::digest() {
   core_->require_idle("Engine::digest()");
   return core_->weights().digest();

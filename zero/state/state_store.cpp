@@ -22,7 +22,7 @@ std::optional<ArrayId> StateStore::find(const SegmentId& id, std::string_view wh
     if (states[i] == what) return if_trainable(ArrayKind::state, i);
     known += ", " + states[i];
   }
-  throw UsageError("Engine::read() knows " + known + ", not \"" + std::string(what) + "\"");
+  throw UsageError("a parameter has no \"" + std::string(what) + "\"; expected one of " + known);
 }
 
 std::byte* StateStore::address(const ArrayId& array, std::int64_t at) const {

@@ -62,6 +62,15 @@ int Weights::find_param(std::string_view name, std::ptrdiff_t elements, const ch
   return index;
 }
 
+ArrayId Weights::find_array(int param, std::string_view what) const {
+  const std::optional<ArrayId> array = train_.store->find(train_.place(param), what);
+  if (!array || !train_.store->holds(*array, param))
+    throw UsageError("parameter " + train_.param(param).name +
+                     (array ? " is updated by a rule that" : " is frozen and") + " has no " +
+                     std::string(what));
+  return *array;
+}
+
 void Weights::write(std::string_view name, std::span<const float> whole) {
   const int index = find_param(name, std::ssize(whole), "Engine::write()");
   fill_where(
@@ -69,6 +78,22 @@ void Weights::write(std::string_view name, std::span<const float> whole) {
         std::ranges::copy(whole.subspan(shard.begin, shard.values.size()), shard.values.begin());
       },
       [&](int param) { return param == index; });
+}
+
+void Weights::write_state(std::string_view name, std::string_view state,
+                          std::span<const float> whole) {
+  const int index = find_param(name, std::ssize(whole), "Engine::write_state()");
+  const ArrayId array = find_array(index, state);
+  if (array.kind != ArrayKind::state)
+    throw UsageError("Engine::write_state(): " + std::string(state) +
+                     " is no state of the optimizer; Engine::write() sets values, and "
+                     "StepOptions::inspect changes gradients");
+  // All that this rank updates, of which other ranks may have copies.
+  const Segment& segment = train_.layout().segment(train_.place(index));
+  for (const ParamRange& piece : params_in(train_.model, segment, train_.policy().updated(segment)))
+    if (piece.param == index)
+      train_.store->write(array, piece.segment_begin, DType::fp32,
+                          std::as_bytes(whole.subspan(piece.param_begin, piece.count)));
 }
 
 void Weights::adopt(std::string_view name) {
@@ -135,13 +160,9 @@ void Weights::read(std::string_view name, std::string_view what, std::span<float
   const int index = find_param(name, std::ssize(whole), "Engine::read()");
   const ParamDeclaration& declaration = train_.param(index);
   const Place& place = train_.place(index);
-  const std::optional<ArrayId> array = train_.store->find(place, what);
-  if (!array || !train_.store->holds(*array, index))
-    throw UsageError("parameter " + declaration.name +
-                     (array ? " is updated by a rule that" : " is frozen and") + " has no " +
-                     std::string(what));
-  const DType dtype = train_.store->dtype_of(*array);
-  const std::vector<std::byte> segment = gather_whole(train_, *array);
+  const ArrayId array = find_array(index, what);
+  const DType dtype = train_.store->dtype_of(array);
+  const std::vector<std::byte> segment = gather_whole(train_, array);
   optim::cast(segment.data() + place.offset * size_of(dtype), dtype, whole.data(), DType::fp32,
               declaration.elements);
   if (scale != 1)

@@ -44,6 +44,8 @@ class Weights {
   void adopt(std::string_view name);
   // Sets the values of a parameter, and its master weights.
   void write(std::string_view name, std::span<const float> whole);
+  // Sets an optimizer state of a parameter.
+  void write_state(std::string_view name, std::string_view state, std::span<const float> whole);
   std::uint64_t digest();
 
   // Until dematerialize(), scopes of ranks that hold the whole model use separate memory for it.
@@ -59,6 +61,8 @@ class Weights {
   void copy_full_model(bool holds);
   // Throws UsageError for an unknown name, or a number of elements other than the parameter's.
   int find_param(std::string_view name, std::ptrdiff_t elements, const char* call) const;
+  // Throws UsageError if the parameter has no such array.
+  ArrayId find_array(int param, std::string_view what) const;
 
   TrainState& train_;
   CallGuard& guard_;

@@ -47,7 +47,15 @@ from .utils import (  # noqa: E402
     safe_get_full_fp32_param,
     safe_get_full_grad,
     safe_get_full_optimizer_state,
+    safe_get_local_fp32_param,
+    safe_get_local_grad,
+    safe_get_local_optimizer_state,
     safe_set_full_fp32_param,
+    safe_set_full_grad,
+    safe_set_full_optimizer_state,
+    safe_set_local_fp32_param,
+    safe_set_local_grad,
+    safe_set_local_optimizer_state,
 )
 
 explain_missing_ranks()
@@ -55,5 +63,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ConfigError", "DisagreementError", "Engine", "Error", "PeerFailed", "StalledError", "UsageError",
     "add_config_arguments", "compare_stages", "init_distributed", "initialize", "ranks", "safe_get_full_fp32_param",
-    "safe_get_full_grad", "safe_get_full_optimizer_state", "safe_set_full_fp32_param", "zero",
+    "safe_get_full_grad", "safe_get_full_optimizer_state", "safe_get_local_fp32_param", "safe_get_local_grad",
+    "safe_get_local_optimizer_state", "safe_set_full_fp32_param", "safe_set_full_grad", "safe_set_full_optimizer_state",
+    "safe_set_local_fp32_param", "safe_set_local_grad", "safe_set_local_optimizer_state", "zero",
 ]

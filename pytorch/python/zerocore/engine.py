@@ -11,12 +11,13 @@ from .buffers import Buffers
 from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
 from .figures import Figures
+from .gradients import GivenGradients, read_gradient
 from .optimizers import clear_by, refuse_missing_metrics
 from .passes import Link, PlainState, Tree, make_passes, refuse_no_loss, supersede
 from .progress import NoTimer, Progress
 from .ranks import register
 from .units import is_in_engine
-from .zero import ZeroParamStatus
+from .zero import describe
 
 
 class Engine(Figures, nn.Module):
@@ -46,15 +47,12 @@ class Engine(Figures, nn.Module):
         self.global_steps = 0
         self.skipped_steps = 0
         self.loaded_checkpoint_tag = None
+        self.given_gradients = GivenGradients()
         self.tput_timer = NoTimer()
         self._names = {id(parameter): name for name, parameter in [*module.named_parameters(), *others]}
         sharded = self._rests_sharded()
-        at_rest = ZeroParamStatus.NOT_AVAILABLE if sharded else ZeroParamStatus.AVAILABLE
         for index, parameter in enumerate([*module.parameters(), *(parameter for _, parameter in others)]):
-            parameter.ds_id = index
-            parameter.ds_shape = parameter.shape
-            parameter.ds_numel = parameter.numel()
-            parameter.ds_status = at_rest
+            describe(parameter, index, ranks.size, sharded)
             parameter.__getstate__ = PlainState(parameter)
             supersede(parameter, self)
             if is_in_engine(parameter):
@@ -189,8 +187,9 @@ class Engine(Figures, nn.Module):
         self.micro_steps += 1
         if not boundary:
             return
+        given = self.given_gradients.end_step(self)
         with self._guarded("step"):
-            self._result = self.native.step(rate, groups, self._mean_over(), max_norm)
+            self._result = self.native.step(rate, groups, self._mean_over(), max_norm, given)
         self._boundary_of_this_step = False
         self.global_steps += 1
         self.skipped_steps += self._result.skipped
@@ -291,8 +290,8 @@ class Engine(Figures, nn.Module):
             return self._read_bytes(parameter, what)
         with self._guarded("read", settles=True):
             if what == "grad":
-                return self.native.read_gradient(self.name_of(parameter), list(parameter.shape),
-                                                 self._mean_over()).to(parameter.device)
+                gradient = read_gradient(self, parameter)
+                return self.given_gradients.over(self.name_of(parameter), gradient, self.native.drops())
             return self.native.read(self.name_of(parameter), what, list(parameter.shape)).to(parameter.device)
 
     def _read_bytes(self, parameter, what):

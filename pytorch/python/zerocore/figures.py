@@ -34,6 +34,10 @@ class Figures:
         """The config as a dict: the program's own, or the contents of its file or text."""
         return self._config_source.as_dict()
 
+    def describe_config(self):
+        """Returns the values in effect, one per line, as `zero config explain` prints them."""
+        return self.native.describe_config()
+
     @property
     def device(self):
         """The torch.device of this rank's parameters."""

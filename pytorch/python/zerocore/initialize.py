@@ -4,7 +4,7 @@ import weakref
 
 import torch
 
-from . import _native, config as configs, construction, evaluation, optimizers, units, views
+from . import _native, buffers, config as configs, construction, evaluation, optimizers, units, views
 from .engine import Engine
 from .passes import refuse_shared
 from .ranks import ranks
@@ -59,6 +59,8 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     units.bind_bytes(model, job.rank)
     if own is not None:
         own.follow(native)
+    if _compute_dtype(settings) != torch.float32:
+        buffers.allow_fp32_statistics(model)
     engine = Engine(model, native, job, settings, source, own, around, others)
     for buffer in model.buffers():
         if buffer.device != engine.device:  # no checkpoint contains it, so the engine has left it on its device

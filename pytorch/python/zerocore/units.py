@@ -128,11 +128,11 @@ def bind_bytes(module, rank):
 
 
 def _holds_bytes(parameter):
-    """Returns whether the dtype stores bytes: integers, and 16-bit or 32-bit codes of quantized weights, which are
-    sent unchanged."""
+    """Returns whether the dtype stores bytes: integers, 8-bit numbers, and 16-bit or 32-bit codes of quantized
+    weights, which are sent unchanged."""
     if parameter.requires_grad or parameter.is_meta or parameter.is_complex() or parameter.numel() == 0:
         return False
-    if not parameter.is_floating_point():
+    if not parameter.is_floating_point() or parameter.dtype.itemsize == 1:
         return True
     return parameter.dtype in _COMPUTE and _has_memory(parameter) and bool(parameter.detach().isnan().any())
 

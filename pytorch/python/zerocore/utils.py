@@ -1,6 +1,10 @@
-"""deepspeed.utils: reads and writes whole values of single parameters. Collective; call between steps. Raises
-UsageError for a parameter that is in no engine."""
+"""deepspeed.utils: reads and writes values of single parameters. Collective: all ranks call these functions in the same
+order. Raises UsageError for a parameter that is in no engine."""
 
+import torch
+
+from . import _native
+from .gradients import set_gradient, set_state
 from .zero import _engine_of
 
 
@@ -22,5 +26,97 @@ def safe_get_full_optimizer_state(parameter, name):
 
 
 def safe_set_full_fp32_param(parameter, values):
-    """Sets the parameter and its master weights to `values`, a tensor of its shape that is equal on all ranks."""
-    _engine_of(parameter).write(parameter, values)
+    """Sets the parameter and its master weights, on all ranks, to the values of rank 0, a tensor of the parameter's
+    shape. Call it between steps."""
+    engine = _engine_of(parameter)
+    engine.write(parameter, _of_root(engine, parameter, values))
+
+
+def safe_set_full_optimizer_state(parameter, values, name):
+    """Sets a state of the optimizer ("exp_avg", "exp_avg_sq", ...), on all ranks, to the values of rank 0. Call it
+    between steps, or between the micro-batches of one."""
+    engine = _engine_of(parameter)
+    set_state(engine, parameter, name, _of_root(engine, parameter, values))
+
+
+def safe_set_full_grad(parameter, values):
+    """Sets the gradient of this step so far, averaged over ranks and micro-batches and without a loss scale, to the
+    values of rank 0. Clipping acts on it, and gradients of later micro-batches are added. Call it between backward()
+    and step()."""
+    engine = _engine_of(parameter)
+    set_gradient(engine, parameter, _of_root(engine, parameter, values))
+
+
+# At stage 3 each rank has a part of the flat parameter in DeepSpeed: equal parts in the order of ranks, the last of which
+# are filled up with zeros. The engine's own parts are others, so that these functions cut the whole, and are collective.
+
+def safe_get_local_fp32_param(parameter):
+    """Returns this rank's part of the master weights, flat, as fp32. Raises UsageError below stage 3."""
+    return _part_of(parameter, safe_get_full_fp32_param(parameter))
+
+
+def safe_get_local_grad(parameter):
+    """Returns this rank's part of safe_get_full_grad(), flat. Raises UsageError below stage 3."""
+    return _part_of(parameter, safe_get_full_grad(parameter))
+
+
+def safe_get_local_optimizer_state(parameter, name):
+    """Returns this rank's part of a state of the optimizer, flat. Raises UsageError below stage 3."""
+    return _part_of(parameter, safe_get_full_optimizer_state(parameter, name))
+
+
+def safe_set_local_fp32_param(parameter, values):
+    """Sets the parameter and its master weights from the parts of all ranks, each flat and of equal size."""
+    safe_set_full_fp32_param(parameter, _whole_of(parameter, values))
+
+
+def safe_set_local_grad(parameter, values):
+    """Sets the gradient of this step so far from the parts of all ranks."""
+    safe_set_full_grad(parameter, _whole_of(parameter, values))
+
+
+def safe_set_local_optimizer_state(parameter, values, name):
+    """Sets a state of the optimizer from the parts of all ranks."""
+    safe_set_full_optimizer_state(parameter, _whole_of(parameter, values), name)
+
+
+def _of_root(engine, parameter, values):
+    values = torch.as_tensor(values)
+    if values.numel() != parameter.ds_numel:
+        raise _native.UsageError(f"parameter {engine.name_of(parameter)} has {parameter.ds_numel} elements, of the shape "
+                                 f"{tuple(parameter.ds_shape)}, and what was given has {values.numel()}")
+    values = values.detach().to(device="cpu", dtype=torch.float32, copy=True).reshape(parameter.ds_shape).contiguous()
+    engine._ranks.broadcast(values)
+    return values
+
+
+def _engine_with_parts(parameter):
+    engine = _engine_of(parameter)
+    if engine.zero_optimization_stage() != 3:
+        raise _native.UsageError(f"parameter {engine.name_of(parameter)} has no local part at stage "
+                                 f"{engine.zero_optimization_stage()}, as in DeepSpeed: safe_get_full_* and safe_set_full_* "
+                                 "are there at every stage")
+    return engine
+
+
+def _part_of(parameter, whole):
+    engine = _engine_with_parts(parameter)
+    count = parameter.partition_numel()
+    flat = torch.nn.functional.pad(whole.flatten(), (0, count * engine.world_size - whole.numel()))
+    return flat[engine.global_rank * count:(engine.global_rank + 1) * count].clone()
+
+
+def _whole_of(parameter, values):
+    engine = _engine_with_parts(parameter)
+    count = parameter.partition_numel()
+    if values.numel() != count:
+        raise _native.UsageError(f"the local part of parameter {engine.name_of(parameter)} has {count} elements on each of "
+                                 f"{engine.world_size} ranks, and what was given has {values.numel()}")
+    parts = []
+    for rank in range(engine.world_size):
+        mine = rank == engine.global_rank
+        part = (values.detach() if mine else torch.empty(count)).to(device="cpu", dtype=torch.float32, copy=True)
+        part = part.flatten().contiguous()
+        engine._ranks.broadcast(part, rank)
+        parts.append(part)
+    return torch.cat(parts)[:parameter.ds_numel]

@@ -14,7 +14,8 @@ def names_in_file(module, path, rule, job):
     """Returns {name: name in the file} of the parameters whose names differ there. For tied parameters rank 0 looks
     up which of their names the file has. Collective."""
     if rule is None and hasattr(module, "peft_config"):
-        rule = _OF_PEFT
+        own = [name for name, _ in module.named_parameters()]
+        rule = None if text_of_root(job, lambda: str(_has_any(own, str(path)))) == "True" else _OF_PEFT
     if isinstance(rule, dict):
         rule = _replacing(rule)
     by_tensor = {}
@@ -26,6 +27,11 @@ def names_in_file(module, path, rule, job):
     if ties:
         names.update(json.loads(text_of_root(job, lambda: json.dumps(_chosen(ties, str(path))))))
     return {name: there for name, there in names.items() if name != there}
+
+
+def _has_any(names, path):
+    """Whether the file has any of the model's own names, as one that was saved with the adapters' model has."""
+    return not _tensors(path).keys().isdisjoint(names)
 
 
 def _replacing(rule):

@@ -1,17 +1,20 @@
 """deepspeed.zero: access to whole parameters between passes."""
 
 import contextlib
+import functools
 
 import torch
 
 from . import _native, construction
+from .adapters import follow_unmerging
 from .construction import ZeroParamStatus
 
 
 class GatheredParameters(contextlib.AbstractContextManager):
     """Inside the block, the parameters have their whole values on each rank. With a modifier_rank, all ranks take
     the values that this rank has after the block. Without one, changing a sharded parameter raises UsageError, and a
-    change of an unsharded parameter, which all ranks must make alike, is kept. Collective."""
+    change of an unsharded parameter, which all ranks must make alike, is kept. Adapters of peft that are merged and
+    unmerged inside leave the values as they were. Collective."""
 
     def __init__(self, params, modifier_rank=None, fwd_module=None, enabled=True):
         one = isinstance(params, torch.Tensor)
@@ -23,6 +26,7 @@ class GatheredParameters(contextlib.AbstractContextManager):
         self._marks = {}  # id of a parameter -> checksums of its values before the block
 
     def __enter__(self):
+        follow_unmerging(_mark_of)
         for parameter in self._params:
             own = construction.slice_of(parameter)
             if own is not None:
@@ -42,6 +46,7 @@ class GatheredParameters(contextlib.AbstractContextManager):
             parameter.data = values
             self._gathered.append((parameter, values, own, parameter.ds_status))
             engine._lent.add(id(parameter))
+            parameter._zerocore_gathered = True
             parameter.ds_status = ZeroParamStatus.AVAILABLE
             self._mark(parameter)
         return self
@@ -51,13 +56,17 @@ class GatheredParameters(contextlib.AbstractContextManager):
             self._marks[id(parameter)] = _mark_of(parameter)
 
     def _is_changed(self, parameter):
-        return id(parameter) in self._marks and _mark_of(parameter) != self._marks[id(parameter)]
+        if id(parameter) not in self._marks:
+            return False
+        return _mark_of(parameter) not in (self._marks[id(parameter)], getattr(parameter, "_zerocore_unmerged", None))
 
     def __exit__(self, kind, error, traceback):
         lost = []  # names of parameters
         for parameter, values, own, status in self._gathered:
             engine = _engine_of(parameter)
             changed, is_changed = parameter.data, kind is None and self._is_changed(parameter)
+            for mark in ("_zerocore_gathered", "_zerocore_unmerged"):
+                vars(parameter).pop(mark, None)
             parameter.data = own
             engine.native.lend(engine.name_of(parameter), None)
             engine._lent.discard(id(parameter))
@@ -103,6 +112,17 @@ class Init(contextlib.AbstractContextManager):
         if self._enabled:
             construction.end(failed=error[0] is not None)
         return False
+
+
+def describe(parameter, index, ranks, rests_sharded):
+    """Sets the attributes by which DeepSpeed describes a parameter."""
+    part = -(-parameter.numel() // ranks)
+    parameter.ds_id = index
+    parameter.ds_shape = parameter.shape
+    parameter.ds_numel = parameter.numel()
+    parameter.ds_status = ZeroParamStatus.NOT_AVAILABLE if rests_sharded else ZeroParamStatus.AVAILABLE
+    parameter.ds_tensor = torch.empty(part, dtype=parameter.dtype, device="meta")  # its shape alone
+    parameter.partition_numel = functools.partial(int, part)
 
 
 def leave_meta(model):

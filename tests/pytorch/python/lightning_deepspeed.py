@@ -59,7 +59,7 @@ def main(stage, folder):
     trainer = lightning.Trainer(
         accelerator="cpu", devices=2, strategy=DeepSpeedStrategy(stage=stage), max_epochs=2, accumulate_grad_batches=2,
         gradient_clip_val=0.5, use_distributed_sampler=False, logger=False, enable_progress_bar=False,
-        enable_checkpointing=False, enable_model_summary=False, default_root_dir=folder)
+        enable_checkpointing=False, default_root_dir=folder)
     net = Net()
     trainer.fit(net, loader, loader)
     trainer.save_checkpoint(os.path.join(folder, "last"))

@@ -2,6 +2,7 @@
 import are there; others are one error that names them, modules too."""
 
 import deepspeed
+import torch
 
 THERE = """
 from deepspeed import DeepSpeedEngine, comm as dist
@@ -27,6 +28,15 @@ from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoin
 import deepspeed.checkpointing
 deepspeed.checkpointing.configure
 deepspeed.runtime.lr_schedules.VALID_LR_SCHEDULES
+from deepspeed.runtime.lr_schedules import LRRangeTest, OneCycle, WarmupCosineLR, WarmupDecayLR, WarmupLR
+from deepspeed.runtime.zero.config import ZeroStageEnum; assert ZeroStageEnum.weights == 3
+from deepspeed.runtime.zero.utils import is_zero_param
+from deepspeed.utils import safe_get_local_fp32_param, safe_set_full_grad, safe_set_full_optimizer_state
+from deepspeed.utils.tensor_fragment import safe_set_local_grad
+from deepspeed.utils.init_on_device import OnDevice
+from deepspeed.utils.logging import log_dist_once, set_log_level_from_string, warning_once
+from deepspeed.utils.groups import get_data_parallel_world_size, get_model_parallel_rank
+from deepspeed import DeepSpeedConfigError
 deepspeed.runtime.zero.GatheredParameters
 deepspeed.utils.logging.logger.setLevel
 deepspeed.zero.register_external_parameter
@@ -37,9 +47,12 @@ MISSING = {
     "import deepspeed.no_such_module": "deepspeed.no_such_module: zerocore.as_deepspeed does not have this name",
     "import deepspeed.moe.layer": "deepspeed.moe: zerocore.as_deepspeed refuses this name",
     "from deepspeed import PipelineModule": "deepspeed.PipelineModule: zerocore.as_deepspeed refuses this name",
-    "from deepspeed.runtime.zero import stage3": "deepspeed.runtime.zero.stage3: zerocore.as_deepspeed does not",
+    "from deepspeed.runtime.zero import stage3": "deepspeed.runtime.zero.stage3: zerocore.as_deepspeed refuses",
+    "from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs_all_live": "zero config explain says what",
+    "from deepspeed.runtime.fp16.loss_scaler import LossScaler": "classes that a loader would have to allow",
+    "from deepspeed.monitor.monitor import MonitorMaster": "csv_monitor sections say",
     "deepspeed.init_inference": "deepspeed.init_inference: zerocore.as_deepspeed refuses this name",
-    "from deepspeed.utils import safe_set_full_grad": "deepspeed.utils.safe_set_full_grad: zerocore.as_deepspeed does not",
+    "from deepspeed.utils import tensor_to_bytes": "deepspeed.utils.tensor_to_bytes: zerocore.as_deepspeed does not",
 }
 for line in THERE.strip().splitlines():
     exec(line)
@@ -50,4 +63,26 @@ for line, part in MISSING.items():
         assert part in str(error), error
     else:
         raise AssertionError(f"{line} is there")
+
+
+def leaf_modules():
+    """Leaf modules named by class, by the class's name, by the module's name and by its suffix."""
+    from deepspeed.utils import (
+        get_z3_leaf_modules, set_z3_leaf_modules, set_z3_leaf_modules_by_name, set_z3_leaf_modules_by_suffix,
+        unset_z3_leaf_modules, z3_leaf_module,
+    )
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 2)))
+    assert set_z3_leaf_modules(net, [torch.nn.Linear]) == [net[0], net[1][1]] == get_z3_leaf_modules(net)
+    assert unset_z3_leaf_modules(net, ["Linear"]) == [net[0], net[1][1]] and not z3_leaf_module(net[0])
+    assert set_z3_leaf_modules_by_name(net, ["1.0"]) == [net[1][0]]
+    assert set_z3_leaf_modules_by_suffix(net, [".1"]) == [net[1][1]]
+    try:
+        set_z3_leaf_modules(net, ["Conv2d"])
+    except ValueError as error:
+        assert "Conv2d" in str(error), error
+    else:
+        raise AssertionError("no module is a Conv2d")
+
+
+leaf_modules()
 print("every name")

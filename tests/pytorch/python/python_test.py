@@ -416,6 +416,53 @@ def names():
     contains(as_deepspeed(1, str(HERE / "names_deepspeed.py")), "every name")
 
 
+def schedules():
+    """DeepSpeed's schedules as objects have the rates of DeepSpeed's own, under the engine and after a resume too."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = as_deepspeed(2, str(HERE / "schedules_deepspeed.py"), str(HERE.parents[1] / "data/schedule_goldens.json"), folder)
+        contains(out, "every schedule")
+
+
+NOTICES = {
+    "seed": "zero: seed: has no effect in Python",
+    "key_with_dots": "zero: zero_optimization.reduce_bucket_size: has no effect as one key",
+    "two_schedulers": "zero: lr_scheduler: what initialize() was given does not act: the config has the scheduler WarmupLR",
+    "two_optimizers": "zero: optimizer: the config's AdamW does not act, as initialize() was given torch.optim.sgd.SGD",
+    "bytes_held": "zero: 1 frozen parameters hold bytes rather than numbers (codes): each rank keeps them whole, 8 bytes",
+    "forgotten": "zero: zero_grad() was called among the micro steps of a step",
+    "late_buffer": "zero: 1 buffers were added after zerocore.initialize(), count among them",
+    "progress": "| loss scale 16",
+    "groups_alone": "state_dict() of the engine's optimizer has its groups, and no moments",
+    "clipping": "zero: accelerator.clip_grad_norm_(0.25) does not act, as under DeepSpeed: the step clips to the norm 0.5",
+    "no_engine": "zero: accelerate trains by torch's DistributedDataParallel",
+}
+
+
+def notices():
+    """Each is printed once, by rank 0; a warning of Python's comes on each rank."""
+    of_accelerate = {"clipping", "no_engine"}
+    runs = [[case for case in NOTICES if case not in of_accelerate]]
+    if has("accelerate"):
+        runs += [[case] for case in sorted(of_accelerate)]  # its state is the process's
+    for cases in runs:
+        with tempfile.TemporaryDirectory() as folder:
+            out = as_deepspeed(2, str(HERE / "notices.py"), folder, *cases)
+        for case in cases:
+            if out.count(NOTICES[case]) != (2 if case == "groups_alone" else 1):
+                raise SystemExit(f"{case}: {out.count(NOTICES[case])} times \"{NOTICES[case]}\" in:\n{out}")
+
+
+def adapters():
+    """peft's, merged and unmerged inside of GatheredParameters."""
+    if not has("transformers") or not has("peft"):
+        print("SKIPPED: transformers or peft is not installed")
+        return
+    for ranks in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            if run(ranks, folder, script="adapters.py")[0].count("merged and unmerged") != ranks:
+                raise SystemExit(f"{ranks} ranks do not end")
+
+
 def config_file():
     """The effect of `accelerate launch --config_file`, with FSDP's keys too, and errors that name the keys of the
     file."""

@@ -211,12 +211,61 @@ def buffers(job):
     return {"count": module.count}
 
 
+class Normalized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inp = nn.Linear(9, 18)
+        self.norm = nn.BatchNorm1d(18, momentum=0.01)
+        self.plain = nn.BatchNorm1d(18, affine=False)
+        self.over = nn.InstanceNorm1d(1, affine=True, track_running_stats=True)
+        self.head = nn.Linear(18, 5)
+
+    def forward(self, x):
+        x = self.norm(self.inp(x))
+        return self.head(self.over(self.plain(x).unsqueeze(1)).squeeze(1))
+
+
+def followed(norm):
+    """A plain fp32 module that sees what `norm` does."""
+    plain = type(norm)(norm.num_features, momentum=norm.momentum, track_running_stats=True)
+
+    def follow(_, inputs):
+        with torch.no_grad():
+            plain(inputs[0].float())
+
+    norm.register_forward_pre_hook(follow)
+    return plain
+
+
+def statistics_of(job):
+    engine = job.start(job.net(1, Normalized))
+    norms = [engine.module.get_submodule(name) for name in ("norm", "plain", "over")]
+    plain = [followed(norm) for norm in norms]
+    job.micro_steps(engine, 20)
+    for one, other in zip(norms, plain):
+        for name in ("running_mean", "running_var"):
+            here, there = getattr(one, name), getattr(other, name)
+            assert here.dtype == torch.float32 and torch.allclose(here, there, atol=1e-5), (name, here, there)
+    return job.values(engine)
+
+
+@idiom("BatchNorm and InstanceNorm under bf16, with fp32 statistics", dtype="bf16", against_torch=False)
+def normalized_bf16(job):
+    return statistics_of(job)
+
+
+@idiom("BatchNorm and InstanceNorm under fp16, with fp32 statistics", dtype="fp16", against_torch=False)
+def normalized_fp16(job):
+    return statistics_of(job)
+
+
 class Quantized(Net):
     def __init__(self):
         super().__init__()
         self.held = nn.Module()  # after the others, whose dtype is that of the batches
         self.held.q = nn.Parameter(torch.randint(0, 255, (5, 18), dtype=torch.uint8), requires_grad=False)
         self.held.on = nn.Parameter(torch.tensor([True, False, True]), requires_grad=False)
+        self.held.eight = nn.Parameter(torch.arange(200, dtype=torch.uint8).view(torch.float8_e4m3fn), requires_grad=False)
         patterns = torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16)
         self.held.stored = nn.Parameter(patterns.view(torch.bfloat16), requires_grad=False)
 
@@ -224,11 +273,11 @@ class Quantized(Net):
         hidden = self.inp(x)
         for block in self.blocks:
             hidden = block(hidden)
-        weights = (self.held.q.float() / 255 - 0.5).to(hidden.dtype)
+        weights = (self.held.q.float() / 255 - 0.5 + self.held.eight[:18].float()).to(hidden.dtype)
         return self.head(hidden) + nn.functional.linear(hidden, weights) * self.held.on.sum()
 
 
-@idiom("frozen integers, and bytes stored as bf16")
+@idiom("frozen integers and 8-bit numbers, and bytes stored as bf16")
 def quantized(job):
     net = job.net(1, Quantized)
     before = {name: p.detach().clone() for name, p in net.named_parameters() if not p.requires_grad}

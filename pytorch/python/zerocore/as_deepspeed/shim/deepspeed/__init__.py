@@ -4,6 +4,7 @@ import functools as _functools
 import sys as _sys
 
 import zerocore as _zerocore
+from zerocore import ConfigError as DeepSpeedConfigError
 from zerocore import Engine as DeepSpeedEngine
 from zerocore import add_config_arguments
 from zerocore.as_deepspeed import VERSION as __version__
@@ -38,5 +39,6 @@ def _without_paths(config):
     paths = [key for key in config if isinstance(key, str) and key.startswith("zero_optimization.")]
     config = {key: value for key, value in config.items() if key != _BY_FSDP}
     for key in paths:
-        log_dist(f"{key}: has no effect as one key; it belongs into zero_optimization", ranks=[0])
+        if _zerocore.ranks().rank == 0:
+            print(f"zero: {key}: has no effect as one key; it belongs into zero_optimization", flush=True)
     return {key: value for key, value in config.items() if key not in paths}

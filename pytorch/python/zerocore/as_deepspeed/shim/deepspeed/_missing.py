@@ -9,7 +9,7 @@ _SEQUENCE = "there is no sequence parallelism"
 _KERNELS = "its kernels are not here; zerocore.initialize() of a model without an optimizer evaluates it"
 _LAYERS = "the module's own layers are trained as they are"
 _ONE_BIT = "its compression is not implemented; the config's wire formats compress communication"
-_LOCAL = "what a rank holds is the engine's; the whole value is there by safe_get_full_fp32_param() and its like"
+_STAGES = "the engine has one optimizer for all stages; zero config explain says what memory a config needs"
 _REFUSED = {
     "InferenceEngine": _KERNELS, "init_inference": _KERNELS, "DeepSpeedInferenceConfig": _KERNELS,
     "default_inference_config": _KERNELS,
@@ -21,7 +21,6 @@ _REFUSED = {
     "DeepSpeedTransformerLayer": _LAYERS, "DeepSpeedTransformerConfig": _LAYERS,
     "OneBitAdam": _ONE_BIT, "ZeroOneAdam": _ONE_BIT, "OnebitLamb": _ONE_BIT,
     "UlyssesSPAttentionHF": _SEQUENCE, "UlyssesSPDataLoaderAdapter": _SEQUENCE,
-    **{f"safe_{verb}_local_{what}": _LOCAL for verb in ("get", "set") for what in ("fp32_param", "grad", "optimizer_state")},
     "DeepSpeedConfig": "zero config check FILE reads a config, and engine.config is that of an engine",
     "SynchronizedWallClockTimer": "engine.last_step and the log of steps have what was measured",
     "ThroughputTimer": "engine.last_step and the log of steps have what was measured",
@@ -35,16 +34,21 @@ _REFUSED_MODULES = {
     "deepspeed.linear": "LoRA is peft's, and quantized weights are those that the model has",
     "deepspeed.model_implementations": _KERNELS,
     "deepspeed.module_inject": _TENSOR,
+    "deepspeed.monitor": "the engine writes what the config's tensorboard and csv_monitor sections say",
     "deepspeed.moe": "experts are trained as the modules that they are; there is no expert parallelism from Python",
     "deepspeed.pipe": _PIPELINE,
     "deepspeed.profiling": "torch.profiler measures the modules; the engine's own times are in its log",
     "deepspeed.runtime.domino": _TENSOR,
     "deepspeed.runtime.fp16.onebit": _ONE_BIT,
+    "deepspeed.runtime.fp16": "the engine scales the loss itself (engine.last_step.loss_scale), and its checkpoints hold no "
+                              "classes that a loader would have to allow",
     "deepspeed.runtime.hybrid_engine": "the engine generates at any stage by the model's own generate()",
     "deepspeed.runtime.pipe": _PIPELINE,
     "deepspeed.runtime.sequence_parallel": _SEQUENCE,
     "deepspeed.runtime.swap_tensor": "offload is the config's: offload_optimizer and offload_param",
     "deepspeed.runtime.tensor_parallel": _TENSOR,
+    "deepspeed.runtime.zero.stage3": _STAGES,
+    "deepspeed.runtime.zero.stage_1_and_2": _STAGES,
     "deepspeed.sequence": _SEQUENCE,
     "deepspeed.ops.transformer": _LAYERS,
     "deepspeed.ops.sparse_attention": _LAYERS,

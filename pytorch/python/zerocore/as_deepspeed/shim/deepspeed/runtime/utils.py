@@ -1,4 +1,6 @@
+import random
 import resource
+import sys
 
 import torch
 from zerocore.ranks import ranks
@@ -17,6 +19,18 @@ def move_to_device(item, device, criterion_func=lambda tensor: True):
     if isinstance(item, dict):
         return {key: move_to_device(each, device, criterion_func) for key, each in item.items()}
     return item
+
+
+def set_random_seed(seed):
+    """Seeds random, torch and, if the program uses it, numpy."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def empty_cache():
+    """The engine's memory is taken once."""
 
 
 def see_memory_usage(message, force=False):

@@ -1,0 +1,8 @@
+from ..._missing import refuse_missing
+
+__getattr__ = refuse_missing(__name__)
+
+
+def is_zero_param(parameter):
+    """Whether an engine has the parameter."""
+    return hasattr(parameter, "ds_id")

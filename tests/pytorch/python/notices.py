@@ -1,0 +1,101 @@
+"""One rank: every notice of the package that a program can cause, `notices.py FOLDER CASE...`, under
+zerocore.as_deepspeed."""
+
+import sys
+import warnings
+
+import deepspeed
+import torch
+from torch import nn
+
+
+def config(**more):
+    return {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 1}, "steps_per_print": 0, **more}
+
+
+ADAMW = {"type": "AdamW", "params": {"lr": 1e-3}}
+WARMUP = {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}
+
+
+def start(net=None, **arguments):
+    net = net or nn.Linear(4, 4)
+    return deepspeed.initialize(model=net, model_parameters=net.parameters(), **arguments)[0]
+
+
+def step(engine):
+    engine.backward(engine(torch.ones(2, 4)).pow(2).mean())
+    engine.step()
+
+
+def seed():
+    start(config=config(optimizer=ADAMW, seed=7))
+
+
+def key_with_dots():
+    start(config={**config(optimizer=ADAMW), "zero_optimization.reduce_bucket_size": 5})
+
+
+def two_schedulers():
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(net.parameters())
+    start(net, optimizer=optimizer, lr_scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 1),
+          config=config(scheduler=WARMUP))
+
+
+def two_optimizers():
+    net = nn.Linear(4, 4)
+    start(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), config=config(optimizer=ADAMW))
+
+
+def bytes_held():
+    net = nn.Linear(4, 4)
+    net.codes = nn.Parameter(torch.arange(8, dtype=torch.uint8), requires_grad=False)
+    start(net, config=config(optimizer=ADAMW))
+
+
+def forgotten():
+    engine = start(config=config(optimizer=ADAMW, gradient_accumulation_steps=2))
+    for _ in range(3):
+        engine.backward(engine(torch.ones(2, 4)).pow(2).mean())
+        engine.zero_grad()
+
+
+def late_buffer():
+    engine = start(config=config(optimizer=ADAMW))
+    engine.module.register_buffer("count", torch.ones(1))
+    for tag in "ab":
+        engine.save_checkpoint(sys.argv[1], tag=tag)
+
+
+def groups_alone():
+    engine = start(config=config(optimizer=ADAMW))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        engine.optimizer.state_dict()
+    print(*(warning.message for warning in caught))
+
+
+def progress():
+    engine = start(config=config(optimizer=ADAMW, steps_per_print=2, fp16={"enabled": True, "initial_scale_power": 4}))
+    for _ in range(2):
+        engine.backward(engine(torch.ones(2, 4, dtype=torch.float16)).float().pow(2).mean())
+        engine.step()
+
+
+def clipping():
+    from accelerate import Accelerator, DeepSpeedPlugin
+    accelerator = Accelerator(deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=config(gradient_clipping=0.5)))
+    net = nn.Linear(4, 4)
+    net, _ = accelerator.prepare(net, torch.optim.AdamW(net.parameters()))
+    accelerator.backward(net(torch.ones(2, 4)).pow(2).mean())
+    for _ in range(2):
+        accelerator.clip_grad_norm_(net.parameters(), 0.25)
+
+
+def no_engine():
+    from accelerate import Accelerator
+    Accelerator()
+
+
+for case in sys.argv[2:]:
+    globals()[case]()

@@ -1,0 +1,21 @@
+// The values that the scheduler of a config gives each step, computed without an engine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "zero/config.h"
+
+namespace zero {
+
+struct ScheduledStep {
+  double learning_rate = 0;
+  std::optional<std::pair<double, double>> betas;  // if the scheduler moves them
+};
+
+// `step` counts applied steps, from 1. Without a scheduler the rate is the optimizer's. Throws
+// ConfigError for a scheduler with impossible values.
+ScheduledStep scheduled_step(const Config& config, std::int64_t step);
+
+}  // namespace zero
