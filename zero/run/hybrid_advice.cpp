@@ -51,8 +51,8 @@ std::string EngineCore::hybrid_advice() const {
   const PlanRank on{train_.rank(), topology.size, train_.policy().on_gpu, false, {}, on_node};
   const Config& config = train_.config;
   const bool compressed = train_.policy().wire.encodes();
-  const bool chosen =
-      config.zero_core.shard_group_size || train_.policy().second_copy_ranks > 0 || compressed;
+  const bool chosen = config.zero_core.shard_group_size || config.zero_core.rank_independent ||
+                      train_.policy().second_copy_ranks > 0 || compressed;
   if (train_.rank() != 0 || topology.node_count == 1 || on_node <= 1 || chosen ||
       train_.plan.strict || train_.plan.configured.parameter != Placement::shard ||
       train_.policy().parameter_home != Home::device)

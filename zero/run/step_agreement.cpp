@@ -23,15 +23,20 @@ StepAgreement::StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePla
       rank_count_(plan.grid.ranks),
       check_(std::move(check)),
       groups_(std::max(1, static_cast<int>(plan.updates.groups().size()))),
+      losses_per_rank_(plan.losses_per_rank()),
       pinned_requests_(plan.policy.on_gpu ? Tier::pinned : Tier::memory),
       read_errors_(plan.policy.measures_errors ? plan.layout.flat_units.size() : 0) {
   request_memory(plan.policy.on_gpu);
   for (auto& event : decided_) event = runtime.compute().create_event();
 }
 
+std::int64_t StepAgreement::factor_bytes() const {
+  return Arena::rounded(step_candidates * groups_ * most_factors * size_of(DType::fp32));
+}
+
 std::int64_t StepAgreement::upload_bytes() const {
-  return Arena::rounded(sizeof(StepRequest)) +
-         Arena::rounded(step_candidates * groups_ * most_factors * size_of(DType::fp32));
+  return Arena::rounded(sizeof(StepRequest)) + factor_bytes() +
+         Arena::rounded(losses_per_rank_ * sizeof(double));
 }
 
 void StepAgreement::request_memory(bool on_gpu) {
@@ -44,7 +49,7 @@ void StepAgreement::request_memory(bool on_gpu) {
     pinned_requests_.add(pinned, sizeof(StepDecision), pinned_decisions_[slot]);
   }
   device_requests_.add(on_device, sizeof(StepDecision), decision_);
-  device_requests_.add(on_device, sizeof(double), loss_sum_);
+  if (losses_per_rank_ == 0) device_requests_.add(on_device, sizeof(double), loss_sum_);
   const auto error_bytes =
       static_cast<std::int64_t>(read_errors_.size() * sizeof(comm::wire::ErrorSums));
   if (error_bytes > 0) device_requests_.add(on_device, error_bytes, errors_);
@@ -55,6 +60,10 @@ void StepAgreement::request_memory(bool on_gpu) {
     if (error_bytes > 0) pinned_requests_.add(pinned, error_bytes, errors);
   exchanged_requests_.add(on_device, sizeof(StepVote), own_vote_);
   exchanged_requests_.add(on_device, rank_count_ * sizeof(StepVote), votes_);
+  if (losses_per_rank_ == 0) return;
+  const auto listed = static_cast<std::int64_t>(losses_per_rank_ * sizeof(double));
+  exchanged_requests_.add(on_device, listed, loss_sum_);
+  exchanged_requests_.add(on_device, rank_count_ * listed, losses_);
 }
 
 void StepAgreement::plan(Ledger& ledger) const {
@@ -89,29 +98,42 @@ const float* StepAgreement::factors() const {
 }
 
 void StepAgreement::begin_losses() {
-  queue_zeros(runtime_, loss_sum_, sizeof(double));
+  queue_zeros(
+      runtime_, loss_sum_,
+      std::max<std::int64_t>(1, losses_per_rank_) * static_cast<std::int64_t>(sizeof(double)));
 }
 
-void StepAgreement::add_loss(const float* loss) {
-  queue([this, loss](Stream stream) { runtime_.kernels().add_loss(loss, loss_sum_, stream); });
+void StepAgreement::add_loss(const float* loss, int micro_step) {
+  queue([this, loss, sum = loss_sum_ + (losses_per_rank_ > 0 ? micro_step : 0)](Stream stream) {
+    runtime_.kernels().add_loss(loss, sum, stream);
+  });
 }
 
 void StepAgreement::upload(const StepRequest& request) {
   const std::int64_t slot = step_ % ring_slots;
   preliminary_ = request.preliminary != 0;
   std::memcpy(pinned_uploads_[slot], &request, sizeof request);
-  std::ranges::copy(*factors_, reinterpret_cast<float*>(pinned_uploads_[slot] +
-                                                        Arena::rounded(sizeof(StepRequest))));
+  std::byte* factors = pinned_uploads_[slot] + Arena::rounded(sizeof(StepRequest));
+  std::ranges::copy(*factors_, reinterpret_cast<float*>(factors));
+  std::ranges::copy(losses_of_host_, reinterpret_cast<double*>(factors + factor_bytes()));
   queue([this, slot](Stream stream) {
     runtime_.device().copy(uploads_[slot], pinned_uploads_[slot], upload_bytes(), stream);
   });
 }
 
-void StepAgreement::begin(const StepRequest& request, std::shared_ptr<const StepFactors> factors) {
+void StepAgreement::begin(const StepRequest& request, std::shared_ptr<const StepFactors> factors,
+                          const std::vector<double>& losses) {
   step_ = request.step;
   factors_ = std::move(factors);
+  losses_of_host_ = losses;
   runtime_.device().waits().set_subject("agreement before step " + std::to_string(step_));
   upload(request);
+  if (losses_per_rank_ == 0) return;
+  queue([this,
+         uploaded = reinterpret_cast<const double*>(
+             reinterpret_cast<const std::byte*>(this->factors()) + factor_bytes())](Stream stream) {
+    runtime_.kernels().add_losses(uploaded, loss_sum_, losses_per_rank_, stream);
+  });
 }
 
 void StepAgreement::begin_final(const StepRequest& request, bool gradients_changed) {
@@ -119,12 +141,15 @@ void StepAgreement::begin_final(const StepRequest& request, bool gradients_chang
   if (gradients_changed) queue_zeros(runtime_, own_vote_, sizeof(StepVote));
 }
 
-// Gathers the votes of all ranks. An interrupted exchange leaves votes of older steps, and then the
-// decision is "skip".
+// Gathers the votes of all ranks, after the losses. An interrupted exchange leaves votes of older
+// steps, and then the decision is "skip".
 void StepAgreement::queue_exchange() {
   if (rank_count_ == 1) {
     queue([this](Stream stream) {
       runtime_.device().copy(votes_, own_vote_, sizeof(StepVote), stream);
+      if (losses_per_rank_ > 0)
+        runtime_.device().copy(losses_, loss_sum_, losses_per_rank_ * size_of(DType::int64),
+                               stream);
     });
     return;
   }
@@ -132,6 +157,8 @@ void StepAgreement::queue_exchange() {
     ranks_.communicate_control([this, step = step_](comm::Communicator& communicator,
                                                     Stream stream) {
       communicator.set_subject("agreement before step " + std::to_string(step));
+      if (losses_per_rank_ > 0)
+        communicator.all_gather(loss_sum_, losses_, losses_per_rank_, DType::int64, 0, stream);
       communicator.all_gather(own_vote_, votes_, optim::step_vote_words, DType::int64, 0, stream);
     });
   });
@@ -146,11 +173,12 @@ void StepAgreement::queue_agreement() {
   // Model-parallel groups need CPU ranks, so their votes have been exchanged here.
   const bool over_model = ranks_.model_parallel() != nullptr;
   if (over_model)
-    decide_over_model(ranks_, {votes_, static_cast<std::size_t>(rank_count_)}, *uploaded(),
+    decide_over_model(ranks_, {votes_, static_cast<std::size_t>(rank_count_)}, losses_, *uploaded(),
                       *decision_);
   queue([this, decided = over_model, request = uploaded(), slot = step_ % ring_slots,
          preliminary = preliminary_](Stream stream) {
-    if (!decided) runtime_.kernels().decide(votes_, rank_count_, request, decision_, stream);
+    if (!decided)
+      runtime_.kernels().decide(votes_, rank_count_, request, decision_, losses_, stream);
     runtime_.device().copy(pinned_decisions_[slot], decision_, sizeof(StepDecision), stream);
     if (errors_ != nullptr)
       runtime_.device().copy(pinned_errors_[slot], errors_,

@@ -60,11 +60,13 @@ class StepAgreement {
   void set_scaler(const optim::LossScalerState& state);
   // Begins a new step for losses that are added from now on.
   void begin_losses();
-  void add_loss(const float* loss);
+  void add_loss(const float* loss, int micro_step);
 
   // The step's number selects its ring slot; the step before last must be resolved. Between begin()
-  // and agree() the norms of gradients are added to own_vote().
-  void begin(const optim::StepRequest& request, std::shared_ptr<const StepFactors> factors);
+  // and agree() the norms of gradients are added to own_vote(). `losses`: the host's, one per micro
+  // step, if ranks list them (EnginePlan::losses_per_rank()).
+  void begin(const optim::StepRequest& request, std::shared_ptr<const StepFactors> factors,
+             const std::vector<double>& losses);
   void agree();
   // Begins the final vote after the decision on a preliminary one has been read. Norms of changed
   // gradients must be added again, from zero.
@@ -93,7 +95,8 @@ class StepAgreement {
   static constexpr int ring_slots = 2;
 
   void request_memory(bool on_gpu);
-  // Of what one step uploads: the request, then the factors.
+  std::int64_t factor_bytes() const;
+  // Of what one step uploads: the request, then the factors, then the host's losses.
   std::int64_t upload_bytes() const;
   const optim::StepRequest* uploaded() const;
   void upload(const optim::StepRequest& request);
@@ -107,6 +110,7 @@ class StepAgreement {
   const int rank_count_;
   std::function<void()> check_;
   int groups_;
+  const std::int64_t losses_per_rank_;  // listed; or 0
 
   MemoryRequests device_requests_, exchanged_requests_, pinned_requests_;
   Arena device_arena_, pinned_arena_;
@@ -117,7 +121,9 @@ class StepAgreement {
   optim::StepDecision* decision_ = nullptr;
   optim::StepVote* own_vote_ = nullptr;
   optim::StepVote* votes_ = nullptr;  // one per rank
-  double* loss_sum_ = nullptr;
+  double* loss_sum_ = nullptr;        // of the step, or of each micro step if losses are listed
+  double* losses_ = nullptr;          // those of all ranks, if they are listed
+  std::vector<double> losses_of_host_;
   // Sums since the start: of the device, as of the steps in flight, and as of the last one read.
   comm::wire::ErrorSums *errors_ = nullptr, *error_parts_ = nullptr;
   comm::wire::ErrorSums* pinned_errors_[ring_slots] = {};

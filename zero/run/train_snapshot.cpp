@@ -96,7 +96,8 @@ class TrainSnapshot : public checkpoint::Snapshot {
 
   void read(const ElementRange& range, std::span<std::byte> out) const override {
     if (are_residues(range.parameter))
-      return copy_and_wait(train_.runtime, out.data(), residues_.part(range).data(), std::ssize(out));
+      return copy_and_wait(train_.runtime, out.data(), residues_.part(range).data(),
+                           std::ssize(out));
     if (const int buffer = buffer_of(range.parameter); buffer >= 0) {
       std::ranges::copy(train_.buffers.read(buffer), out.begin());
       return;
@@ -208,9 +209,16 @@ class TrainSnapshot : public checkpoint::Snapshot {
         {"master_dtype", name_of(train_.policy().precision.master)},
         {"state_dtype", name_of(train_.policy().precision.state)},
         {"layout_hash", checkpoint::Digest{0, train_.plan.layout.hash}.hex().substr(16)}};
+    if (train_.plan.rank_independent()) {
+      for (const char* term : {"ranks", "reduce_group_size", "accumulation", "layout_hash"})
+        terms.erase(term);
+      terms["gradient_sync"] = text_of(&train_.plan.sync);
+      terms["micro_batches"] = std::to_string(batch.micro_batches);
+    }
     if (batch.accumulation > 1 && train_.plan.sync == GradientSync::inner)
       terms["inner_group_size"] = std::to_string(train_.plan.inner_group);
-    if (residues().exist()) terms[checkpoint::residue_term] = train_.plan.routes.describe_residues();
+    if (residues().exist())
+      terms[checkpoint::residue_term] = train_.plan.routes.describe_residues();
     return terms;
   }
 
