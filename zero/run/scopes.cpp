@@ -87,13 +87,6 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
   slots_changed_ = false;
 }
 
-void Scopes::set_loss(double mean) {
-  loss_given_ = true;
-  loss_sum_ += mean;
-  micro_loss_ += mean;
-  if (!losses_.empty()) losses_[train_.micro_step] += mean;
-}
-
 void Scopes::begin_losses() {
   loss_sum_ = 0;
   std::ranges::fill(losses_, 0);

@@ -50,7 +50,12 @@ class Scopes {
   }
   // Outside of a loop; returns its index.
   int begin_micro_step(bool last);
-  void set_loss(double mean);
+  void set_loss(double mean) {
+    loss_given_ = true;
+    loss_sum_ += mean;
+    micro_loss_ += mean;
+    if (!losses_.empty()) losses_[train_.micro_step] += mean;
+  }
   // Overload for device memory.
   void set_loss(const float* mean) {
     loss_given_ = true;

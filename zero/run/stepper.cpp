@@ -115,8 +115,7 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
 double Stepper::summands() const {
   const TrainState& train = parts_.train;
   if (train.plan.rank_independent()) return static_cast<double>(train.plan.batch.micro_batches);
-  const double ranks = train.config.gradient_allreduce_op == "sum" ? 1 : train.rank_count();
-  return ranks * train.losses;
+  return (train.config.gradient_allreduce_op == "sum" ? 1 : train.rank_count()) * train.losses;
 }
 
 double Stepper::inverse_gradient_scale() const {
