@@ -64,7 +64,7 @@ values stand for it (`zero::TrainerValues`), and the Trainer's defaults where th
 | key | value |
 |---|---|
 | `train_micro_batch_size_per_gpu` | the program's; else 1, with a notice, as where a file names no batch at all |
-| `gradient_accumulation_steps` | the program's; else what the batch sizes leave, or 1 |
+| `gradient_accumulation_steps` | the program's; else what the batch sizes leave, or 1; with `zero_core.rank_independent` what the ranks leave |
 | `train_batch_size` | follows from the other two |
 | `gradient_clipping` | 1.0 |
 | `optimizer.params.lr`, `betas`, `eps`, `weight_decay` | 5e-5, [0.9, 0.999], 1e-8, 0 |

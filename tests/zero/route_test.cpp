@@ -118,8 +118,10 @@ class Ranks {
     for (const auto& [key, r] : found) ranks.push_back(r);
     return ranks;
   }
-  // Returns the ranks of one group, or of two hops, in the order of parts.
+  // Returns the ranks of one group, or of two hops, in the order of parts; without groups, a single
+  // rank.
   std::vector<int> members(const std::vector<GroupId>& groups, int rank) const {
+    if (groups.empty()) return {rank};
     if (groups.size() == 1) return members(groups[0], rank);
     std::vector<int> ranks;
     for (const int leader : members(groups[1], rank))
@@ -323,7 +325,7 @@ class Ranks {
         if (broken_) broken_(route);
         if (!fits(route.from) || !fits(route.to) || (route.whole && !fits(*route.whole)))
           fault = "a dtype";
-        if (route.kind == Route::Kind::gather) continue;
+        if (route.kind != Route::Kind::sum && route.kind != Route::Kind::fold) continue;
         if (route.wire != types.wire) fault = "the dtype of the wire";
         for (const Leg& leg : route.legs) {
           const bool inside = leg.group == GroupId::shard || leg.group == GroupId::reduce_inside;
