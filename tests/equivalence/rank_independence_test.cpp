@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/support/stderr_of.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_ranks.h"
 
@@ -186,9 +187,12 @@ TEST_CASE("rank independence: a run that is resumed on other numbers of ranks") 
   const std::vector<double> expected =
       train_part(whole.path(), 1, config_of(0), 9, expected_digest);
   std::vector<double> losses;
-  for (const auto& [ranks, stage, until] : {std::tuple{4, 1, 3}, {3, 3, 6}, {8, 2, 9}})
-    for (const double loss : train_part(parts.path(), ranks, config_of(stage), until, digest))
-      losses.push_back(loss);
+  const std::string said = zero::tests::stderr_of([&] {
+    for (const auto& [ranks, stage, until] : {std::tuple{4, 1, 3}, {3, 3, 6}, {8, 2, 9}})
+      for (const double loss : train_part(parts.path(), ranks, config_of(stage), until, digest))
+        losses.push_back(loss);
+  });
+  CHECK(said.find("may differ in bits") == std::string::npos);
   CHECK(losses == expected);
   CHECK(digest == expected_digest);
 }
