@@ -14,21 +14,26 @@ class PairCounts {
   explicit PairCounts(int ranks)
       : ranks_(ranks), counts_(ranks * static_cast<std::size_t>(ranks)) {}
   // All counts are the same.
-  static PairCounts equal(int ranks, std::int64_t count) {
+  static PairCounts equal(int ranks, std::int64_t count) { return from_first(ranks, ranks, count); }
+  // Those of the first `senders` ranks are the same; the others send nothing.
+  static PairCounts from_first(int senders, int ranks, std::int64_t count) {
     PairCounts result(0);
     result.ranks_ = ranks;
+    result.senders_ = senders;
     result.each_ = count;
     return result;
   }
 
   std::int64_t operator()(int from, int to) const {
-    return counts_.empty() ? each_ : counts_[index(from, to)];
+    if (counts_.empty()) return from < senders_ ? each_ : 0;
+    return counts_[index(from, to)];
   }
   void add(int from, int to, std::int64_t count) { counts_[index(from, to)] += count; }
   // Returns the counts of the exchange that returns everything to its sender.
   PairCounts reversed() const {
-    PairCounts result = *this;
-    for (int from = 0; from < ranks_ && !counts_.empty(); ++from)
+    if (counts_.empty() && senders_ == ranks_) return *this;
+    PairCounts result(ranks_);
+    for (int from = 0; from < ranks_; ++from)
       for (int to = 0; to < ranks_; ++to) result.counts_[index(to, from)] = (*this)(from, to);
     return result;
   }
@@ -71,6 +76,7 @@ class PairCounts {
   }
 
   int ranks_;
+  int senders_ = 0;
   std::int64_t each_ = 0;
   std::vector<std::int64_t> counts_;
 };

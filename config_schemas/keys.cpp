@@ -301,6 +301,10 @@ void add_core(RowList& rows) {
        acts("deterministic",
             "on GPUs: sums in rank order instead of NCCL's own, for equal bits at every stage; "
             "CPU ranks always have them"),
+       acts("rank_independent",
+            "equal bits of losses, gradients and weights at any number of ranks: gradients are "
+            "summed in fp32 in the order of the step's micro batches, train_batch_size / "
+            "train_micro_batch_size_per_gpu of them; leave gradient_accumulation_steps out"),
        acts("time_limit_seconds", positive_seconds,
             "time limit of every wait for other ranks; in saves and loads, of the time in which no "
             "rank "

@@ -46,6 +46,7 @@ class Resolver {
     note_strings();
     check_parameters();
     check_required();
+    leave_accumulation_open();
     check_batch();
     check_nesterov();
     check_momentum();
@@ -357,6 +358,15 @@ class Resolver {
                                 : "as neither the file nor the program names a batch";
     config_.notices.push_back("train_micro_batch_size_per_gpu: " +
                               std::to_string(batch.train_micro_batch_size_per_gpu) + ", " + why);
+  }
+
+  // With zero_core.rank_independent the accumulation follows from the number of ranks, so a program
+  // that gives a value for "auto" does not decide it.
+  void leave_accumulation_open() {
+    const ParsedValue* given = find(given_, "gradient_accumulation_steps");
+    if (config_.zero_core.rank_independent && given != nullptr &&
+        given->source == Source::automatic)
+      config_.batch.gradient_accumulation_steps = 0;
   }
 
   // WarmupCosineLR takes shares of the optimizer's rate; converts rates that the file gives

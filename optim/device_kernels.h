@@ -71,13 +71,16 @@ class DeviceKernels {
                       Stream stream) = 0;
   // sum += *loss.
   virtual void add_loss(const float* loss, double* sum, Stream stream) = 0;
+  // sums[i] += losses[i].
+  virtual void add_losses(const double* losses, double* sums, std::int64_t count,
+                          Stream stream) = 0;
   virtual void add_norm(const void* gradient, DType dtype, std::int64_t count, NormSum* sum,
                         Stream stream) = 0;
   // Run complete_vote() and decide_step().
   virtual void complete(const StepRequest* request, const double* loss_sum, StepVote* vote,
                         Stream stream) = 0;
   virtual void decide(const StepVote* votes, int ranks, const StepRequest* request,
-                      StepDecision* decision, Stream stream) = 0;
+                      StepDecision* decision, const double* losses, Stream stream) = 0;
   // For rules that see tensor norms, before update(): measure() updates the states and adds to the
   // sums of the tensors; take_steps() computes the steps once the sums are added up over all ranks.
   // Both do nothing unless the decision is to apply the step.

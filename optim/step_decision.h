@@ -54,9 +54,10 @@ struct StepRequest : StepNews {
   // Number of applied steps if no step is in flight, for example after resuming from a checkpoint;
   // otherwise -1.
   std::int64_t known_applied = -1;
-  std::int64_t preliminary = 0;  // the program is to see the decision, and a final vote follows
-  NormSum norm;                  // of gradients outside the device's memory
-  std::int64_t scales_loss = 0;  // dynamically, by the options
+  std::int64_t preliminary = 0;    // the program is to see the decision, and a final vote follows
+  std::int64_t micro_batches = 0;  // of all ranks, for mean_of_losses()
+  NormSum norm;                    // of gradients outside the device's memory
+  std::int64_t scales_loss = 0;    // dynamically, by the options
   LossScaleOptions scaling;
 };
 
@@ -131,11 +132,22 @@ constexpr void compare_vote(const StepRequest& request, const StepVote& vote, co
   compare(Differs::skip, vote.skip, root.skip);
 }
 
+// Returns the mean of the losses of all micro batches, added in the order of their numbers: number
+// b is micro batch b / ranks of rank b % ranks. Each rank lists as many losses as rank 0, which has
+// the most micro batches.
+constexpr double mean_of_losses(const double* losses, int ranks, std::int64_t micro_batches) {
+  const std::int64_t of_rank = (micro_batches + ranks - 1) / ranks;
+  double mean = 0;
+  for (std::int64_t b = 0; b < micro_batches; ++b)
+    mean += losses[b % ranks * of_rank + b / ranks] / static_cast<double>(micro_batches);
+  return mean;
+}
+
 // Joins the votes of all ranks: sums the norms, averages the loss, and combines the flags that any
 // rank sets. Records in the decision the first difference and the first rank with gradients that
-// are not finite.
+// are not finite. `losses`: those of micro batches, which then replace the votes' own; or null.
 constexpr StepVote joint_vote(const StepVote* votes, int ranks, const StepRequest& request,
-                              StepDecision& decision) {
+                              StepDecision& decision, const double* losses = nullptr) {
   StepVote joint = votes[0];
   joint.loss = 0;
   joint.norm = joint.uncounted = {};
@@ -152,7 +164,8 @@ constexpr StepVote joint_vote(const StepVote* votes, int ranks, const StepReques
     add_sum(vote.norm, joint.norm);
     add_sum(vote.uncounted, joint.uncounted);
   }
-  joint.loss = joint.loss / static_cast<double>(ranks);
+  joint.loss = losses != nullptr ? mean_of_losses(losses, ranks, request.micro_batches)
+                                 : joint.loss / static_cast<double>(ranks);
   return joint;
 }
 
@@ -191,12 +204,12 @@ constexpr void decide_by(const StepVote& joint, const StepRequest& request, Deci
   decision.applied_steps += 1;
 }
 
-// Decides by the votes of all ranks, in one thread. Once ranks have disagreed, no later step is
-// applied.
+// Decides by the votes of all ranks, and the losses as in joint_vote(), in one thread. Once ranks
+// have disagreed, no later step is applied.
 template <class Decision>
 constexpr void decide_step(const StepVote* votes, int ranks, const StepRequest& request,
-                           Decision& decision) {
-  decide_by(joint_vote(votes, ranks, request, decision), request, decision);
+                           Decision& decision, const double* losses = nullptr) {
+  decide_by(joint_vote(votes, ranks, request, decision, losses), request, decision);
 }
 
 }  // namespace zero::optim

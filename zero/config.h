@@ -25,13 +25,16 @@ struct BatchOptions {
   std::string place = "";  // position in the file ("ds_config.json:3:14"), for messages
 };
 
-// Samples per rank and micro-batch, micro steps per step, samples per step.
+// Samples per micro batch, micro steps per step, samples per step, and micro batches of all ranks
+// per step.
 struct Batch {
-  std::int64_t micro = 0, accumulation = 0, global = 0;
+  std::int64_t micro = 0, accumulation = 0, global = 0, micro_batches = 0;
 };
 
-// DeepSpeed's rules for the eight given / not given cases. Throws ConfigError.
-Batch resolve_batch(const BatchOptions& options, int ranks);
+// DeepSpeed's rules for the eight given / not given cases. With zero_core.rank_independent the
+// accumulation follows from the number of ranks instead, and some ranks may have one micro batch
+// less than others in a step. Throws ConfigError.
+Batch resolve_batch(const BatchOptions& options, int ranks, bool rank_independent = false);
 
 // Home of a rank's state between its uses.
 enum class OffloadDevice { none, cpu, nvme };
@@ -139,6 +142,7 @@ struct CoreOptions {
   // group, or the largest of them.
   std::optional<std::int64_t> inner_group_size;
   bool deterministic = false;               // GPUs: sums in rank order, not NCCL's
+  bool rank_independent = false;            // equal bits at any number of ranks
   double time_limit_seconds = 600;          // for waits for other ranks, see docs/config.md
   std::string deepspeed_defaults = "0.19";  // or "0.14": release of the file's defaults
   std::map<std::string, ParamGroupOptions> param_groups;

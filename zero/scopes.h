@@ -116,6 +116,10 @@ class Unit {
 class MicroStep {
  public:
   int index() const { return index_; }
+  // The number of this rank's micro batch among those of all ranks in the step, from 0 on. With
+  // zero_core.rank_independent the results of a step depend on these numbers and on nothing else:
+  // choose samples and random numbers by it.
+  std::int64_t number() const;
   bool last() const;
   // Multiply d(mean loss of this micro-batch) by it, and by nothing else; the engine divides by
   // ranks x micro steps. On a GPU with a dynamic scale this waits for the previous step.
@@ -136,7 +140,8 @@ class MicroStep {
   int index_;
 };
 
-// The micro steps of one optimizer step; run all of them, then call Engine::step().
+// The micro steps of one optimizer step; run all of them, then call Engine::step(). With
+// zero_core.rank_independent ranks may have different numbers of them.
 class MicroSteps {
  public:
   class iterator {

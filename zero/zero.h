@@ -64,7 +64,7 @@ enum class Decision { apply, skip };
 struct StepOptions {
   std::optional<double> learning_rate = {};  // overrides the scheduler
   // Gradients and the reported loss are divided by ranks x this, instead of by ranks x the number
-  // of micro steps.
+  // of micro steps. Refused with zero_core.rank_independent.
   std::optional<double> mean_over = {};
   // Called when the gradients are ready; on a GPU this blocks. Set it on all ranks or on none.
   std::function<Decision(Gradients&)> inspect = {};
@@ -227,7 +227,7 @@ class Engine {
   // Begins a micro step outside of micro_steps() and ends the previous one. With
   // gradient_accumulation_steps over 1 any number of them may precede step(), otherwise only one.
   // Reductions of the `last` one overlap the backward pass; if none was declared last, step()
-  // issues the missing reductions.
+  // issues the missing reductions. Refused with zero_core.rank_independent.
   MicroStep begin_micro_step(bool last = false);
   // Ends a micro step if its backward has begun, as the next call would; a forward pass that waits
   // for its backward stays open. Call it before the program runs its own communication between
@@ -258,7 +258,7 @@ class Engine {
   void read(std::string_view name, std::string_view what, std::span<float> whole);
   // Reads a parameter's gradient, averaged and unscaled, before clipping. Between the micro steps
   // of a step it is their sum so far over `mean_over` of them (not set: the number so far);
-  // otherwise the last step's. Not available between micro steps with gradient_sync "inner".
+  // otherwise the last step's. With gradient_sync "inner" or rank_independent not in between.
   void read_gradient(std::string_view name, std::span<float> whole,
                      std::optional<double> mean_over = {});
   // Sets a parameter to other values, equal on all ranks; its master weights follow, its optimizer

@@ -4,19 +4,16 @@
 
 namespace gpt {
 
-BatchLoader::BatchLoader(const DataSource& data, const zero::Runtime& runtime, zero::Batch batch,
-                         std::int64_t sequence_length)
+BatchLoader::BatchLoader(const DataSource& data, zero::Batch batch, std::int64_t sequence_length)
     : data_(data),
-      rank_(runtime.rank()),
-      ranks_(runtime.size()),
       batch_(batch),
       length_(sequence_length),
       text_(static_cast<std::size_t>(sequence_length + 1)),
       tokens_(static_cast<std::size_t>(batch.micro * sequence_length)),
       targets_(tokens_.size()) {}
 
-MicroBatch BatchLoader::load(std::int64_t step, std::int64_t micro) {
-  const std::int64_t first = step * batch_.global + (micro * ranks_ + rank_) * batch_.micro;
+MicroBatch BatchLoader::load(std::int64_t step, std::int64_t number) {
+  const std::int64_t first = step * batch_.global + number * batch_.micro;
   for (std::int64_t i = 0; i < batch_.micro; ++i) {
     data_.read(first + i, text_);
     std::copy(text_.begin(), text_.end() - 1, tokens_.begin() + i * length_);

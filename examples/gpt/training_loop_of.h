@@ -23,7 +23,7 @@ class TrainingLoopOf final : public TrainingLoop {
         engine_(engine),
         model_(settings...),
         step_(engine, model_),
-        loader_(*task.data, runtime, engine.batch(), task.sequence_length),
+        loader_(*task.data, engine.batch(), task.sequence_length),
         tokens_(static_cast<double>(engine.batch().global * task.sequence_length)),
         flops_(tokens_ * flops_per_token(task)) {
     runtime.track("activations", model_.bytes());
@@ -35,7 +35,7 @@ class TrainingLoopOf final : public TrainingLoop {
                                      const zero::StepOptions& options = {}) override {
     if (!begin_) begin_ = Clock::now();
     for (zero::MicroStep micro : engine_.micro_steps())
-      micro.loss(step_.run(loader_.load(index, micro.index()), scale_of(micro)));
+      micro.loss(step_.run(loader_.load(index, micro.number()), scale_of(micro)));
     if (!std::exchange(stepped_once_, true))
       runtime_.track("activations", model_.bytes());  // again: some are allocated at first use
     const Pending queued{index, engine_.step(options)};

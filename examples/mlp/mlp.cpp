@@ -74,7 +74,7 @@ void train(zero::Runtime& runtime, const char* config) {
   while (engine.step_count() < 100) {
     const int64_t first = engine.step_count() * engine.batch().global;
     for (zero::MicroStep micro : engine.micro_steps()) {
-      next_batch(first + (micro.index() * runtime.size() + runtime.rank()) * b, x, target);
+      next_batch(first + micro.number() * b, x, target);
       {
         auto s = fc1.forward();
         gemm(x.data(), s.value<float>("weight"), h.data(), b, hidden, in);

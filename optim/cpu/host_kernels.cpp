@@ -131,6 +131,9 @@ class HostKernels final : public DeviceKernels {
   void add_loss(const float* loss, double* sum, Stream) override {
     *sum += static_cast<double>(*loss);
   }
+  void add_losses(const double* losses, double* sums, std::int64_t count, Stream) override {
+    for (std::int64_t i = 0; i < count; ++i) sums[i] += losses[i];
+  }
 
   void add_norm(const void* gradient, DType dtype, std::int64_t count, NormSum* sum,
                 Stream) override {
@@ -147,8 +150,8 @@ class HostKernels final : public DeviceKernels {
     complete_vote(*request, *loss_sum, *vote);
   }
   void decide(const StepVote* votes, int ranks, const StepRequest* request, StepDecision* decision,
-              Stream) override {
-    decide_step(votes, ranks, *request, *decision);
+              const double* losses, Stream) override {
+    decide_step(votes, ranks, *request, *decision, losses);
   }
 
   void measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,

@@ -100,6 +100,10 @@ __global__ void add_loss_kernel(const float* loss, double* sum) {
   *sum += static_cast<double>(*loss);
 }
 
+__global__ void add_losses_kernel(const double* losses, double* sums, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) sums[i] += losses[i];
+}
+
 __global__ void __launch_bounds__(threads)
     steps_kernel(DeviceUpdate update, const TensorSums* sums, const StepDecision* decision) {
   const int number = blockIdx.x * threads + threadIdx.x;
@@ -152,8 +156,8 @@ __global__ void complete_kernel(const StepRequest* request, const double* loss_s
 }
 
 __global__ void decide_kernel(const StepVote* words, int ranks, const StepRequest* request,
-                              StepDecision* decision) {
-  decide_step(words, ranks, *request, *decision);
+                              StepDecision* decision, const double* losses) {
+  decide_step(words, ranks, *request, *decision, losses);
 }
 
 class CudaKernels final : public DeviceKernels {
@@ -182,6 +186,10 @@ class CudaKernels final : public DeviceKernels {
     launch(once("add_loss_kernel", stream), add_loss_kernel, loss, sum);
   }
 
+  void add_losses(const double* losses, double* sums, std::int64_t count, Stream stream) override {
+    launch(once("add_losses_kernel", stream), add_losses_kernel, losses, sums, count);
+  }
+
   void add_norm(const void* gradient, DType dtype, std::int64_t count, NormSum* sum,
                 Stream stream) override {
     launch_norm(gradient, dtype, count, sum, stream);
@@ -193,8 +201,8 @@ class CudaKernels final : public DeviceKernels {
   }
 
   void decide(const StepVote* words, int ranks, const StepRequest* request, StepDecision* decision,
-              Stream stream) override {
-    launch(once("decide_kernel", stream), decide_kernel, words, ranks, request, decision);
+              const double* losses, Stream stream) override {
+    launch(once("decide_kernel", stream), decide_kernel, words, ranks, request, decision, losses);
   }
 
   void measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,

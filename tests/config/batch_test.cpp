@@ -10,9 +10,9 @@ using zero::tests::has;
 
 namespace {
 
-std::string refused(const BatchOptions& options, int ranks) {
+std::string refused(const BatchOptions& options, int ranks, bool rank_independent = false) {
   try {
-    resolve_batch(options, ranks);
+    resolve_batch(options, ranks, rank_independent);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -73,6 +73,23 @@ TEST_CASE("batches that do not divide: all numbers, the derived ones, and those 
   CHECK(has(refused({2, 0, 0}, 3), "train_micro_batch_size_per_gpu 0 (derived)"));
   CHECK(has(refused({720720, 1, 0}, 17), "fits 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, ... ranks"));
   CHECK(has(refused({4, 4, 2}, 1), "x 1 rank;"));
+}
+
+TEST_CASE("micro batches that do not depend on the ranks: micro steps follow") {
+  for (int ranks = 1; ranks <= 24; ++ranks) {
+    const Batch batch = resolve_batch({96, 4, 0}, ranks, true);
+    CHECK(batch.micro_batches == 24);
+    CHECK(batch.micro == 4);
+    CHECK(batch.global == 96);
+    CHECK(batch.accumulation == (24 + ranks - 1) / ranks);
+  }
+  CHECK(refused({96, 4, 0}, 25, true) ==
+        "train_batch_size 96 / train_micro_batch_size_per_gpu 4 gives 24 micro batches per step, "
+        "too few for 25 ranks: start at most 24");
+  CHECK(has(refused({97, 4, 0}, 2, true), "what fits: 96 or 100"));
+  CHECK(has(refused({96, 4, 12}, 2, true), "leave the key out, or write \"auto\""));
+  CHECK(has(refused({0, 4, 0}, 2, true), "give both"));
+  CHECK(has(refused({96, 0, 0}, 2, true), "give both"));
 }
 
 TEST_CASE("out of range and beyond 64 bits") {

@@ -64,7 +64,7 @@ values replace it (`zero::TrainerValues`), or the Trainer's defaults if the prog
 | key | value |
 |---|---|
 | `train_micro_batch_size_per_gpu` | the program's; else 1, with a notice, also if a file names no batch at all |
-| `gradient_accumulation_steps` | the program's; else the quotient of the batch sizes, or 1 |
+| `gradient_accumulation_steps` | the program's; else the quotient of the batch sizes, or 1; with `zero_core.rank_independent` the number that the ranks need |
 | `train_batch_size` | follows from the other two |
 | `gradient_clipping` | 1.0 |
 | `optimizer.params.lr`, `betas`, `eps`, `weight_decay` | 5e-5, [0.9, 0.999], 1e-8, 0 |

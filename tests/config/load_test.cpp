@@ -241,6 +241,20 @@ TEST_CASE("rules over several values") {
   CHECK(has(batch("0"), "0 is out of range"));
 }
 
+TEST_CASE("accumulation that follows from the ranks is left open by auto") {
+  TrainerValues values;
+  values.accumulation_steps = 8;
+  const auto steps = [&](const std::string& core) {
+    return parse(R"({"train_batch_size": 96, "train_micro_batch_size_per_gpu": 4,
+                     "gradient_accumulation_steps": "auto", "zero_core": )" +
+                     core + "}",
+                 {}, values)
+        .batch.gradient_accumulation_steps;
+  };
+  CHECK(steps("{}") == 8);
+  CHECK(steps(R"({"rank_independent": true})") == 0);
+}
+
 TEST_CASE("the root must be an object") {
   for (const char* text : {"[]", "1", "null", "\"zero_optimization\""})
     CHECK(has(refusal(text), "ds.json:1:1: a config must be a JSON object"));

@@ -1,4 +1,5 @@
-// The equivalence of stages over a real transport, under mpirun: equivalence_mpi shm|mpi.
+// The equivalence of stages over a real transport, under mpirun: equivalence_mpi shm|mpi. For
+// equivalence_mpi hierarchical: only that of numbers of ranks.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -60,6 +61,22 @@ void compare_hops(zero::Runtime& runtime) {
     runtime.fail("gradients in two hops differ from those of ranks that are threads");
 }
 
+// One rank in this process has the bits of all ranks over the transport.
+void compare_ranks(zero::Runtime& runtime) {
+  const toy::Dims d;
+  for (const bool bf16 : {false, true})
+    for (const int stage : {0, 1, 2, 3}) {
+      zero::Config config = toy::config(stage, d);
+      config.bf16_enabled = bf16;
+      config.batch = {7 * d.batch, d.batch, 0};
+      config.zero_core.rank_independent = true;
+      const toy::Trace expected = toy::train_ranks(1, config, 8);
+      if (toy::train(runtime, d, config, 8) != expected)
+        runtime.fail("stage " + std::to_string(stage) + " differs from one rank (bf16 " +
+                     std::to_string(bf16) + ")");
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -68,8 +85,10 @@ int main(int argc, char** argv) {
   options.threads = 1;
   return zero::run(
       argc, argv,
-      [](zero::Runtime& runtime) {
+      [over_nodes = options.transport == "hierarchical"](zero::Runtime& runtime) {
         if (runtime.is_root()) std::printf("%s\n", runtime.describe().c_str());
+        compare_ranks(runtime);
+        if (over_nodes) return;
         for (const char* type : {"AdamW", "Lamb", "Muon"}) compare_optimizer(runtime, type);
         for (const bool bf16 : {false, true})
           for (const int accumulation : {1, 3}) {

@@ -210,11 +210,11 @@ def settings(values):
     return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
 
 
-def train(mpiexec, program, ranks, arguments, environment=None, limit=120, wrapper=()):
+def train(mpiexec, program, ranks, arguments, environment=None, limit=120, wrapper=(), threads=1):
     """Trains to the end in a temporary folder; if it fails, shows the job's output."""
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log.json")
-        command = [*wrapper, program, "--threads", "1", "--log-json", log, *map(str, arguments)]
+        command = [*wrapper, program, "--threads", str(threads), "--log-json", log, *map(str, arguments)]
         job = Job(mpirun(mpiexec, ranks, *command), folder, environment)
         code = job.finish(limit)
         if code != 0:

@@ -178,7 +178,7 @@ toy::Trace train_until(zero::Runtime& runtime, zero::Engine& engine, const toy::
   while (engine.step_count() < steps) {
     const std::int64_t base = engine.step_count() * engine.batch().global;
     for (zero::MicroStep micro : engine.micro_steps()) {
-      const std::int64_t first = base + (micro.index() * runtime.size() + runtime.rank()) * d.batch;
+      const std::int64_t first = base + micro.number() * d.batch;
       launch([&d, &a, first] { toy::load_samples(d, a, first); });
       queue_micro_step<T>(engine, d, a, micro, &loss, launch);
     }

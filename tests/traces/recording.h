@@ -305,6 +305,10 @@ class Kernels final : public zero::optim::DeviceKernels {
     trace_.line("divide", at(gradient), dtype, count, divisor);
   }
   void add_loss(const float*, double*, zero::Stream) override {}
+  void add_losses(const double* losses, double* sums, std::int64_t count,
+                  zero::Stream stream) override {
+    host_->add_losses(losses, sums, count, stream);
+  }
   void add_norm(const void* gradient, zero::DType dtype, std::int64_t count, zero::optim::NormSum*,
                 zero::Stream) override {
     trace_.line("norm", at(gradient), dtype, count);
@@ -315,8 +319,8 @@ class Kernels final : public zero::optim::DeviceKernels {
   }
   void decide(const zero::optim::StepVote* votes, int ranks,
               const zero::optim::StepRequest* request, zero::optim::StepDecision* decision,
-              zero::Stream stream) override {
-    host_->decide(votes, ranks, request, decision, stream);
+              const double* losses, zero::Stream stream) override {
+    host_->decide(votes, ranks, request, decision, losses, stream);
   }
   void measure(zero::optim::RuleKind rule, const zero::optim::DeviceUpdate& update,
                zero::optim::TensorSums*, const zero::optim::StepDecision*, zero::Stream) override {
@@ -381,11 +385,10 @@ inline const zero::comm::wire::DeviceCodec codec = {
                  trace.place_of(from.data), from.dtype, from.count, trace.place_of(encoded),
                  from.errors.sums != nullptr);
       if (from.feedback == nullptr) return;
-      trace.line("feedback", trace.place_of(from.feedback->before.codes),
-                 trace.place_of(from.feedback->before.scales),
-                 trace.place_of(from.feedback->after.codes),
-                 trace.place_of(from.feedback->after.scales), from.feedback->beta,
-                 from.feedback->reset);
+      trace.line(
+          "feedback", trace.place_of(from.feedback->before.codes),
+          trace.place_of(from.feedback->before.scales), trace.place_of(from.feedback->after.codes),
+          trace.place_of(from.feedback->after.scales), from.feedback->beta, from.feedback->reset);
     },
     [](const zero::comm::wire::Codec& codec, const void* encoded, std::int64_t count, void* to,
        zero::DType dtype, zero::Stream) {

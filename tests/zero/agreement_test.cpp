@@ -55,6 +55,19 @@ TEST_CASE("the loss of a step is the mean over ranks") {
   }
 }
 
+TEST_CASE("losses of micro batches are added in the order of their numbers") {
+  const double losses[] = {1e16, 1, -1e16, 3, 0.5};  // any other order gives another sum
+  double expected = 0;
+  for (const double loss : losses) expected += loss / 5;
+  for (const int ranks : {1, 2, 3, 4, 5}) {
+    const int listed = (5 + ranks - 1) / ranks;
+    std::vector<double> of_ranks(static_cast<std::size_t>(ranks * listed), 1e300);
+    for (int number = 0; number < 5; ++number)
+      of_ranks[static_cast<std::size_t>(number % ranks * listed + number / ranks)] = losses[number];
+    CHECK(zero::optim::mean_of_losses(of_ranks.data(), ranks, 5) == expected);
+  }
+}
+
 TEST_CASE("a report of any rank reaches all") {
   for (const std::size_t reporting : {0, 1, 2}) {
     CAPTURE(reporting);
@@ -148,7 +161,8 @@ TEST_CASE("one rank of a model-parallel group names the ranks that are not finit
           zero::detail::RuntimeCore core(std::move(data[m][d]), {}, std::move(model[d][m]));
           std::vector<StepVote> votes = votes_of(2);
           votes[1].norm.non_finite = 1;
-          zero::detail::decide_over_model(core.ranks(), votes, request(), decisions[2 * m + d]);
+          zero::detail::decide_over_model(core.ranks(), votes, nullptr, request(),
+                                          decisions[2 * m + d]);
         });
   }
   for (const std::size_t d : {0, 1}) {

@@ -175,6 +175,32 @@ TEST_CASE("gradients at rest take the bytes of their own dtype, and casts a piec
           }
 }
 
+TEST_CASE("sums that do not depend on the ranks take fp32 at rest, and summands a bucket") {
+  const zero::ModelSpec spec = models::describe(models::gpt2);
+  const auto psi = static_cast<double>(spec.declared().total_elements());
+  for (const bool bf16 : {false, true})
+    for (const int n : {1, 4})
+      for (int stage = 0; stage < 4; ++stage) {
+        CAPTURE(bf16);
+        CAPTURE(n);
+        CAPTURE(stage);
+        zero::Config config = config_for(stage, bf16);
+        config.zero_core.rank_independent = true;
+        config.batch = {10, 1, 0};
+        config.zero_optimization.reduce_bucket_size = 1 << 20;
+        const Planned plan = planned(spec, config, n);
+        const double width = bf16 ? 2 : 4;
+        const double states = width * psi / (stage == 3 ? n : 1) + 4 * psi / (stage == 0 ? 1 : n) +
+                              (bf16 ? 12 : 8) * psi / (stage > 0 ? n : 1);
+        CHECK(std::abs(plan.states() / states - 1) < 1e-3);
+        CHECK(plan.ledger.account(MemoryCategory::gradient_slots).planned > 0);
+        // A bucket that is packed to be sent, and one that is received.
+        const auto bucket = static_cast<std::int64_t>(width) * (1 << 20);
+        CHECK(plan.ledger.account(MemoryCategory::communication).planned ==
+              (n == 1 ? 0 : 2 * bucket));
+      }
+}
+
 TEST_CASE("16-bit master weights take no bytes of their own, 16-bit states two each") {
   const zero::ModelSpec spec = models::describe(models::gpt2);
   const auto psi = static_cast<double>(spec.declared().total_elements());

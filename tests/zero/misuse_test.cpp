@@ -60,6 +60,29 @@ TEST_CASE("an iterator may be looked at twice, and one range serves every step")
   }
 }
 
+TEST_CASE("calls that need another number of micro steps than the step's are refused") {
+  zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
+    zero::Config config = toy::config(2, dims);
+    config.zero_core.rank_independent = true;
+    config.batch = {3 * dims.batch, dims.batch, 0};
+    zero::Engine engine(runtime, toy::describe(dims), config);
+    engine.initialize(toy::fill);
+    CHECK(contains(refusal<zero::UsageError>([&] { engine.begin_micro_step(); }),
+                   "run every element of Engine::micro_steps()"));
+    CHECK(contains(refusal<zero::UsageError>([&] { engine.step(); }),
+                   "after 0 of " + std::to_string(runtime.is_root() ? 2 : 1) + " micro steps"));
+    run_micro_steps(engine);
+    CHECK(contains(refusal<zero::UsageError>([&] { engine.step({.mean_over = 2}); }),
+                   "StepOptions::mean_over"));
+    std::vector<float> gradient(7);
+    CHECK(contains(
+        refusal<zero::UsageError>([&] { engine.read_gradient("embed.unused", gradient, 2); }),
+        "another mean"));
+    engine.read_gradient("embed.unused", gradient);
+    CHECK(engine.step().wait().step == 1);
+  });
+}
+
 TEST_CASE("missing losses are reported once, only by the root") {
   for (const int accumulation : {1, 2})
     for (const int told : {0, accumulation - 1, accumulation}) {

@@ -5,10 +5,12 @@
 
 #include "tests/support/models.h"
 #include "tests/support/plan_proof.h"
+#include "tests/support/refusal.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/plan/precision.h"
 
 using namespace zero::detail;
+using zero::tests::refusal;
 
 namespace {
 
@@ -93,7 +95,8 @@ TEST_CASE("proofs find accesses that are left out, and the checker every misplac
         std::string::npos);
 }
 
-TEST_CASE("waits order all conflicting accesses of a plan, and a wait that is left out is noticed") {
+TEST_CASE(
+    "waits order all conflicting accesses of a plan, and a wait that is left out is noticed") {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     std::mt19937_64 draw(seed);
     const zero::ModelSpec spec = models::random(seed);
@@ -117,6 +120,73 @@ TEST_CASE("waits order all conflicting accesses of a plan, and a wait that is le
     }
   CHECK(waits > 20);
   CHECK(found * 2 > waits);  // the others are implied by waits of instructions before them
+}
+
+TEST_CASE("a rank without a batch makes the exchanges of the last micro step, in their order") {
+  std::size_t exchanges = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    std::mt19937_64 draw(seed);
+    const zero::ModelSpec spec = models::random(seed);
+    zero::Config config = random_config(draw);
+    config.zero_core.rank_independent = true;
+    config.zero_core.gradient_sync = zero::GradientSync::automatic;
+    config.batch = {9, 1, 0};
+    const EnginePlan plan(spec.declared(), config, {3, 4});
+    CAPTURE(seed);
+    CHECK(plan.own_micro_steps() == 2);
+    CHECK(plan.batches_in(1) == 4);
+    CHECK(plan.batches_in(2) == 1);
+    std::vector<std::pair<Op, int>> expected, made;
+    for (const Instruction& instruction : plan.steps.last.instructions)
+      if (instruction.stream == PlanStream::communication)
+        expected.emplace_back(instruction.op, instruction.target);
+    for (const Instruction& instruction : plan.steps.without_batch.instructions)
+      made.emplace_back(instruction.op, instruction.target);
+    CHECK(made == expected);
+    exchanges += made.size();
+  }
+  CHECK(exchanges > 100);
+}
+
+TEST_CASE("settings under which sums depend on the ranks are refused by name") {
+  using zero::Config;
+  const std::pair<const char*, void (*)(Config&)> refused[] = {
+      {"data_types.grad_accum_dtype", [](Config& c) { c.grad_accum_dtype = zero::DType::bf16; }},
+      {"prescale_gradients", [](Config& c) { c.prescale_gradients = true; }},
+      {"gradient_predivide_factor", [](Config& c) { c.gradient_predivide_factor = 2; }},
+      {"gradient_allreduce_op \"sum\"", [](Config& c) { c.gradient_allreduce_op = "sum"; }},
+      {"zero_core.gradient_sync",
+       [](Config& c) { c.zero_core.gradient_sync = zero::GradientSync::last; }},
+      {"zero_core.shard_group_size", [](Config& c) { c.zero_core.shard_group_size = 2; }},
+      {"zero_core.reduce_group_size", [](Config& c) { c.zero_core.reduce_group_size = 2; }},
+      {"zero_core.inner_group_size", [](Config& c) { c.zero_core.inner_group_size = 2; }},
+      {"zero_core.wire.gather \"int8\"", [](Config& c) { c.zero_core.wire.gather = "int8"; }},
+      {"zero_core.wire.reduce \"bf16\"", [](Config& c) { c.zero_core.wire.reduce = "bf16"; }},
+      {"zero_optimization.zero_quantized_gradients",
+       [](Config& c) { c.zero_optimization.quantized_gradients = true; }},
+      {"zero_optimization.zero_quantized_weights",
+       [](Config& c) { c.zero_optimization.quantized_weights = true; }},
+  };
+  const zero::ModelSpec spec = models::describe({1, 4, 9, 5});
+  const auto message = [](const zero::ModelSpec& model, const Config& config, bool on_gpu) {
+    return refusal<zero::ConfigError>([&] {
+      EnginePlan(model.declared(), config, PlanRank{0, 4, on_gpu});
+    });
+  };
+  Config config = config_for(3);
+  config.zero_core.rank_independent = true;
+  config.batch = {24, 1, 0};
+  for (const auto& [key, change] : refused) {
+    CAPTURE(std::string(key));
+    Config other = config;
+    change(other);
+    CHECK(message(spec, other, false).starts_with(key));
+  }
+  CHECK(message(spec, config, true).starts_with("zero_core.deterministic false"));
+  zero::ModelSpec open_ended = models::describe({1, 4, 9, 5});
+  open_ended.any_micro_steps();
+  CHECK(message(open_ended, config, false).starts_with("ModelSpec::any_order()"));
+  CHECK_NOTHROW(EnginePlan(spec.declared(), config, {0, 4}));
 }
 
 TEST_CASE("in backward the gather of unit i-1 stands before the reduction of unit i+1") {

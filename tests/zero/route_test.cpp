@@ -118,8 +118,10 @@ class Ranks {
     for (const auto& [key, r] : found) ranks.push_back(r);
     return ranks;
   }
-  // Returns the ranks of one group, or of two hops, in the order of parts.
+  // Returns the ranks of one group, or of two hops, in the order of parts; without groups, a single
+  // rank.
   std::vector<int> members(const std::vector<GroupId>& groups, int rank) const {
+    if (groups.empty()) return {rank};
     if (groups.size() == 1) return members(groups[0], rank);
     std::vector<int> ranks;
     for (const int leader : members(groups[1], rank))
@@ -184,7 +186,9 @@ class Ranks {
     }
     const auto own = std::ranges::find(ranks, rank) - ranks.begin();
     result.resize(std::size_t(route.count), 0);
-    for (const int r : ranks) {
+    const auto senders = route.kind == Route::Kind::fold ? route.summands : std::ssize(ranks);
+    for (std::ptrdiff_t sender = 0; sender < senders; ++sender) {
+      const int r = ranks.at(std::size_t(sender));
       const Route& other = routes[std::size_t(r)];
       ArrayRef from = other.from;
       from.offset += own * other.count;
@@ -211,7 +215,7 @@ class Ranks {
                                     : steps.middle;
       for (const Instruction& instruction : step.instructions)
         if (instruction.op == Op::accumulate || instruction.op == Op::reduce)
-          run(instruction.op, instruction.target, {first, last});
+          run(instruction.op, instruction.target, {first, last, micro_step});
     }
     if (!case_.open_ended) return;
     for (const Instruction& instruction : plan().steps.late_reductions.instructions)
@@ -247,7 +251,8 @@ class Ranks {
         for (std::int64_t i = 0; i < updated.count(); ++i) {
           double expected = 0;
           for (int m = 0; m < micro_steps(); ++m)
-            for (int r = 0; r < case_.ranks; ++r)
+            for (int r = 0; r < case_.ranks && m * case_.ranks + r < plan().batch.micro_batches;
+                 ++r)
               expected += summand(r, m, updated.begin + i) / divisor;
           if (sums[std::size_t(i)] == expected) continue;
           fault = "the gradient of rank " + std::to_string(rank) + " at element " +
@@ -320,7 +325,7 @@ class Ranks {
         if (broken_) broken_(route);
         if (!fits(route.from) || !fits(route.to) || (route.whole && !fits(*route.whole)))
           fault = "a dtype";
-        if (route.kind != Route::Kind::sum) continue;
+        if (route.kind != Route::Kind::sum && route.kind != Route::Kind::fold) continue;
         if (route.wire != types.wire) fault = "the dtype of the wire";
         for (const Leg& leg : route.legs) {
           const bool inside = leg.group == GroupId::shard || leg.group == GroupId::reduce_inside;
@@ -345,7 +350,7 @@ std::vector<Case> cases() {
     for (const char* row : {"0", "1", "2", "3", "hybrid2", "hfsdp2", "hfsdp4", "hpz2"})
       for (const auto sync :
            {zero::GradientSync::each, zero::GradientSync::last, zero::GradientSync::inner})
-        for (const int form : {0, 1, 2, 3, 4, 5}) {
+        for (const int form : {0, 1, 2, 3, 4, 5, 6, 7}) {
           Case c{std::to_string(ranks) + " ranks, row " + row + ", sync " +
                      std::to_string(int(sync)) + ", form " + std::to_string(form),
                  {},
@@ -372,6 +377,12 @@ std::vector<Case> cases() {
           if (form == 5 && group == 0) {
             core.reduce_group_size = 2;
             core.wire.reduce = "int8", core.wire.reduce_inside = "fp8_e4m3";
+          }
+          // Two micro steps and a third one, with a micro batch for every rank or for some.
+          if (form >= 6) {
+            core.rank_independent = true;
+            c.config.batch = {form == 6 ? 3 * ranks : 2 * ranks + (ranks + 1) / 2, 1, 0};
+            c.config.bf16_enabled = form == 7;
           }
           all.push_back(c);
         }
@@ -409,6 +420,9 @@ Findings check_all(const Break& broken = {}, bool stops_at_first = false) {
 
 bool sums(const Route& route) {
   return route.kind == Route::Kind::sum;
+}
+bool folds(const Route& route) {
+  return route.kind == Route::Kind::fold;
 }
 bool crosses(const Route& route) {
   return sums(route) && route.legs.back().group == GroupId::replicas;
@@ -492,6 +506,22 @@ TEST_CASE("a break of any field of a route is noticed") {
       {"replace for add in copies",
        [](Route& r) {
          if (r.kind == Route::Kind::copy) r.replaces = true;
+       }},
+      {"add for replace in folds",
+       [](Route& r) {
+         if (folds(r)) r.replaces = false;
+       }},
+      {"replace for add in folds",
+       [](Route& r) {
+         if (folds(r)) r.replaces = true;
+       }},
+      {"a summand of a rank without a batch",
+       [](Route& r) {
+         if (folds(r)) r.summands = r.parts();
+       }},
+      {"a summand less",
+       [](Route& r) {
+         if (folds(r)) --r.summands;
        }},
       {"no divisor", [](Route& r) { r.divisor = 1; }},
       {"the divisor twice",

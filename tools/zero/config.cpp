@@ -107,7 +107,16 @@ void print_notices(const Loaded& loaded) {
 
 void print_batch(const Config& config, int ranks) {
   if (ranks == 0) return;
-  const Batch batch = resolve_batch(config.batch, ranks);
+  const Batch batch = resolve_batch(config.batch, ranks, config.zero_core.rank_independent);
+  if (batch.micro_batches != batch.accumulation * ranks) {
+    std::printf(
+        "batch on %d ranks: %lld samples per step = micro batch %lld x %lld, in %lld micro steps; "
+        "the last one has %lld for the first ranks\n",
+        ranks, static_cast<long long>(batch.global), static_cast<long long>(batch.micro),
+        static_cast<long long>(batch.micro_batches), static_cast<long long>(batch.accumulation),
+        static_cast<long long>(batch.micro_batches % ranks));
+    return;
+  }
   std::printf(
       "batch on %d rank%s: %lld samples per step = micro batch %lld x accumulation %lld x %d\n",
       ranks, ranks == 1 ? "" : "s", static_cast<long long>(batch.global),

@@ -110,7 +110,8 @@ void explain_file(const ConfigOptions& options) {
   Loaded loaded = options.load();
   Explanation explanation{loaded, std::nullopt, {}};
   if (options.ranks > 0) {
-    explanation.batch = resolve_batch(loaded.config.batch, options.ranks);
+    explanation.batch =
+        resolve_batch(loaded.config.batch, options.ranks, loaded.config.zero_core.rank_independent);
     fill_batch(loaded, *explanation.batch);
   }
   const Pairs plan = plan_lines(options, loaded.config);

@@ -51,7 +51,9 @@ ModelSpec generic_model(const ModelSize& size, const Config& config, GroupKind k
 // Returns the config after filling in the values that the file leaves open.
 Config closed_config(const Config& config, const PlannedRun& run) {
   Config closed = config;
-  if (run.ranks) {
+  if (config.zero_core.rank_independent) {
+    closed.batch = config.batch;
+  } else if (run.ranks) {
     const Batch batch = resolve_batch(config.batch, *run.ranks);
     closed.batch = {0, batch.micro, batch.accumulation};
   } else {

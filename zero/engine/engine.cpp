@@ -63,7 +63,7 @@ Unit& Engine::unit(std::string_view name) {
 }
 
 MicroSteps Engine::micro_steps() {
-  return {core_->link(), static_cast<int>(batch().accumulation)};
+  return {core_->link(), core_->train().plan.own_micro_steps()};
 }
 MicroStep Engine::begin_micro_step(bool last) {
   return {core_->link(), core_->scopes().begin_micro_step(last)};
@@ -109,6 +109,12 @@ void Engine::read_gradient(std::string_view name, std::span<float> whole,
   const detail::TrainState& train = core_->train();
   const int pending = core_->scopes().ended_micro_steps();
   if (pending == 0) return read(name, "grad", whole);
+  if (train.plan.rank_independent() && (!train.last_micro_step || mean_over))
+    throw UsageError(
+        "Engine::read_gradient() was called with zero_core.rank_independent " +
+        std::string(mean_over ? "and another mean than that over all micro batches"
+                              : "before the last micro step, in which ranks may have no batch") +
+        ": read it after Engine::step(), or in StepOptions::inspect");
   if (train.last_micro_step || train.plan.sync == GradientSync::each)
     return core_->weights().read(
         name, "grad", whole, static_cast<float>(core_->stepper().pending_scale(mean_over, true)));

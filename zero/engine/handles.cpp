@@ -83,6 +83,10 @@ BackwardScope Unit::backward() {
   return {core_, detail::Op::backward, index_};
 }
 
+std::int64_t MicroStep::number() const {
+  const detail::TrainState& train = core_.of("micro step").train();
+  return static_cast<std::int64_t>(index_) * train.rank_count() + train.rank();
+}
 bool MicroStep::last() const {
   return core_.of("micro step").train().last_micro_step;
 }

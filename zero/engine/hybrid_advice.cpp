@@ -51,8 +51,8 @@ std::string hybrid_advice(const TrainState& train) {
   const PlanRank on{train.rank(), topology.size, train.policy().on_gpu, false, {}, on_node};
   const Config& config = train.config;
   const bool compressed = train.policy().wire.encodes();
-  const bool chosen =
-      config.zero_core.shard_group_size || train.policy().second_copy_ranks > 0 || compressed;
+  const bool chosen = config.zero_core.shard_group_size || config.zero_core.rank_independent ||
+                      train.policy().second_copy_ranks > 0 || compressed;
   if (train.rank() != 0 || topology.node_count == 1 || on_node <= 1 || chosen ||
       train.plan.strict || train.plan.configured.parameter != Placement::shard ||
       train.policy().parameter_home != Home::device)

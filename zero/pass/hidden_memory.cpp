@@ -80,8 +80,9 @@ void HiddenMemory::show_parameters(int flat_unit) noexcept {
   if (active_) for_each(flat_unit, parameters, show);
 }
 
+// A rank that has written no gradient in the micro step still hides them.
 void HiddenMemory::hide_gradients(int flat_unit) noexcept {
-  if (!hides_gradients_) return;
+  if (!hides_gradients_ || gradients_hidden_[flat_unit]) return;
   for_each(flat_unit, gradients, [](std::byte* data, std::int64_t bytes) { hide(data, bytes, 0); });
   gradients_hidden_[flat_unit] = 1;
 }

@@ -22,24 +22,30 @@ Scopes::Scopes(TrainState& train, CallGuard& guard, PlanWalker& walker, OrderLea
       scalars_(scalars),
       free_(train, walker, [this](int flat) { complete_and_forget(flat); }),
       free_evaluation_(train, walker, [](int) {}),
+      losses_(train.plan.losses_per_rank(), 0),
       touched_(train_.model.params.size(), 0),
       ever_touched_(train_.model.params.size(), 0),
       open_ranges_(2 * train_.model.units.size()) {}
 
 void Scopes::check_order(int index) const {
   const int done = ended_micro_steps();
-  if (done == accumulation())
+  const int own = own_micro_steps();
+  if (done == own)
     throw UsageError(
         "Engine::micro_steps() was begun again before Engine::step(): call step() once, after " +
-        (accumulation() == 1 ? "the micro step"
-                             : "all " + std::to_string(accumulation()) + " micro steps"));
+        (own == 1 ? "the micro step" : "all " + std::to_string(own) + " micro steps"));
   if (index != done)
     throw UsageError("micro step " + std::to_string(index) + " was begun where micro step " +
-                     std::to_string(done) + " of " + std::to_string(accumulation()) +
+                     std::to_string(done) + " of " + std::to_string(own) +
                      " comes next; run every element of Engine::micro_steps(), in order");
 }
 
 int Scopes::begin_micro_step(bool last) {
+  if (train_.plan.rank_independent())
+    throw UsageError(
+        "Engine::begin_micro_step() was called with zero_core.rank_independent, which gives each "
+        "rank a known number of the step's micro batches: run every element of "
+        "Engine::micro_steps()");
   const int index = ended_micro_steps() + (guard_.phase() == Phase::micro_step ? 1 : 0);
   start_micro_step(index, no_loop, last || !train_.plan.accumulates);
   return index;
@@ -82,6 +88,7 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
 
 void Scopes::begin_losses() {
   loss_sum_ = 0;
+  std::ranges::fill(losses_, 0);
   losses_missing_ = 0;
   free_micro_steps_ = 0;
   scalars_.begin_losses();
@@ -108,10 +115,21 @@ void Scopes::end_open_micro_step() {
       begin_free_micro_step();
       end_free_micro_step();
     }
+    if (train_.micro_step + 1 == own_micro_steps() && own_micro_steps() < accumulation())
+      serve_last_micro_step();
   });
   if (!loss_given_) ++losses_missing_;
   ++micro_steps_done_;
   guard_.enter(Phase::between_steps);
+}
+
+// Takes part in the exchanges of the last micro step, in which this rank has no micro batch.
+void Scopes::serve_last_micro_step() {
+  guard_.require_same_call("a micro step");
+  ++train_.micro_step;
+  train_.last_micro_step = true;
+  walker_.begin(train_.plan.steps.without_batch);
+  walker_.finish();
 }
 
 void Scopes::refuse_among_micro_steps(const char* call) const {
@@ -124,10 +142,14 @@ void Scopes::refuse_among_micro_steps(const char* call) const {
 void Scopes::end_accumulation(std::optional<double> mean_over) {
   const bool in_loop = pass_ != no_loop;
   const int done = ended_micro_steps();
-  if (in_loop ? done != accumulation() : done == 0)
+  if (in_loop ? done != own_micro_steps() : done == 0)
     throw UsageError("Engine::step() was called after " + std::to_string(done) + " of " +
-                     std::to_string(accumulation()) +
+                     std::to_string(own_micro_steps()) +
                      " micro steps; run every element of Engine::micro_steps()");
+  if (mean_over && train_.plan.rank_independent())
+    throw UsageError(
+        "StepOptions::mean_over was set with zero_core.rank_independent, whose means are over the "
+        "micro batches of all ranks: leave it out");
   if (mean_over && !(*mean_over > 0 && std::isfinite(*mean_over)))
     throw UsageError("StepOptions::mean_over is " + std::to_string(*mean_over) +
                      "; expected a positive number");

@@ -54,11 +54,12 @@ class Scopes {
     loss_given_ = true;
     loss_sum_ += mean;
     micro_loss_ += mean;
+    if (!losses_.empty()) losses_[train_.micro_step] += mean;
   }
   // Overload for device memory.
   void set_loss(const float* mean) {
     loss_given_ = true;
-    scalars_.add_loss(mean);
+    scalars_.add_loss(mean, train_.micro_step);
   }
 
   // Call it before calls that belong between micro steps.
@@ -96,9 +97,13 @@ class Scopes {
   void end_evaluation() noexcept;
   // Sum over this rank's micro steps, on the host.
   double loss_sum() const { return loss_sum_; }
+  // With zero_core.rank_independent: of each micro step; otherwise empty.
+  const std::vector<double>& losses() const { return losses_; }
 
  private:
   int accumulation() const { return static_cast<int>(train_.plan.batch.accumulation); }
+  // Number of micro steps in which this rank has a micro batch.
+  int own_micro_steps() const { return train_.plan.own_micro_steps(); }
   const std::string& unit_name(int unit) const { return train_.model.units[unit].name; }
   const StepPlan& plan_of_micro_step() const {
     const StepPlans& plans = train_.plan.steps;
@@ -136,6 +141,7 @@ class Scopes {
   void complete_and_forget(int flat_unit);
   void check_order(int index) const;
   void start_micro_step(int index, std::int64_t pass, bool last);
+  void serve_last_micro_step();
   void begin_losses();
   void end_learning();
   int find_param(int unit, std::string_view name) const;
@@ -166,8 +172,9 @@ class Scopes {
   StepPlan backward_;                   // for the micro step that shows the order
   int micro_steps_done_ = 0, evaluation_passes_ = 0;
   double loss_sum_ = 0, micro_loss_ = 0;  // sums of the step, and of its newest micro step
-  bool loss_given_ = false;               // in this micro step
-  int losses_missing_ = 0;                // in this step
+  std::vector<double> losses_;
+  bool loss_given_ = false;  // in this micro step
+  int losses_missing_ = 0;   // in this step
   bool missing_loss_named_ = false, unasked_named_ = false;
   std::vector<char> touched_;       // per parameter: its gradient was requested in this period
   std::vector<char> ever_touched_;  // per parameter

@@ -6,6 +6,12 @@
 
 namespace zero::detail {
 
+namespace {
+
+constexpr std::int64_t folded_at_once = 4096;  // elements that stay in a CPU's cache
+
+}  // namespace
+
 void Transfers::count_as_issued(Op op, int flat_unit, std::int64_t elements) {
   for (const auto value : {static_cast<std::uint64_t>(op), static_cast<std::uint64_t>(flat_unit),
                            static_cast<std::uint64_t>(elements)})
@@ -59,7 +65,7 @@ void Transfers::reserve_staging() {
     if (!train_.layout().segment(id).trainable) continue;
     for (const Route& route : train_.plan.routes.sums(id))
       for (const Leg& leg : route.legs)
-        if (leg.codec.format == comm::wire::Format::none)
+        if (leg.codec.format == comm::wire::Format::none && route.kind == Route::Kind::sum)
           sums[leg.group].emplace_back(
               std::min(train_.policy().reduce_piece(route.parts()), route.count), route.wire);
   }
@@ -93,7 +99,7 @@ void Transfers::issue(const Instruction& instruction) {
 
 // Choose the routes now, because the micro step may have continued when the work runs.
 void Transfers::queue(Op op, int flat_unit) {
-  const StepPosition at{train_.micro_step == 0, train_.last_micro_step};
+  const StepPosition at{train_.micro_step == 0, train_.last_micro_step, train_.micro_step};
   queue(train_.plan.routes.of(op, flat_unit, at), flat_unit, fills_slot(op));
 }
 
@@ -123,6 +129,8 @@ void Transfers::run(const Route& route, const RouteWork& work, const Hops* hops,
     assign_or_add(at(route, route.to), at(route, route.from), route.count, route.replaces, stream);
   else if (route.kind == Route::Kind::gather)
     zero::detail::gather(train_, route, *hops, stream, errors_of(route.id.flat_unit));
+  else if (route.kind == Route::Kind::fold)
+    fold(route, hops, stream);
   else
     sum(route, legs_of(route, work, *hops), *hops, use, stream);
 }
@@ -160,6 +168,39 @@ std::optional<comm::wire::SliceFeedback> Transfers::feedback_of(const Route& rou
     feedback->loss_scale = scalars_.loss_scale();
   }
   return feedback;
+}
+
+// A GPU adds a whole piece of each summand, since launches cost more than its memory.
+void Transfers::fold(const Route& route, const Hops* hops, Stream stream) {
+  const Typed to = at(route, route.to);
+  const DType wire = route.wire;
+  const std::int64_t piece = std::min(train_.policy().reduce_piece(route.parts()), route.count);
+  const std::int64_t block = train_.runtime.device().is_host() ? folded_at_once : piece;
+  for (std::int64_t begin = 0; begin < route.count; begin += piece) {
+    const std::int64_t count = std::min(piece, route.count - begin);
+    const std::byte* received = summands(route, hops, begin, count, stream);
+    for (std::int64_t first = 0; first < count; first += block)
+      for (int s = 0; s < route.summands; ++s)
+        assign_or_add(
+            {to.data + (begin + first) * size_of(to.dtype), to.dtype},
+            {const_cast<std::byte*>(received) + (s * count + first) * size_of(wire), wire},
+            std::min(block, count - first), route.replaces && s == 0, stream);
+  }
+  if (route.whole)
+    all_gather(train_, *hops, stream, {to.data, route.count, to.dtype},
+               at(route, *route.whole).data);
+}
+
+const std::byte* Transfers::summands(const Route& route, const Hops* hops, std::int64_t begin,
+                                     std::int64_t count, Stream stream) {
+  if (hops == nullptr) return cast_for_wire(route, begin, count, stream).data;
+  const bool sends = hops->rank() < route.summands;
+  const std::byte* sent = sends ? cast_for_wire(route, begin, count, stream).data : nullptr;
+  std::byte* received = train_.arrays.received_summands();
+  hops->first.all_to_all(sent, received,
+                         comm::PairCounts::from_first(route.summands, route.parts(), count),
+                         route.wire, stream);
+  return received;
 }
 
 // `all` are the communicators of the route's work, for the gather of its whole result.
@@ -207,18 +248,17 @@ void Transfers::sum(const Route& route, const Hops& hops, const Hops& all, const
     all_gather(train_, all, stream, {to.data, part, to.dtype}, whole);
 }
 
-// Returns every rank's part of a piece in the wire dtype: in place, or cast to the staging.
 Transfers::Outgoing Transfers::cast_for_wire(const Route& route, std::int64_t begin,
                                              std::int64_t count, Stream stream) {
   const auto& [data, dtype] = at(route, route.from);
   const DType wire = route.wire;
   std::byte* piece = data + begin * size_of(dtype);
   Outgoing outgoing{piece, route.count};
-  if (dtype != wire) outgoing = {train_.arrays.staging(), count};
+  const bool moves = dtype != wire || route.packs(count);
+  if (moves) outgoing = {train_.arrays.staging(), count};
   for (int r = 0; r < route.parts(); ++r) {
     std::byte* part = outgoing.data + r * outgoing.stride * size_of(wire);
-    if (dtype != wire)
-      cast({piece + r * route.count * size_of(dtype), dtype}, {part, wire}, count, stream);
+    if (moves) cast({piece + r * route.count * size_of(dtype), dtype}, {part, wire}, count, stream);
     if (route.divisor != 1)
       train_.runtime.kernels().divide(part, wire, count, route.divisor, stream);
   }

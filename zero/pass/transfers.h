@@ -66,6 +66,11 @@ class Transfers {
   void queue(std::vector<RouteWork> works, int flat_unit, bool shows_parameters);
   void run(const Route& route, const RouteWork& work, const Hops* hops, const Residues::Use& use,
            Stream stream);
+  // `hops` is null on a single rank.
+  void fold(const Route& route, const Hops* hops, Stream stream);
+  // Returns all summands of a piece of this rank's part, in rank order, in the wire dtype.
+  const std::byte* summands(const Route& route, const Hops* hops, std::int64_t begin,
+                            std::int64_t count, Stream stream);
   void sum(const Route& route, const Hops& hops, const Hops& all, const Residues::Use& use,
            Stream stream);
   // The communicators of a route's legs, among those of its work.
@@ -85,6 +90,8 @@ class Transfers {
   // Replaces the sum if the addend is its first.
   void assign_or_add(const Typed& sum, const Typed& addend, std::int64_t count, bool first,
                      Stream stream) const;
+  // Returns every rank's part of a piece in the wire dtype: in place, or cast or packed to the
+  // staging.
   Outgoing cast_for_wire(const Route& route, std::int64_t begin, std::int64_t count, Stream stream);
 
   TrainState& train_;

@@ -87,6 +87,31 @@ std::string fitting_ranks(const BatchOptions& given) {
   fail(given, message);
 }
 
+// The step's micro batches are fixed, and the micro steps follow from the ranks.
+Batch resolve_micro_batches(const BatchOptions& given, std::int64_t ranks) {
+  const std::int64_t total = given.train_batch_size;
+  const std::int64_t micro = given.train_micro_batch_size_per_gpu;
+  const std::string mode = "zero_core.rank_independent";
+  if (total == 0 || micro == 0)
+    fail(given, mode + " needs " + total_key + " and " + micro_key +
+                    ": a step has as many micro batches at any number of ranks; give both");
+  if (given.gradient_accumulation_steps != 0)
+    fail(given, std::string(steps_key) + " is " + to_string(given.gradient_accumulation_steps) +
+                    ", and with " + mode +
+                    " it follows from the number of ranks: leave the key out, or write \"auto\"");
+  if (total % micro != 0)
+    fail(given, std::string(total_key) + " " + to_string(total) + " is not a multiple of " +
+                    micro_key + " " + to_string(micro) +
+                    "; what fits: " + neighbours(total, micro));
+  const std::int64_t count = total / micro;
+  if (count < ranks)
+    fail(given, std::string(total_key) + " " + to_string(total) + " / " + micro_key + " " +
+                    to_string(micro) + " gives " + to_string(count) +
+                    " micro batches per step, too few for " + to_string(ranks) +
+                    " ranks: start at most " + to_string(count));
+  return {micro, (count + ranks - 1) / ranks, total, count};
+}
+
 void check_given(const char* key, std::int64_t value) {
   if (value < 0)
     throw ConfigError(std::string(key) + ": " + to_string(value) +
@@ -96,7 +121,7 @@ void check_given(const char* key, std::int64_t value) {
 
 }  // namespace
 
-Batch resolve_batch(const BatchOptions& options, int ranks) {
+Batch resolve_batch(const BatchOptions& options, int ranks, bool rank_independent) {
   const std::int64_t total = options.train_batch_size;
   const std::int64_t micro = options.train_micro_batch_size_per_gpu;
   const std::int64_t steps = options.gradient_accumulation_steps;
@@ -106,6 +131,7 @@ Batch resolve_batch(const BatchOptions& options, int ranks) {
   if (ranks < 1)
     throw UsageError("resolve_batch: the number of ranks must be at least 1, not " +
                      to_string(ranks));
+  if (rank_independent) return resolve_micro_batches(options, ranks);
   if (total == 0 && micro == 0)
     throw ConfigError(
         std::string("the batch size is not given: give ") + total_key + " or " + micro_key +
@@ -128,7 +154,7 @@ Batch resolve_batch(const BatchOptions& options, int ranks) {
     r.derived = steps_key;
   }
   if (product({r.micro, r.steps, ranks}) != r.total) does_not_fit(options, r);
-  return {r.micro, r.steps, r.total};
+  return {r.micro, r.steps, r.total, r.steps * ranks};
 }
 
 }  // namespace zero

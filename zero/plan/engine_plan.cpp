@@ -6,6 +6,7 @@
 #include "optim/tensor_step.h"
 #include "zero/base/error.h"
 #include "zero/plan/plan_checker.h"
+#include "zero/plan/rank_independence.h"
 
 namespace zero::detail {
 
@@ -33,8 +34,8 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   const bool gradient_sharded =
       plan.placement.gradient == Placement::shard &&
       (plan.grid.ranks > 1 || plan.strict || adds_shards || policy.optimizer_home != Home::device);
-  if (policy.precision.accumulation != policy.precision.compute) {
-    // The sum has another dtype than backward's output, so gradients pass through slots.
+  if (policy.precision.accumulation != policy.precision.compute || policy.rank_independent) {
+    // The sum is another array than backward's output, so gradients pass through slots.
     const bool whole = adds_wholes || !policy.optimizer_sharded();
     policy.accumulator = whole ? Accumulator::whole : Accumulator::shard;
     policy.accumulate_locally = adds_wholes;
@@ -45,11 +46,11 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   }
   const bool reduced_to_shard = !policy.gradients_whole && policy.accumulator == Accumulator::shard;
   // Gradients stay on the device if a GPU has to sum, cast or step with them, and on any device if
-  // the groups have to sum or divide them at the end.
+  // the groups have to sum or divide them at the end, or summands are added one by one.
   const bool groups_need = plan.placement.optimizer_across == Placement::shard ||
                            policy.sums_groups_last || policy.inner_ranks > 0;
   const bool leaves =
-      reduced_to_shard && !groups_need && !policy.steps_on_device &&
+      reduced_to_shard && !groups_need && !policy.steps_on_device && !policy.rank_independent &&
       (!policy.on_gpu ||
        (!accumulates && policy.precision.accumulation == wire_of(policy.precision, plan.layout)));
   if (leaves) policy.gradient_home = policy.optimizer_home;
@@ -68,6 +69,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.on_gpu = on.on_gpu;
   policy.counts_replicas = on.model_parallel.rank == 0;
   policy.precision = precision_for(config, on.ranks);
+  policy.rank_independent = config.zero_core.rank_independent;
   policy.optimizer_home = home_of(options.offload_optimizer.device, on.on_gpu);
   policy.steps_on_device =
       policy.optimizer_home == Home::host && config.zero_core.offload_step == "device";
@@ -78,7 +80,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
       (on.ranks > 1 || plan.strict || policy.parameter_home != Home::device);
   policy.second_copy_ranks = second_copy_ranks(options, plan.asked);
   policy.updates = updated_portion(plan);
-  if (on.ranks > 1) policy.reduce_bucket = options.reduce_bucket_size;
+  if (on.ranks > 1 || policy.rank_independent) policy.reduce_bucket = options.reduce_bucket_size;
   policy.gather_bucket = options.allgather_bucket_size;
   policy.wire = plan.wire;
   policy.residues_await_decision =
@@ -235,6 +237,7 @@ GradientSync sync_of_one(const EnginePlan& plan, const Config& config, const Pla
 
 GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRank& on) {
   const CoreOptions& options = config.zero_core;
+  if (options.rank_independent) return GradientSync::each;
   if (options.gradient_sync == GradientSync::automatic)
     return plan.accumulates && plan.batch.accumulation == 1 ? sync_of_one(plan, config, on)
                                                             : plan.placement.sync;
@@ -275,7 +278,7 @@ void check_inner_group(const Config& config, const EnginePlan& plan) {
 
 EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& on)
     : strict(on.strict),
-      batch(resolve_batch(config.batch, on.ranks)),
+      batch(resolve_batch(config.batch, on.ranks, config.zero_core.rank_independent)),
       asked(grid_for(config.zero_core, on.ranks, on.neighbours())),
       configured(strategy_for(config.zero_optimization, config.zero_core, asked)),
       placement(strict ? strict_strategy(configured) : configured),
@@ -290,6 +293,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       updates(model, config),
       matrices(model, layout, updates, on.ranks > 1 ? updated_portion(*this) : Portion::whole),
       policy(make_state_policy(*this, config, on)) {
+  check_rank_independent(config, model, on);
   if (on.model_parallel.size > 1) check_split_matrices(model, updates);
   if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);

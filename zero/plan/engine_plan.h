@@ -3,6 +3,8 @@
 // too.
 #pragma once
 
+#include <algorithm>
+
 #include "zero/plan/matrix_plan.h"
 #include "zero/plan/placement.h"
 #include "zero/plan/route.h"
@@ -47,6 +49,20 @@ struct EnginePlan {
   // The grid in effect. Groups of one rank cannot shard, so all ranks form one group.
   RankGrid grid;
   bool accumulates;  // a step may have several micro steps
+  bool rank_independent() const { return policy.rank_independent; }
+  // Number of ranks, from the first on, with a micro batch in a micro step: fewer than all at most
+  // in the last one, and only if rank_independent().
+  int batches_in(std::int64_t micro_step) const {
+    return static_cast<int>(
+        std::min<std::int64_t>(grid.ranks, batch.micro_batches - micro_step * grid.ranks));
+  }
+  // Number of losses that each rank lists before a step: one per micro step, or none.
+  std::int64_t losses_per_rank() const { return rank_independent() ? batch.accumulation : 0; }
+  // Number of this rank's micro batches in a step.
+  int own_micro_steps() const {
+    const bool in_last = policy.rank < batches_in(batch.accumulation - 1);
+    return static_cast<int>(batch.accumulation) - (in_last ? 0 : 1);
+  }
   // Groups of sums over all ranks; none if they are the node's.
   comm::ReduceGroups reduce_groups;
   WireFormats wire;

@@ -230,6 +230,15 @@ std::optional<Op> early_reduction(const PlanInputs& inputs, bool sync_each) {
   return inputs.policy->accumulate_locally ? std::optional(Op::accumulate) : std::nullopt;
 }
 
+// Returns the instructions of a micro step except the program's own.
+StepPlan without_scopes(const StepPlan& micro_step, std::string name) {
+  StepPlan plan{std::move(name), {}};
+  for (const Instruction& instruction : micro_step.instructions)
+    if (instruction.stream != PlanStream::compute) plan.instructions.push_back(instruction);
+  derive_order(plan);
+  return plan;
+}
+
 }  // namespace
 
 StepPlan make_gather_plan(const PlanInputs& inputs, const std::vector<int>& flat_units) {
@@ -260,6 +269,8 @@ StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
   plans.middle = make_pass(inputs, {"middle micro step", false, false, true, early});
   plans.last = make_pass(inputs, {"last micro step", false, true, true, Op::reduce});
   plans.only = make_pass(inputs, {"only micro step", true, true, true, Op::reduce});
+  if (inputs.policy->rank_independent)
+    plans.without_batch = without_scopes(plans.last, "last micro step without a batch");
   plans.late_reductions = PlanBuilder(inputs, std::nullopt, true).build_late_reductions();
   plans.update = make_update_plan(inputs);
   plans.evaluation_first = make_pass(inputs, {"first evaluation pass", true, false, false});

@@ -20,6 +20,9 @@ class ContentsChecker {
   }
 
   std::string run(const StepPlan& plan) {
+    has_scopes_ = std::ranges::any_of(plan.instructions, [](const Instruction& instruction) {
+      return target_of(instruction.op) == Target::unit;
+    });
     for (const Instruction& instruction : plan.instructions)
       if (const std::string fault = check(instruction); !fault.empty())
         return plan.name + ": " + fault;
@@ -31,7 +34,7 @@ class ContentsChecker {
     const int target = instruction.target;
     if (fills_slot(instruction.op)) {
       contents_[inputs_.parameter_slots.slot_of[target]] = target;
-    } else if (instruction.op == Op::reduce || instruction.op == Op::accumulate) {
+    } else if ((instruction.op == Op::reduce || instruction.op == Op::accumulate) && has_scopes_) {
       const int uses = std::exchange(backward_uses_[target], 0);
       if (uses == 0 || uses % uses_of_pass_[target] != 0)
         return name(instruction) + " comes before its last backward use";
@@ -57,6 +60,7 @@ class ContentsChecker {
 
   const PlanInputs& inputs_;
   std::vector<int> contents_;
+  bool has_scopes_ = false;         // of the program, in the current plan
   std::vector<int> uses_of_pass_;   // per flat unit: backward scopes per pass
   std::vector<int> backward_uses_;  // per flat unit, since its last reduction
 };
@@ -80,6 +84,10 @@ void check_plans(const PlanInputs& inputs, const StepPlans& plans, const HalfPla
        &plans.last, &plans.update, &plans.only},
       {&plans.only, &plans.update, &plans.evaluation_first, &plans.evaluation_next,
        &plans.evaluation_next, &plans.only, &plans.update}};
+  if (inputs.policy->rank_independent)
+    sequences.push_back({&plans.first, &plans.middle, &plans.without_batch, &plans.update,
+                         &plans.first, &plans.without_batch, &plans.update, &plans.first,
+                         &plans.last, &plans.update});
   if (halves != nullptr) {
     sequences.push_back({&halves->forward, &halves->backward, &plans.late_reductions, &plans.update,
                          &plans.first, &plans.last, &plans.update});

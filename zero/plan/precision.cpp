@@ -31,7 +31,8 @@ DType state_dtype(const Config& config, DType compute) {
 // A sum over many ranks can exceed the range of fp16 when their average does not, so the average is
 // summed, as in DeepSpeed's ZeRO stages. Otherwise the optimizer divides at no extra cost.
 float predivision(const Config& config, DType wire, int ranks) {
-  if (ranks == 1 || config.gradient_allreduce_op == "sum") return 1;
+  if (ranks == 1 || config.gradient_allreduce_op == "sum" || config.zero_core.rank_independent)
+    return 1;
   if (config.prescale_gradients) return static_cast<float>(ranks);
   if (config.gradient_predivide_factor != 1)
     return static_cast<float>(config.gradient_predivide_factor);
@@ -47,7 +48,9 @@ Precision precision_for(const Config& config, int ranks) {
   Precision precision;
   precision.compute = compute_dtype(config);
   precision.wire = config.communication_data_type.value_or(precision.compute);
-  precision.accumulation = config.grad_accum_dtype.value_or(precision.compute);
+  precision.accumulation = config.zero_core.rank_independent
+                               ? DType::fp32
+                               : config.grad_accum_dtype.value_or(precision.compute);
   precision.master = master_dtype(config, precision.compute);
   precision.state = state_dtype(config, precision.compute);
   precision.predivision = predivision(config, precision.wire, ranks);

@@ -150,6 +150,10 @@ std::vector<RouteWork> Routes::reductions(int flat_unit, const StepPosition& at,
   inside.ends_gradient = true;
   if (adds_up) add_up(flat_unit, at.first, inside);
   for (const SegmentId id : layout_.trainable_of(flat_unit)) {
+    if (plan_.rank_independent()) {
+      inside.routes.push_back(fold(id, at));
+      continue;
+    }
     if (policy.inner_ranks > 0) {
       add_inside_sums(id, replaces, inside);
       if (at.last) inside.routes.push_back(group_sums_to_shard(id));
@@ -225,6 +229,23 @@ std::vector<Leg> Routes::reduce_legs() const {
   if (inside == 0) return {{GroupId::shard, grid.shard_ranks, wire.reduce_inside}};
   return {{GroupId::reduce_inside, inside, wire.reduce_inside},
           {GroupId::reduce_between, grid.shard_ranks / inside, wire.reduce}};
+}
+
+// Adds the micro step's gradients to the sum of earlier ones, in the order of their micro batches.
+Route Routes::fold(const SegmentId& id, const StepPosition& at) const {
+  const Segment& segment = layout_.segment(id);
+  const SegmentTypes types = plan_.policy.types(segment);
+  Route route{Route::Kind::fold,
+              id,
+              summands(id),
+              {Role::gradient_shard, types.sum},
+              plan_.policy.shard(segment).count()};
+  if (plan_.grid.ranks > 1) route.legs = {{GroupId::shard, plan_.grid.ranks, plain}};
+  route.replaces = at.first;
+  route.summands = plan_.batches_in(at.micro_step);
+  route.wire = types.wire;
+  if (at.last && !plan_.policy.optimizer_sharded()) route.whole = whole_sum(id);
+  return route;
 }
 
 // The groups sum the slices of ranks of equal number; these are adjacent in the segment.
@@ -325,7 +346,8 @@ std::vector<Route> Routes::sums(const SegmentId& id) const {
                                   StepPosition{false, false}, StepPosition{false, true}})
       for (RouteWork& work : of(op, id.flat_unit, at))
         for (Route& route : work.routes)
-          if (route.kind == Route::Kind::sum && route.id == id) sums.push_back(std::move(route));
+          if ((route.kind == Route::Kind::sum || route.kind == Route::Kind::fold) && route.id == id)
+            sums.push_back(std::move(route));
   return sums;
 }
 

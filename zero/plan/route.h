@@ -48,6 +48,9 @@ struct Route {
     copy,    // from -> to on this rank, cast
     sum,     // a reduce-scatter of `from`, with parts in rank order; this rank's part -> to
     gather,  // an all-gather of every rank's `from` -> to
+    // An all-to-all of `from`; the parts for this rank are added one by one, in rank order, to `to`
+    // in fp32. Without legs, on a single rank: of its own.
+    fold,
   };
   Kind kind{};
   SegmentId id;
@@ -55,7 +58,8 @@ struct Route {
   std::int64_t count = 0;              // elements: all of a copy, otherwise one rank's part
   std::vector<Leg> legs = {};          // one, or two hops; none for a copy
   bool replaces = true;                // overwrites `to`; otherwise adds to it
-  DType wire = DType::fp32;            // dtype between ranks, for a sum
+  int summands = 0;                    // of a fold: ranks, from the first on, that have one
+  DType wire = DType::fp32;            // dtype between ranks, for a sum or a fold
   float divisor = 1;                   // applied to each summand in the wire dtype
   std::optional<ArrayRef> whole = {};  // receives all parts of `to`, on every rank of the work
 
@@ -66,6 +70,10 @@ struct Route {
   std::int64_t residue_begin = 0;
   bool first_use = true;
 
+  // Whether the parts of a piece of this many elements each are packed before they are sent.
+  bool packs(std::int64_t piece) const {
+    return kind == Kind::fold && parts() > 1 && piece < count;
+  }
   int parts() const {
     int product = 1;
     for (const Leg& leg : legs) product *= leg.ranks;
@@ -89,6 +97,7 @@ struct RouteWork {
 // The position of the current micro step in its step.
 struct StepPosition {
   bool first = true, last = true;
+  std::int64_t micro_step = 0;
 };
 
 class Routes {
@@ -108,7 +117,7 @@ class Routes {
   // Sends the reduced gradient, after its owners have changed it, to the ranks that hold all of it;
   // empty if no rank does.
   std::vector<RouteWork> spread_gradient(const SegmentId& id) const;
-  // All possible sums of a segment's gradient, over all micro steps.
+  // All possible sums and folds of a segment's gradient, over all micro steps.
   std::vector<Route> sums(const SegmentId& id) const;
   // The array that the reductions of a segment read.
   ArrayRef summands(const SegmentId& id) const;
@@ -129,6 +138,7 @@ class Routes {
   void add_up(int flat_unit, bool first, RouteWork& work) const;
   RouteWork over_groups(int flat_unit, bool replaces, bool last) const;
   RouteWork reduction_work() const;
+  Route fold(const SegmentId& id, const StepPosition& at) const;
   void add_inside_sums(const SegmentId& id, bool first, RouteWork& work) const;
   Route group_sums_to_shard(const SegmentId& id) const;
   Route sum_in_group(const SegmentId& id, bool replaces, bool last) const;

@@ -29,8 +29,9 @@ enum class Home {
 
 // The element types of a segment's arrays.
 struct SegmentTypes {
-  DType dtype = DType::fp32;    // the parameter, and the gradient as written by backward
-  DType wire = DType::fp32;     // the gradient between ranks; on a single rank, the summand
+  DType dtype = DType::fp32;  // the parameter, and the gradient as written by backward
+  // The gradient between ranks; on a single rank the summand, except for rank_independent.
+  DType wire = DType::fp32;
   DType sum = DType::fp32;      // the gradient between steps and micro steps
   DType summand = DType::fp32;  // the arrays that a reduction adds up
   DType master_dtype = DType::fp32, state_dtype = DType::fp32;
@@ -52,6 +53,8 @@ struct StatePolicy {
   // If replicas update the same shard, only the first group counts it.
   bool measures_shards() const { return updates != Portion::shard || grid.group(rank) == 0; }
   Precision precision;
+  // Summands are added one by one in fp32, see zero/plan/rank_independence.h.
+  bool rank_independent = false;
   bool parameters_sharded = false;   // kept as shards, and gathered into slots
   Portion updates = Portion::whole;  // part of each segment that this rank updates
   bool optimizer_sharded() const { return updates != Portion::whole; }
@@ -66,11 +69,12 @@ struct StatePolicy {
   SegmentTypes types(const Segment& segment) const {
     SegmentTypes types;
     types.dtype = segment.dtype.value_or(precision.compute);
-    types.sum = segment.dtype.value_or(precision.accumulation);
+    types.sum = rank_independent ? DType::fp32 : segment.dtype.value_or(precision.accumulation);
     types.master_dtype = precision.master_of(types.dtype);
     types.state_dtype = precision.state_of(types.dtype);
     types.summand = accumulate_locally ? types.sum : types.dtype;
-    types.wire = grid.ranks > 1 ? segment.dtype.value_or(precision.wire) : types.summand;
+    const bool rounds = grid.ranks > 1 || rank_independent;
+    types.wire = rounds ? segment.dtype.value_or(precision.wire) : types.summand;
     return types;
   }
   // Ranks that share a second copy of gathered parameters; 0 without one.

@@ -112,10 +112,11 @@ void name_differing_values(Ranks& ranks, const optim::StepDecision& decision,
                           " give the same values on every rank");
 }
 
-void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes,
+void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes, const double* losses,
                        const optim::StepRequest& request, optim::StepDecision& decision) {
   Ranks& model_parallel = *ranks.model_parallel();
-  optim::StepVote own = joint_vote(votes.data(), static_cast<int>(votes.size()), request, decision);
+  optim::StepVote own =
+      joint_vote(votes.data(), static_cast<int>(votes.size()), request, decision, losses);
   const std::int64_t first_non_finite = decision.first_non_finite_rank;
   throw_if_ranks_differ(decision, ranks.noun());
   own.issued_hash = 0;  // ranks hold different parts of the model, so their exchanges may differ

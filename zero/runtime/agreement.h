@@ -30,9 +30,9 @@ void name_differing_values(Ranks& ranks, const optim::StepDecision& decision,
                            const std::string& values);
 
 // Lets data-parallel groups that hold parts of one model decide together: the norm, non-finite
-// values, and stop requests span all of them. Input: the votes of this group's ranks. Collective
-// over the model-parallel group. Throws as above.
-void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes,
+// values, and stop requests span all of them. Input: the votes of this group's ranks, and its
+// losses as in joint_vote(). Collective over the model-parallel group. Throws as above.
+void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes, const double* losses,
                        const optim::StepRequest& request, optim::StepDecision& decision);
 
 }  // namespace zero::detail

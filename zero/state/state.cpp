@@ -162,7 +162,7 @@ void ModelState::request_update_staging(const MatrixStaging& matrices) {
 }
 
 void ModelState::request_exchange_staging(const Routes& routes) {
-  std::int64_t cast_bytes = 0, encoded = 0;
+  std::int64_t cast_bytes = 0, encoded = 0, received = 0;
   for (const SegmentId& id : layout_.segments()) {
     if (const Route gather = routes.gather(id); layout_.segment(id).encoded && gather.parts() > 1)
       encoded = std::max(
@@ -171,9 +171,11 @@ void ModelState::request_exchange_staging(const Routes& routes) {
     if (!layout_.segment(id).trainable) continue;
     for (const Route& sum : routes.sums(id)) {
       const std::int64_t piece = std::min(policy_.reduce_piece(sum.parts()), sum.count);
-      if (sum.from.dtype != sum.wire)
-        cast_bytes = std::max(cast_bytes, piece * sum.parts() * size_of(sum.wire));
-      encoded = std::max(encoded, encoded_bytes(sum, piece));
+      const std::int64_t bytes = piece * sum.parts() * size_of(sum.wire);
+      const bool folds = sum.kind == Route::Kind::fold;
+      if (sum.from.dtype != sum.wire || sum.packs(piece)) cast_bytes = std::max(cast_bytes, bytes);
+      if (!folds) encoded = std::max(encoded, encoded_bytes(sum, piece));
+      if (folds && sum.parts() > 1) received = std::max(received, bytes);
     }
   }
   const auto add = [&](std::int64_t bytes, std::byte*& staging) {
@@ -182,6 +184,7 @@ void ModelState::request_exchange_staging(const Routes& routes) {
   add(cast_bytes, staging_);
   add(place_group_sums(routes), group_sums_);
   add(encoded, wire_staging_);
+  add(received, received_summands_);
 }
 
 // All segments of a unit are reduced inside the group before any of them is summed over the groups.

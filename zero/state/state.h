@@ -79,10 +79,13 @@ class ModelState {
   void allocate(Arena& arena, Ledger& ledger);
 
   const StatePolicy& policy() const { return policy_; }
-  // Staging for casts of gradients, for one piece of a reduction; null if none are cast.
+  // Staging for casts of gradients, and to pack them, for one piece of a reduction; null if none
+  // are cast or packed.
   std::byte* staging() const { return staging_; }
   // Encoded slices of one piece of a gather or of a reduction; null if none is encoded.
   std::byte* wire_staging() const { return wire_staging_; }
+  // Summands of all ranks for one piece of a fold, in rank order; null without folds over ranks.
+  std::byte* received_summands() const { return received_summands_; }
   const Residues& residues() const { return residues_; }
   // Returns the memory that a route refers to.
   std::byte* array(const SegmentId& id, const ArrayRef& ref) const;
@@ -111,7 +114,7 @@ class ModelState {
   void request_gradients(const SlotAssignment& slots, const Routes& routes);
   void request_optimizer();
   void request_update_staging(const MatrixStaging& matrices);
-  // Staging of gradient and parameter exchanges: casts, group sums and encoded slices.
+  // Staging of gradient and parameter exchanges: casts, group sums, encoded slices and summands.
   void request_exchange_staging(const Routes& routes);
   // Places each segment among the group sums of its unit. Returns the bytes of the largest unit.
   std::int64_t place_group_sums(const Routes& routes);
@@ -125,7 +128,8 @@ class ModelState {
   BySegment<SegmentBuffers> buffers_;
   MemoryRequests requests_;
   Residues residues_;
-  std::byte *staging_ = nullptr, *group_sums_ = nullptr, *wire_staging_ = nullptr;
+  std::byte *staging_ = nullptr, *group_sums_ = nullptr, *wire_staging_ = nullptr,
+            *received_summands_ = nullptr;
   std::int64_t* tensor_norms_ = nullptr;
   float *directions_ = nullptr, *matrices_ = nullptr, *matrix_scratch_ = nullptr;
 };

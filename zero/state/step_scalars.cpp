@@ -10,16 +10,18 @@ StepScalars::StepScalars(RuntimeCore& runtime, const EnginePlan& plan)
       error_bytes_(plan.policy.measures_errors
                        ? std::ssize(plan.layout.flat_units) *
                              static_cast<std::int64_t>(sizeof(comm::wire::ErrorSums))
-                       : 0) {}
+                       : 0),
+      losses_per_rank_(plan.losses_per_rank()) {}
 
 void StepScalars::request(MemoryRequests& device, MemoryRequests& exchanged) {
   constexpr MemoryCategory on_device = MemoryCategory::update_staging;
   device.add(on_device, sizeof *decision_, decision_);
-  device.add(on_device, sizeof *loss_sum_, loss_sum_);
+  if (losses_per_rank_ == 0) device.add(on_device, loss_bytes(), loss_sum_);
   if (error_bytes_ > 0) device.add(on_device, error_bytes_, errors_);
   if (error_bytes_ > 0 && on_gpu_)
     device.add(on_device, comm::wire::most_error_parts * sizeof *error_parts_, error_parts_);
   exchanged.add(on_device, sizeof *own_vote_, own_vote_);
+  if (losses_per_rank_ > 0) exchanged.add(on_device, loss_bytes(), loss_sum_);
 }
 
 void StepScalars::set_scaler(const optim::LossScalerState& state) {
@@ -30,9 +32,10 @@ void StepScalars::set_scaler(const optim::LossScalerState& state) {
   copy_and_wait(runtime_, decision_, &known, sizeof known);
 }
 
-void StepScalars::add_loss(const float* loss) {
+void StepScalars::add_loss(const float* loss, int micro_step) {
+  double* sum = loss_sum_ + (losses_per_rank_ > 0 ? micro_step : 0);
   runtime_.compute().enqueue(
-      [this, loss](Stream stream) { runtime_.kernels().add_loss(loss, loss_sum_, stream); });
+      [this, loss, sum](Stream stream) { runtime_.kernels().add_loss(loss, sum, stream); });
 }
 
 void StepScalars::note_failure(int exit_code) noexcept {

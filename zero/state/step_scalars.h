@@ -4,6 +4,7 @@
 // program's thread, except for note_failure().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "comm/wire/codec.h"
@@ -40,9 +41,16 @@ class StepScalars {
   void set_scaler(const optim::LossScalerState& state);
 
   // Begins a new step for losses that are added from now on.
-  void begin_losses() { queue_zeros(runtime_, loss_sum_, sizeof *loss_sum_); }
-  void add_loss(const float* loss);
-  const double* loss_sum() const { return loss_sum_; }
+  void begin_losses() { queue_zeros(runtime_, loss_sum_, loss_bytes()); }
+  void add_loss(const float* loss, int micro_step);
+  // The sum over the step, or one sum for each micro step if ranks list them.
+  double* loss_sum() const { return loss_sum_; }
+  std::int64_t loss_bytes() const {
+    return std::max<std::int64_t>(1, losses_per_rank_) *
+           static_cast<std::int64_t>(sizeof *loss_sum_);
+  }
+  // 0 if each rank adds its losses up (EnginePlan::losses_per_rank()).
+  std::int64_t losses_per_rank() const { return losses_per_rank_; }
 
   // Zeroed after every final decision. Norms of offloaded gradients are added to it before the
   // agreement begins, and those of other gradients afterwards.
@@ -59,7 +67,7 @@ class StepScalars {
  private:
   RuntimeCore& runtime_;
   const bool on_gpu_;
-  const std::int64_t error_bytes_;
+  const std::int64_t error_bytes_, losses_per_rank_;
   std::int64_t* failure_ = nullptr;
   optim::StepDecision* decision_ = nullptr;
   optim::StepVote* own_vote_ = nullptr;

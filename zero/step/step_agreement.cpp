@@ -29,9 +29,13 @@ StepAgreement::StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePla
   for (auto& event : decided_) event = runtime.compute().create_event();
 }
 
+std::int64_t StepAgreement::factor_bytes() const {
+  return Arena::rounded(step_candidates * groups_ * most_factors * size_of(DType::fp32));
+}
+
 std::int64_t StepAgreement::upload_bytes() const {
-  return Arena::rounded(sizeof(StepRequest)) +
-         Arena::rounded(step_candidates * groups_ * most_factors * size_of(DType::fp32));
+  return Arena::rounded(sizeof(StepRequest)) + factor_bytes() +
+         Arena::rounded(scalars_.losses_per_rank() * sizeof(double));
 }
 
 void StepAgreement::request_memory() {
@@ -47,6 +51,8 @@ void StepAgreement::request_memory() {
   for (auto& errors : pinned_errors_)
     if (scalars_.error_bytes() > 0) pinned_requests_.add(pinned, scalars_.error_bytes(), errors);
   exchanged_requests_.add(on_device, rank_count_ * sizeof(StepVote), votes_);
+  if (scalars_.losses_per_rank() > 0)
+    exchanged_requests_.add(on_device, rank_count_ * scalars_.loss_bytes(), losses_);
 }
 
 void StepAgreement::plan(Ledger& ledger) const {
@@ -76,18 +82,28 @@ void StepAgreement::upload(const StepRequest& request) {
   const std::int64_t slot = step_ % ring_slots;
   preliminary_ = request.preliminary != 0;
   std::memcpy(pinned_uploads_[slot], &request, sizeof request);
-  std::ranges::copy(*factors_, reinterpret_cast<float*>(pinned_uploads_[slot] +
-                                                        Arena::rounded(sizeof(StepRequest))));
+  std::byte* factors = pinned_uploads_[slot] + Arena::rounded(sizeof(StepRequest));
+  std::ranges::copy(*factors_, reinterpret_cast<float*>(factors));
+  std::ranges::copy(losses_of_host_, reinterpret_cast<double*>(factors + factor_bytes()));
   queue([this, slot](Stream stream) {
     runtime_.device().copy(uploads_[slot], pinned_uploads_[slot], upload_bytes(), stream);
   });
 }
 
-void StepAgreement::begin(const StepRequest& request, std::shared_ptr<const StepFactors> factors) {
+void StepAgreement::begin(const StepRequest& request, std::shared_ptr<const StepFactors> factors,
+                          const std::vector<double>& losses) {
   step_ = request.step;
   factors_ = std::move(factors);
+  losses_of_host_ = losses;
   runtime_.device().waits().set_subject("agreement before step " + std::to_string(step_));
   upload(request);
+  if (scalars_.losses_per_rank() == 0) return;
+  queue([this,
+         uploaded = reinterpret_cast<const double*>(
+             reinterpret_cast<const std::byte*>(this->factors()) + factor_bytes())](Stream stream) {
+    runtime_.kernels().add_losses(uploaded, scalars_.loss_sum(), scalars_.losses_per_rank(),
+                                  stream);
+  });
 }
 
 void StepAgreement::begin_final(const StepRequest& request, bool gradients_changed) {
@@ -95,12 +111,14 @@ void StepAgreement::begin_final(const StepRequest& request, bool gradients_chang
   if (gradients_changed) queue_zeros(runtime_, scalars_.own_vote(), sizeof(StepVote));
 }
 
-// Gathers the votes of all ranks. An interrupted exchange leaves votes of older steps, and then the
-// decision is "skip".
+// Gathers the votes of all ranks, after the losses. An interrupted exchange leaves votes of older
+// steps, and then the decision is "skip".
 void StepAgreement::queue_exchange() {
   if (rank_count_ == 1) {
     queue([this](Stream stream) {
       runtime_.device().copy(votes_, scalars_.own_vote(), sizeof(StepVote), stream);
+      if (scalars_.losses_per_rank() > 0)
+        runtime_.device().copy(losses_, scalars_.loss_sum(), scalars_.loss_bytes(), stream);
     });
     return;
   }
@@ -108,6 +126,9 @@ void StepAgreement::queue_exchange() {
     ranks_.communicate_control(
         [this, step = step_](comm::Communicator& communicator, Stream stream) {
           communicator.set_subject("agreement before step " + std::to_string(step));
+          if (scalars_.losses_per_rank() > 0)
+            communicator.all_gather(scalars_.loss_sum(), losses_, scalars_.losses_per_rank(),
+                                    DType::int64, 0, stream);
           communicator.all_gather(scalars_.own_vote(), votes_, optim::step_vote_words, DType::int64,
                                   0, stream);
         });
@@ -124,13 +145,14 @@ void StepAgreement::queue_agreement() {
   // Model-parallel groups need CPU ranks, so their votes have been exchanged here.
   const bool over_model = ranks_.model_parallel() != nullptr;
   if (over_model)
-    decide_over_model(ranks_, {votes_, static_cast<std::size_t>(rank_count_)}, *uploaded(),
+    decide_over_model(ranks_, {votes_, static_cast<std::size_t>(rank_count_)}, losses_, *uploaded(),
                       *scalars_.decision());
   queue([this, decided = over_model, request = uploaded(), slot = step_ % ring_slots,
          preliminary = preliminary_](Stream stream) {
     Device& device = runtime_.device();
     StepDecision* decision = scalars_.decision();
-    if (!decided) runtime_.kernels().decide(votes_, rank_count_, request, decision, stream);
+    if (!decided)
+      runtime_.kernels().decide(votes_, rank_count_, request, decision, losses_, stream);
     device.copy(pinned_decisions_[slot], decision, sizeof(StepDecision), stream);
     if (scalars_.errors() != nullptr)
       device.copy(pinned_errors_[slot], scalars_.errors(), scalars_.error_bytes(), stream);

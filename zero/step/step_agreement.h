@@ -51,8 +51,10 @@ class StepAgreement {
   void allocate(Arena& exchanged, Ledger& ledger);
 
   // The step's number selects its ring slot; the step before last must be resolved. Between begin()
-  // and agree() the norms of gradients are added to the scalars' vote.
-  void begin(const optim::StepRequest& request, std::shared_ptr<const StepFactors> factors);
+  // and agree() the norms of gradients are added to the scalars' vote. `losses`: the host's, one
+  // per micro step, if ranks list them (EnginePlan::losses_per_rank()).
+  void begin(const optim::StepRequest& request, std::shared_ptr<const StepFactors> factors,
+             const std::vector<double>& losses);
   void agree();
   // Begins the final vote after the decision on a preliminary one has been read. Norms of changed
   // gradients must be added again, from zero.
@@ -74,7 +76,8 @@ class StepAgreement {
   static constexpr int ring_slots = 2;
 
   void request_memory();
-  // Bytes that one step uploads: the request, then the factors.
+  std::int64_t factor_bytes() const;
+  // Bytes that one step uploads: the request, the factors, then the host's losses.
   std::int64_t upload_bytes() const;
   const optim::StepRequest* uploaded() const;
   void upload(const optim::StepRequest& request);
@@ -96,6 +99,8 @@ class StepAgreement {
   std::byte* pinned_uploads_[ring_slots] = {};  // in host memory
   optim::StepDecision* pinned_decisions_[ring_slots] = {};
   optim::StepVote* votes_ = nullptr;  // one per rank
+  double* losses_ = nullptr;          // of all ranks, if they are listed
+  std::vector<double> losses_of_host_;
   // The scalars' error sums as of the steps in flight, and as of the last one read.
   comm::wire::ErrorSums* pinned_errors_[ring_slots] = {};
   std::vector<comm::wire::ErrorSums> read_errors_;

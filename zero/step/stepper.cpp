@@ -98,7 +98,7 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
     // A late sum was spilled before it was known to be final, so its squares are read back from the
     // file.
     request.norm = squares_elsewhere(on_host() && late_);
-    parts_.agreement.begin(request, factors_of(request, options));
+    parts_.agreement.begin(request, factors_of(request, options), parts_.scopes.losses());
     queue_squares();
   }
   {
@@ -114,8 +114,8 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
 
 double Stepper::summands() const {
   const TrainState& train = parts_.train;
-  const double ranks = train.config.gradient_allreduce_op == "sum" ? 1 : train.rank_count();
-  return ranks * train.losses;
+  if (train.plan.rank_independent()) return static_cast<double>(train.plan.batch.micro_batches);
+  return (train.config.gradient_allreduce_op == "sum" ? 1 : train.rank_count()) * train.losses;
 }
 
 double Stepper::inverse_gradient_scale() const {
@@ -124,6 +124,7 @@ double Stepper::inverse_gradient_scale() const {
 
 double Stepper::pending_scale(std::optional<double> mean_over, bool reduced) {
   const TrainState& train = parts_.train;
+  if (train.plan.rank_independent()) return 1 / (summands() * loss_scale());
   const double ranks = train.config.gradient_allreduce_op == "sum" ? 1 : train.rank_count();
   const double over = mean_over.value_or(parts_.scopes.ended_micro_steps());
   return (reduced ? train.policy().precision.predivision : 1) / (ranks * over * loss_scale());
@@ -211,6 +212,7 @@ StepRequest Stepper::request_of(const StepOptions& options) const {
   request.issued_hash = parts_.transfers.issued_hash();
   request.loss = parts_.scopes.loss_sum();
   request.micro_steps = train.losses;
+  request.micro_batches = train.plan.batch.micro_batches;
   request.stop_requested = train.runtime.stop_requested();
   request.inspects = request.preliminary = static_cast<bool>(options.inspect);
   if (!options.groups.empty()) request.groups_hash = hash_of(text_of(options.groups));

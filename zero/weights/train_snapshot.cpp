@@ -209,6 +209,12 @@ class TrainSnapshot : public checkpoint::Snapshot {
         {"master_dtype", name_of(train_.policy().precision.master)},
         {"state_dtype", name_of(train_.policy().precision.state)},
         {"layout_hash", checkpoint::Digest{0, train_.plan.layout.hash}.hex().substr(16)}};
+    if (train_.plan.rank_independent()) {
+      for (const char* term : {"ranks", "reduce_group_size", "accumulation", "layout_hash"})
+        terms.erase(term);
+      terms["gradient_sync"] = text_of(&train_.plan.sync);
+      terms["micro_batches"] = std::to_string(batch.micro_batches);
+    }
     if (batch.accumulation > 1 && train_.plan.sync == GradientSync::inner)
       terms["inner_group_size"] = std::to_string(train_.plan.inner_group);
     if (residues().exist())

@@ -365,7 +365,8 @@ TEST_CASE("gpu: the decision is the host's") {
   auto device_request = g.put(request);
   auto decision = g.put(std::vector<StepDecision>(1));
   g.stream->enqueue([&](Stream stream) {
-    g.kernels->decide(device_words.data(), 3, device_request.data(), decision.data(), stream);
+    g.kernels->decide(device_words.data(), 3, device_request.data(), decision.data(), nullptr,
+                      stream);
   });
   StepDecision expected;
   decide_step(words.data(), 3, request[0], expected);

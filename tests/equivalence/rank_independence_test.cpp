@@ -1,0 +1,223 @@
+// Equal bits at any number of ranks, with zero_core.rank_independent.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/support/stderr_of.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/toy_ranks.h"
+
+namespace {
+
+constexpr int micro_batches = 24;
+
+zero::Config config_of(int stage, const toy::Dims& d = {}) {
+  zero::Config config = toy::config(stage, d);
+  config.batch = {micro_batches * d.batch, d.batch, 0};
+  config.zero_core.rank_independent = true;
+  return config;
+}
+
+struct Row {
+  const char* name;
+  std::function<void(zero::Config&)> change;
+};
+
+std::vector<Row> rows() {
+  const auto stage = [](int number) {
+    return [number](zero::Config& c) { c.zero_optimization.stage = number; };
+  };
+  return {{"stage 0", stage(0)},
+          {"stage 1", stage(1)},
+          {"stage 2", stage(2)},
+          {"stage 3", stage(3)},
+          {"SHARD_GRAD_OP", [](zero::Config& c) {
+             c.zero_optimization.stage = 3;
+             c.zero_core.reshard_after_forward = false;
+           }}};
+}
+
+std::vector<Row> precisions() {
+  return {{"fp32", [](zero::Config&) {}},
+          {"bf16", [](zero::Config& c) { c.bf16_enabled = true; }},
+          {"fp16",
+           [](zero::Config& c) {
+             c.fp16_enabled = true;
+             c.loss_scale.initial_scale_power = 22;  // the first steps overflow
+             c.loss_scale.loss_scale_window = 2;
+             c.loss_scale.hysteresis = 1;
+           }},
+          {"bf16, sent as fp16", [](zero::Config& c) {
+             c.bf16_enabled = true;
+             c.communication_data_type = zero::DType::fp16;
+           }}};
+}
+
+std::vector<Row> optimizers() {
+  const auto type = [](const char* name) {
+    return [name](zero::Config& c) {
+      c.optimizer = zero::optim::default_options(name);
+      c.optimizer.learning_rate = 0.01;
+      c.optimizer.weight_decay = 0.1;
+    };
+  };
+  return {{"AdamW", type("AdamW")}, {"Lamb", type("Lamb")}, {"Muon", type("Muon")}};
+}
+
+void compare(const zero::Config& config, const toy::Trace& expected, int ranks, int steps,
+             const char* executor = "inline") {
+  CAPTURE(ranks);
+  const toy::Trace trace = toy::train_ranks(ranks, config, steps, executor);
+  CHECK(trace.losses == expected.losses);
+  CHECK(trace.norms == expected.norms);
+  CHECK(trace.scales == expected.scales);
+  CHECK(trace.digest == expected.digest);
+}
+
+// Compares every row on every number of ranks with stage 0 on one rank.
+void compare_all(const zero::Config& base, const std::vector<int>& ranks, int steps) {
+  const toy::Trace expected = toy::train_ranks(1, base, steps);
+  CHECK(expected.losses.size() == static_cast<std::size_t>(steps));
+  CHECK(*std::ranges::min_element(expected.losses) < expected.losses.front());
+  for (const Row& row : rows()) {
+    CAPTURE(row.name);
+    zero::Config config = base;
+    row.change(config);
+    for (const int n : ranks) compare(config, expected, n, steps);
+  }
+}
+
+// Continues a training run from its newest checkpoint, and saves the last step. Returns the losses.
+std::vector<double> train_part(const std::string& directory, int ranks, const zero::Config& config,
+                               int until, std::uint64_t& digest) {
+  std::vector<double> losses;
+  const toy::Dims d;
+  zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+    zero::Engine engine(runtime, toy::describe(d), config);
+    if (!engine.resume(directory, zero::Resume::if_any)) engine.initialize(toy::fill);
+    toy::Activations a = toy::make_activations(d);
+    while (engine.step_count() < until) {
+      const std::int64_t first = engine.step_count() * engine.batch().global;
+      for (zero::MicroStep micro : engine.micro_steps()) {
+        toy::load_samples(d, a, first + micro.number() * d.batch);
+        micro.loss(toy::micro_step<float>(engine, d, a, micro.loss_scale()));
+      }
+      const zero::StepResult result = engine.step().wait();
+      if (runtime.is_root()) losses.push_back(result.loss);
+    }
+    engine.save_checkpoint(directory).wait();
+    const std::uint64_t own = engine.digest();
+    if (runtime.is_root()) digest = own;
+  });
+  return losses;
+}
+
+}  // namespace
+
+TEST_CASE("rank independence: stages and dtypes on 1 to 5 ranks") {
+  for (const Row& precision : precisions()) {
+    CAPTURE(precision.name);
+    zero::Config config = config_of(0);
+    precision.change(config);
+    compare_all(config, {1, 2, 3, 5}, 8);
+  }
+}
+
+TEST_CASE("rank independence: optimizers that see whole tensors, on 4 and 8 ranks") {
+  for (const Row& optimizer : optimizers()) {
+    CAPTURE(optimizer.name);
+    zero::Config config = config_of(0);
+    optimizer.change(config);
+    compare_all(config, {4, 8}, 4);
+  }
+}
+
+TEST_CASE("rank independence: small buckets, offload, slots and executors") {
+  const std::vector<Row> variants = {
+      {"small buckets", [](zero::Config& c) { c.zero_optimization.reduce_bucket_size = 300; }},
+      {"optimizer in a file",
+       [](zero::Config& c) {
+         c.zero_optimization.offload_optimizer.device = zero::OffloadDevice::nvme;
+         c.zero_core.offload_chunk_bytes = 1 << 14;
+       }},
+      {"a second copy", [](zero::Config& c) { c.zero_optimization.hpz_partition_size = 2; }},
+      {"compared messages", [](zero::Config& c) { c.zero_core.verify_comm = true; }},
+      {"all slots", [](zero::Config& c) { c.zero_optimization.prefetch_bucket_size = 1'000'000; }}};
+  const zero::tests::TemporaryDirectory directory;
+  const toy::Trace expected = toy::train_ranks(1, config_of(0), 4);
+  for (const Row& variant : variants) {
+    CAPTURE(variant.name);
+    zero::Config config = config_of(3);
+    config.zero_optimization.offload_optimizer.nvme_path = directory.path();
+    variant.change(config);
+    for (const int ranks : {1, 4, 5}) {
+      if (ranks == 5 && config.zero_optimization.hpz_partition_size > 1) continue;
+      for (const char* executor : {"inline", "worker"})
+        compare(config, expected, ranks, 4, executor);
+    }
+  }
+}
+
+TEST_CASE("rank independence: as many micro batches as ranks, and hardly more") {
+  const toy::Dims d;
+  zero::Config config = config_of(2, d);
+  config.batch.train_batch_size = 4 * d.batch;
+  const toy::Trace expected = toy::train_ranks(1, config, 4);
+  for (const int ranks : {2, 3, 4}) compare(config, expected, ranks, 4);
+}
+
+TEST_CASE("rank independence: random delays around every instruction") {
+  const toy::Trace expected = toy::train_ranks(1, config_of(0), 4);
+  zero::testing::inject_delays(5, 60);
+  for (const int stage : {0, 2, 3})
+    for (const char* executor : {"inline", "worker"}) {
+      CAPTURE(stage);
+      compare(config_of(stage), expected, 5, 4, executor);
+    }
+  zero::testing::inject_delays(0, 0);
+}
+
+TEST_CASE("rank independence: a run that is resumed on other numbers of ranks") {
+  const zero::tests::TemporaryDirectory whole, parts;
+  std::uint64_t expected_digest = 0, digest = 0;
+  const std::vector<double> expected =
+      train_part(whole.path(), 1, config_of(0), 9, expected_digest);
+  std::vector<double> losses;
+  const std::string said = zero::tests::stderr_of([&] {
+    for (const auto& [ranks, stage, until] : {std::tuple{4, 1, 3}, {3, 3, 6}, {8, 2, 9}})
+      for (const double loss : train_part(parts.path(), ranks, config_of(stage), until, digest))
+        losses.push_back(loss);
+  });
+  CHECK(said.find("may differ in bits") == std::string::npos);
+  CHECK(losses == expected);
+  CHECK(digest == expected_digest);
+}
+
+TEST_CASE("rank independence in every combination" * doctest::skip()) {
+  const zero::tests::TemporaryDirectory directory;
+  for (const Row& precision : precisions())
+    for (const Row& optimizer : optimizers())
+      for (const double clipping : {0.0, 0.5}) {
+        CAPTURE(precision.name);
+        CAPTURE(optimizer.name);
+        CAPTURE(clipping);
+        zero::Config config = config_of(0);
+        precision.change(config);
+        optimizer.change(config);
+        config.gradient_clipping = clipping;
+        compare_all(config, {1, 2, 3, 4, 5, 8}, 20);
+        if (std::string(optimizer.name) != "AdamW") continue;
+        const toy::Trace expected = toy::train_ranks(1, config, 20);
+        config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::nvme;
+        config.zero_optimization.offload_optimizer.nvme_path = directory.path();
+        for (const int stage : {1, 2, 3})
+          for (const int ranks : {1, 2, 3, 4, 5, 8}) {
+            config.zero_optimization.stage = stage;
+            compare(config, expected, ranks, 20);
+          }
+      }
+}

@@ -1,0 +1,81 @@
+#include "zero/plan/rank_independence.h"
+
+#include <string>
+
+#include "zero/base/error.h"
+#include "zero/plan/engine_plan.h"
+
+namespace zero::detail {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& key, const std::string& reason) {
+  throw ConfigError(key + " with zero_core.rank_independent: " + reason);
+}
+
+void check_precision(const Config& config) {
+  const std::string in_fp32 =
+      "micro batches are added in fp32 as they are, and the sum is divided once; ";
+  if (config.grad_accum_dtype.value_or(DType::fp32) != DType::fp32)
+    refuse("data_types.grad_accum_dtype", in_fp32 + "give \"fp32\", or leave the key out");
+  if (config.prescale_gradients) refuse("prescale_gradients", in_fp32 + "leave the key out");
+  if (config.gradient_predivide_factor != 1)
+    refuse("gradient_predivide_factor", in_fp32 + "leave the key out");
+  if (config.gradient_allreduce_op != "mean")
+    refuse("gradient_allreduce_op \"" + config.gradient_allreduce_op + "\"",
+           "a sum over ranks grows with their number; choose \"mean\"");
+}
+
+void check_order(const Config& config) {
+  const CoreOptions& core = config.zero_core;
+  const std::string in_order =
+      "gradients are summed in the order of the step's micro batches, over all ranks in each micro "
+      "step; leave the key out";
+  if (core.gradient_sync != GradientSync::automatic && core.gradient_sync != GradientSync::each)
+    refuse("zero_core.gradient_sync", in_order + ", or choose \"each\"");
+  if (core.shard_group_size) refuse("zero_core.shard_group_size (mics_shard_size)", in_order);
+  if (core.reduce_group_size != 0 || !core.wider_reduce_groups.empty())
+    refuse("zero_core.reduce_group_size", in_order);
+  if (core.inner_group_size) refuse("zero_core.inner_group_size", in_order);
+}
+
+// One rank sends nothing, and so would round nothing.
+void check_formats(const Config& config) {
+  const ZeroOptions& zero = config.zero_optimization;
+  const WireOptions& wire = config.zero_core.wire;
+  const std::string encodes =
+      "one rank encodes nothing, so results would depend on the number of ranks; leave the key "
+      "out";
+  const auto refuse_format = [&](const char* key, const std::string& format) {
+    if (!format.empty() && format != "none")
+      refuse("zero_core.wire." + std::string(key) + " \"" + format + "\"", encodes);
+  };
+  refuse_format("gather", wire.gather);
+  refuse_format("gather_inside", wire.gather_inside);
+  refuse_format("reduce", wire.reduce);
+  refuse_format("reduce_inside", wire.reduce_inside);
+  if (wire.error_feedback.on()) refuse("zero_core.wire.error_feedback", encodes);
+  if (zero.loco.on()) refuse("zero_optimization.zeropp_loco_param", encodes);
+  if (zero.quantized_gradients) refuse("zero_optimization.zero_quantized_gradients", encodes);
+  if (zero.quantized_weights) refuse("zero_optimization.zero_quantized_weights", encodes);
+  if (zero.quantized_nontrainable_weights)
+    refuse("zero_optimization.zero_quantized_nontrainable_weights", encodes);
+}
+
+}  // namespace
+
+void check_rank_independent(const Config& config, const Model& model, const PlanRank& on) {
+  if (!config.zero_core.rank_independent) return;
+  check_precision(config);
+  check_order(config);
+  check_formats(config);
+  if (on.on_gpu && !config.zero_core.deterministic)
+    refuse("zero_core.deterministic false",
+           "NCCL's own sums depend on the number of GPUs; set it to true");
+  if (model.any_order || model.any_micro_steps)
+    refuse("ModelSpec::any_order() or any_micro_steps() (modules of PyTorch declare them)",
+           "a step has a known number of micro batches in a known order; declare the units in "
+           "their order and run Engine::micro_steps(), or leave the key out");
+}
+
+}  // namespace zero::detail
