@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building and testing ZeroCore needs and is missing, with apt (Debian 12, Ubuntu 24.04 or
-# newer). Does nothing where all is there. Usage: scripts/install_dependencies.sh [--tests | --torch | --list]
-# --tests: also what tests use and otherwise skip; --torch: instead, a virtual environment with PyTorch and what the
+# newer). Does nothing where all is there. Usage: scripts/install_dependencies.sh [--tests | --python | --torch | --list]
+# --tests: also what tests use and otherwise skip; --python: also the headers and venv of python3, for the Python package;
+# --torch: instead, a virtual environment with PyTorch and what the
 # tests of pytorch/ use (5 GB from PyPI); it prints its python3; --list: only print the packages, of all kinds
 set -euo pipefail
 
@@ -137,14 +138,18 @@ install_for_gpus() {
 }
 
 # A python3 without venv or headers is Debian's.
+complete_python() {
+  python3 -c "import ensurepip, sysconfig, os; os.stat(sysconfig.get_paths()['include'] + '/Python.h')" 2>/dev/null ||
+    install python3-venv python3-dev
+}
+
 install_torch() {
   local folder=$HOME/.cache/zerocore/torch
   if "$folder/bin/python3" -c "import torch, xxhash; from importlib.util import find_spec
 assert find_spec('datasets') and find_spec('trl') and find_spec('lightning')" 2>/dev/null; then
     return
   fi
-  python3 -c "import ensurepip, sysconfig, os; os.stat(sysconfig.get_paths()['include'] + '/Python.h')" 2>/dev/null ||
-    install python3-venv python3-dev
+  complete_python
   echo "installing: torch transformers peft trl datasets lightning xxhash from PyPI into $folder" >&2
   python3 -m venv "$folder"
   timeout 900 "$folder/bin/python3" -m pip install --quiet --disable-pip-version-check --retries 2 --timeout 60 \
@@ -164,5 +169,8 @@ if [[ ${1:-} == --tests ]]; then
   optional+=("${for_tests[@]}")
 fi
 install_missing
+if [[ ${1:-} == --python ]]; then
+  complete_python
+fi
 install_for_gpus
 check_cmake
