@@ -131,6 +131,8 @@ build_sdist(sys.argv[1])" "$folder") || return 1
     --config-settings=cmake.define.ZERO_UNITY=ON "$folder"/zerocore-*.tar.gz >"$folder/log" 2>&1 ||
     { cat "$folder/log" && return 1; }
   grep -F "Python package: $expected" "$folder/log" || { echo "pip does not say: $expected" && return 1; }
+  PYTHONPATH="$folder/installed" "$python" -c "import zerocore.as_deepspeed as shim; shim.install()
+import importlib.metadata; print('as deepspeed', importlib.metadata.version('deepspeed'))" || return 1
   PYTHONPATH="$folder/installed" "$python" -m zerocore | grep ^CUDA
 }
 
