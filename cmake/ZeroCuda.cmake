@@ -21,7 +21,11 @@ if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER)
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
 endif()
 include(CheckLanguage)
+# Release 3.25 of CMake fails on CUDA 13, which has no nvToolsExt, in projects that ask for this release.
+set(zero_cmake_minimum ${CMAKE_MINIMUM_REQUIRED_VERSION})
+set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
 find_package(CUDAToolkit 12.8 QUIET)
+set(CMAKE_MINIMUM_REQUIRED_VERSION ${zero_cmake_minimum})
 if(CUDAToolkit_FOUND)
   check_language(CUDA)
 endif()
@@ -46,7 +50,11 @@ set(zero_has_cuda ON)
 option(ZERO_NCCL "Several ranks on GPUs, by NCCL" ON)
 set(ZERO_PYTHON_PACKAGES "$ENV{HOME}/.cache/zerocore/python" CACHE PATH
     "Where scripts/install_dependencies.sh has pip put the headers of NCCL and cuDNN")
-find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${ZERO_PYTHON_PACKAGES}
+set(torch_packages)
+if(torch_root)
+  set(torch_packages ${torch_root}/..)  # a torch with CUDA has its NCCL in the next folder
+endif()
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${ZERO_PYTHON_PACKAGES} ${torch_packages}
           PATH_SUFFIXES nvidia/nccl/include)
 mark_as_advanced(NCCL_INCLUDE_DIR)
 if(ZERO_NCCL AND NCCL_INCLUDE_DIR)

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Installs missing packages for building and testing ZeroCore, with apt (Debian 12, Ubuntu 24.04 or
-# newer). Does nothing if none is missing. Usage: scripts/install_dependencies.sh [--tests | --torch | --list]
-# --tests: also packages without which tests are skipped; --torch: instead, a virtual environment with PyTorch and the
-# packages of the tests of pytorch/ (5 GB from PyPI); it prints its python3; --list: only print the packages, of all kinds
+# newer). Does nothing if none is missing.
+# Usage: scripts/install_dependencies.sh [--tests | --python | --torch | --list]
+# --tests: also packages without which tests are skipped; --python: also the headers and venv of python3, for the Python
+# package; --torch: instead, a virtual environment with PyTorch and the packages of the tests of pytorch/ (5 GB from
+# PyPI); it prints its python3; --list: only print the packages, of all kinds
 set -euo pipefail
 
 # package, and how to see that it is there: a command, or a header under an include folder.
@@ -137,14 +139,18 @@ install_for_gpus() {
 }
 
 # A python3 without venv or headers is Debian's.
+complete_python() {
+  python3 -c "import ensurepip, sysconfig, os; os.stat(sysconfig.get_paths()['include'] + '/Python.h')" 2>/dev/null ||
+    install python3-venv python3-dev
+}
+
 install_torch() {
   local folder=$HOME/.cache/zerocore/torch
   if "$folder/bin/python3" -c "import torch, xxhash; from importlib.util import find_spec
 assert find_spec('datasets') and find_spec('trl') and find_spec('lightning')" 2>/dev/null; then
     return
   fi
-  python3 -c "import ensurepip, sysconfig, os; os.stat(sysconfig.get_paths()['include'] + '/Python.h')" 2>/dev/null ||
-    install python3-venv python3-dev
+  complete_python
   echo "installing: torch transformers peft trl datasets lightning xxhash from PyPI into $folder" >&2
   python3 -m venv "$folder"
   timeout 900 "$folder/bin/python3" -m pip install --quiet --disable-pip-version-check --retries 2 --timeout 60 \
@@ -164,5 +170,8 @@ if [[ ${1:-} == --tests ]]; then
   optional+=("${for_tests[@]}")
 fi
 install_missing
+if [[ ${1:-} == --python ]]; then
+  complete_python
+fi
 install_for_gpus
 check_cmake

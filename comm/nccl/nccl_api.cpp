@@ -241,8 +241,7 @@ class NcclApi final : public Api {
     comm::cuda::launch_ordered_sum(sum, stream);
   }
   void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {
-    zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, from, bytes, cudaMemcpyDefault,
-                          native(stream));
+    zero::cuda::copy_async(to, from, bytes, native(stream));
   }
   std::unique_ptr<Event> mark(Stream stream) override {
     return std::make_unique<Mark>(events_, native(stream));

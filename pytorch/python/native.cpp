@@ -22,6 +22,7 @@
 #include "pytorch/sharded_parameters.h"
 #include "pytorch/store_rendezvous.h"
 #include "pytorch/tensor_device.h"
+#include "zero/base/simd.h"
 #include "zero/zero.h"
 
 namespace py = pybind11;
@@ -491,6 +492,7 @@ void declare_model(py::module_& module) {
 PYBIND11_MODULE(_native, module) {
   module.attr("torch_version") = ZERO_TORCH_VERSION;
   module.attr("has_cuda") = ZERO_ON_GPUS != 0;
+  module.def("simd", [] { return name_of(simd_level()); });
   // Whether the tensor's memory belongs to an engine.
   module.def("is_of_engine", [](const at::Tensor& tensor) {
     return tensor.has_storage() && use_of(*tensor.storage().unsafeGetStorageImpl()) != nullptr;

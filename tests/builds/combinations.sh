@@ -3,7 +3,7 @@
 # clang, Ninja and Makefiles, in a path with a blank. Together with the release build that CI makes first (g++, Ninja,
 # CUDA, TORCH, MPI, TESTS), every pair of values occurs. Code is not optimized, and a row builds the fewest programs
 # that link the parts under test. CUDA's rows need nvcc and TORCH's a python3 with torch; if these are missing, the rows
-# are named and left out.
+# are named and left out. The row "sdist" is pip's: the Python package from its source distribution.
 # Usage: combinations.sh FOLDER [--torch-python PYTHON] [--all] [ROW ...]
 # FOLDER is emptied first. --all: all combinations instead, takes hours. ROW: the names of rows, to run these alone.
 set -euo pipefail
@@ -117,6 +117,25 @@ SHIM
   fi
 }
 
+# Installs the Python package from its source distribution, with CUDA if nvcc and a torch with CUDA are there.
+sdist() {
+  local folder="$work/sdist" expected="for CPU ranks alone, without CUDA"
+  mkdir -p "$folder"
+  if [[ -x $nvcc ]] && "$python" -c "import sys, torch; sys.exit(torch.version.cuda is None)"; then
+    expected="for CPU ranks and GPUs (CUDA "
+  fi
+  (cd "$source" && "$python" -c "import sys; from scikit_build_core.build import build_sdist
+build_sdist(sys.argv[1])" "$folder") || return 1
+  CUDAARCHS=90 "$python" -m pip install -v --no-build-isolation --no-deps --target "$folder/installed" \
+    --config-settings=cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0 --config-settings=cmake.define.CMAKE_CUDA_FLAGS_RELEASE=-O0 \
+    --config-settings=cmake.define.ZERO_UNITY=ON "$folder"/zerocore-*.tar.gz >"$folder/log" 2>&1 ||
+    { cat "$folder/log" && return 1; }
+  grep -F "Python package: $expected" "$folder/log" || { echo "pip does not say: $expected" && return 1; }
+  PYTHONPATH="$folder/installed" "$python" -c "import zerocore.as_deepspeed as shim; shim.install()
+import importlib.metadata; print('as deepspeed', importlib.metadata.version('deepspeed'))" || return 1
+  PYTHONPATH="$folder/installed" "$python" -m zerocore | grep ^CUDA
+}
+
 jobs=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 run() {
   local name=$1 log="$work/$1.log" begin=$SECONDS
@@ -135,6 +154,9 @@ mkdir -p "$work"
 work=$(cd "$work" && pwd)
 if [[ -z $all && ($only == ' ' || $only == *" quickstart "*) ]]; then
   missing quickstart ON OFF || run quickstart quickstart
+fi
+if [[ -z $all && ($only == ' ' || $only == *" sdist "*) ]]; then
+  missing sdist OFF ON || run sdist sdist
 fi
 for row in "${rows[@]}"; do
   name=${row%%:*}

@@ -46,7 +46,7 @@ EDGES = {
     "tools": FOLDERS,
     "tests": FOLDERS,
     # These may also include the public headers:
-    "pytorch": ("tools/report",),
+    "pytorch": ("tools/report", "zero/base/simd.h"),
     "examples": ("tools/options", "tools/report", "pytorch/module.h", "zero/base/input_file.h", "zero/base/simd.h",
                  "zero/checkpoint/model_directory.h"),
 }

@@ -245,8 +245,7 @@ void copy(const Elements& from, void* encoded, Stream stream) {
   const auto bytes = static_cast<std::size_t>(from.count * size_of(from.dtype));
   const auto all = static_cast<std::size_t>(filled(from.count * size_of(from.dtype)));
   if (bytes == 0) return;
-  zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, encoded, from.data, bytes,
-                        cudaMemcpyDefault, native(stream));
+  zero::cuda::copy_async(encoded, from.data, bytes, native(stream));
   zero::cuda::call_cuda("cudaMemsetAsync", cudaMemsetAsync,
                         static_cast<std::uint8_t*>(encoded) + bytes, 0, all - bytes,
                         native(stream));
@@ -288,9 +287,8 @@ void decode_on_gpu(const Codec& codec, const void* encoded, std::int64_t count, 
                    DType dtype, Stream stream) {
   if (count == 0) return;
   if (codec.format == Format::none)
-    return zero::cuda::call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, encoded,
-                                 static_cast<std::size_t>(count * size_of(dtype)),
-                                 cudaMemcpyDefault, native(stream));
+    return zero::cuda::copy_async(to, encoded, static_cast<std::size_t>(count * size_of(dtype)),
+                                  native(stream));
   check_elements(dtype);
   with_float_type(dtype, [&]<class T>() {
     with_format(codec.format, [&]<class F>() {

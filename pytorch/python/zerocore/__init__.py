@@ -23,8 +23,8 @@ def _check_torch():
     if here != there:
         raise ImportError(
             f"zerocore was built against torch {_built_for}, and this is torch {torch.__version__}; "
-            "torch's binary interface changes from one minor version to the next: install zerocore "
-            "again in this environment (pip install --no-build-isolation .)")
+            "torch's binary interface changes from one minor version to the next: install the wheel for "
+            f"torch {'.'.join(here)}, or build zerocore in this environment (pip install --no-build-isolation .)")
 
 
 _check_torch()

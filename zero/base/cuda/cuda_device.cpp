@@ -117,8 +117,7 @@ class CudaDevice final : public Device {
   }
 
   void copy(void* to, const void* from, std::int64_t bytes, Stream stream) override {
-    call_cuda("cudaMemcpyAsync", cudaMemcpyAsync, to, from, bytes, cudaMemcpyDefault,
-              cuda::native(stream));
+    cuda::copy_async(to, from, bytes, cuda::native(stream));
   }
   void fill_zero(void* to, std::int64_t bytes, Stream stream) override {
     call_cuda("cudaMemsetAsync", cudaMemsetAsync, to, 0, bytes, cuda::native(stream));

