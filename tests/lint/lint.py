@@ -39,8 +39,8 @@ EDGES = {
     "tools": FOLDERS,
     "tests": FOLDERS,
     # These may also include the public headers:
-    "pytorch": ("tools/report",),
-    "examples": ("tools/options", "tools/report", "pytorch/module.h", "zero/base/input_file.h", "zero/base/simd.h",
+    "pytorch": ("tools/planner", "tools/report"),
+    "examples": ("tools/options", "tools/planner", "tools/report", "pytorch/module.h", "zero/base/input_file.h", "zero/base/simd.h",
                  "zero/checkpoint/model_directory.h"),
 }
 ON_PUBLIC_HEADERS = ("pytorch", "examples")

@@ -57,8 +57,8 @@ constexpr std::array<Row, 29> rows = {
      {"--hidden", Kind::whole, 1, most_tokens},
      {"--vocabulary", Kind::whole, 1, most_tokens},
      {"--device-memory", Kind::bytes, 1, most_bytes},
-     {"--inside-node", Kind::real, 0.001, 1'000'000, " of GB/s"},
-     {"--between-nodes", Kind::real, 0.001, 1'000'000, " of GB/s"},
+     {"--inside-node", Kind::real, 0.001, 1'000'000, " of GiB/s"},
+     {"--between-nodes", Kind::real, 0.001, 1'000'000, " of GiB/s"},
      {"--price", Kind::real, 0.000001, 1'000'000},
      {"--deadline", Kind::real, 0.001, most_seconds, " of hours"}}};
 

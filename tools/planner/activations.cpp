@@ -28,6 +28,18 @@ std::int64_t head_bytes(const gpt::Dims& dims, const ActivationTerms& terms) {
          rows * (terms.gpu ? float_bytes : 2 * float_bytes);
 }
 
+// What each thread of a CPU rank works with: queries, keys, values and gradients of one head, and
+// tiles of scores.
+std::int64_t attention_scratch(const gpt::Dims& dims, const ActivationTerms& terms) {
+  if (terms.gpu) return 0;
+  constexpr std::int64_t most_rows = 128;
+  const std::int64_t head = dims.sequence * dims.head_channels;
+  const std::int64_t rows = std::min(most_rows, dims.sequence), tile = rows * dims.sequence;
+  const std::int64_t in_type =
+      4 * head + rows * dims.head_channels + (terms.element_bytes < float_bytes ? 2 * tile : 0);
+  return terms.threads * (in_type * terms.element_bytes + 2 * (head + tile) * float_bytes);
+}
+
 }  // namespace
 
 std::int64_t activation_bytes(const gpt::ModelConfig& config, const ActivationTerms& terms) {
@@ -43,8 +55,12 @@ std::int64_t activation_bytes(const gpt::ModelConfig& config, const ActivationTe
   const std::int64_t kept = sum_of(plan.kept_widths) * rows * terms.element_bytes +
                             (norms * norm_values * rows + dims.heads * rows) * float_bytes;
   const std::int64_t inputs = (config.layers + 1) * row, gradient = row;
-  return inputs + gradient + rows * index_bytes + held * kept +
-         sum_of(plan.slot_widths) * rows * terms.element_bytes + head_bytes(dims, terms);
+  const bool turns = std::ranges::count(plan.operations, gpt::OperationKind::rope,
+                                        [](const auto& o) { return o.operation.kind; }) > 0;
+  const std::int64_t angles = turns ? dims.sequence * dims.head_channels * float_bytes : 0;
+  return inputs + gradient + angles + attention_scratch(dims, terms) + rows * index_bytes +
+         held * kept + sum_of(plan.slot_widths) * rows * terms.element_bytes +
+         head_bytes(dims, terms);
 }
 
 std::int64_t activation_bytes(const BlockSizes& sizes, const ActivationTerms& terms) {

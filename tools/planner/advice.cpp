@@ -1,16 +1,19 @@
 #include "tools/planner/advice.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "config_schemas/load.h"
 #include "tools/report/number.h"
 #include "zero/base/error.h"
+#include "zero/base/number_text.h"
 
 namespace zero::planner {
 namespace {
 
 constexpr double equal_time = 1.02;
+constexpr int most_combined = 3;  // changes at once
 
 double time_per_token(const Estimate& estimate) {
   return 1 / estimate.tokens_per_second;
@@ -65,6 +68,15 @@ bool apply(const Candidate& candidate, Request& request, std::int64_t micro_batc
   return true;
 }
 
+// Whether two of them set the same key.
+bool overlap(const std::vector<const Candidate*>& parts) {
+  Text seen;
+  for (const Candidate* part : parts)
+    for (const auto& [path, value] : part->overrides)
+      if (!seen.try_emplace(path, value).second) return true;
+  return false;
+}
+
 std::optional<Change> tried(const Request& request, const std::vector<const Candidate*>& parts,
                             const Estimate& before) {
   Request changed = request;
@@ -89,8 +101,9 @@ std::optional<Change> tried(const Request& request, const std::vector<const Cand
 }  // namespace
 
 Recommendation recommend(const std::vector<Estimate>& estimates) {
-  const auto usable = [](const Estimate& each) {
-    return each.refusal.empty() && each.fits && each.exact;
+  const bool any_exact = std::ranges::any_of(estimates, &Estimate::exact);
+  const auto usable = [&](const Estimate& each) {
+    return each.refusal.empty() && each.fits && (each.exact || !any_exact);
   };
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < estimates.size(); ++i)
@@ -111,7 +124,8 @@ Recommendation recommend(const std::vector<Estimate>& estimates) {
   for (std::size_t i = 0; i < *best; ++i)
     if (estimates[i].refusal.empty() && !estimates[i].fits)
       too_large += (too_large.empty() ? "" : ", ") + estimates[i].row;
-  std::string reason = "the fastest row that fits and sends exact values, with " +
+  std::string reason = std::string("the fastest row that fits") +
+                       (any_exact ? " and sends exact values" : "") + ", with " +
                        fixed(100 * chosen.step.exposed / chosen.step.seconds, 0) +
                        " % of the step in waits";
   if (!too_large.empty())
@@ -124,22 +138,43 @@ std::vector<Change> cheapest_changes(const Request& request, std::size_t most) {
   const Estimate before = estimate(request, {"config"});
   const std::vector<Candidate> all = candidates(request);
   std::vector<Change> changes;
-  const auto try_all = [&](bool pairs) {
-    for (std::size_t i = 0; i < all.size(); ++i)
-      for (std::size_t j = pairs ? i + 1 : i; j < (pairs ? all.size() : i + 1); ++j) {
-        std::vector<const Candidate*> parts{&all[i]};
-        if (pairs) parts.push_back(&all[j]);
-        if (std::optional<Change> change = tried(request, parts, before))
-          changes.push_back(std::move(*change));
-      }
-  };
-  try_all(false);
-  if (changes.size() < most) try_all(true);
+  for (int size = 1; size <= most_combined && changes.size() < most; ++size)
+    for (unsigned chosen = 1; chosen < 1U << all.size(); ++chosen) {
+      if (std::popcount(chosen) != size) continue;
+      std::vector<const Candidate*> parts;
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if ((chosen >> i & 1U) != 0) parts.push_back(&all[i]);
+      if (overlap(parts)) continue;
+      if (std::optional<Change> change = tried(request, parts, before))
+        changes.push_back(std::move(*change));
+    }
   std::ranges::stable_sort(changes, {},
                            [](const Change& change) { return time_per_token(change.estimate); });
   if (changes.size() > most)
     changes.erase(changes.begin() + static_cast<std::ptrdiff_t>(most), changes.end());
   return changes;
+}
+
+std::string shortage_text(const Request& request) {
+  constexpr std::size_t most_changes = 3;
+  const Estimate now = estimate(request, {"config"});
+  const Cluster& cluster = request.cluster;
+  const double sharing = cluster.device.gpu ? 1 : cluster.ranks_on_node();
+  std::string text =
+      "planned: " + byte_text(now.bytes_per_rank) + " per rank with activations" +
+      (cluster.device.gpu ? "; the GPU has "
+                          : ", " + byte_text(sharing * static_cast<double>(now.bytes_per_rank)) +
+                                " on the node; available there: ") +
+      byte_text(cluster.device.memory_bytes);
+  const std::vector<Change> changes = cheapest_changes(request, most_changes);
+  if (changes.empty()) return text + "\nno combination of up to three changes would fit";
+  text += "\nwhat would fit, by predicted time:";
+  for (const Change& change : changes) {
+    const double slower = now.tokens_per_second / change.estimate.tokens_per_second - 1;
+    text += "\n  " + change.what + ": " + byte_text(change.estimate.bytes_per_rank) +
+            " per rank, " + (slower < 0 ? "" : "+") + fixed(100 * slower, 0) + " % time per token";
+  }
+  return text;
 }
 
 RunCost cost_of(const Estimate& estimate, int ranks, double tokens, double price_per_hour) {

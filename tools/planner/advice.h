@@ -23,8 +23,13 @@ struct Change {
   Estimate estimate;
 };
 // The `most` cheapest changes, by predicted step time per token, with which the request would fit.
-// Single changes come first; pairs are tried only if there are too few of them.
+// Single changes come first; two and three at once are tried only if there are too few of them.
 std::vector<Change> cheapest_changes(const Request& request, std::size_t most);
+
+// For a run that has no memory at its start: planned against available, and the three cheapest
+// changes that would fit, each with its predicted cost in time. Available: the memory of the
+// request's device.
+std::string shortage_text(const Request& request);
 
 // Cost of training on so many tokens with an estimate.
 struct RunCost {

@@ -7,9 +7,10 @@
 
 namespace zero::planner {
 
-// The time of a message: latency + bytes / bytes_per_second.
+// A message takes latency + bytes / bytes_per_second; a collective needs half_bytes on each link to
+// reach half of the rate.
 struct Link {
-  double bytes_per_second = 0, latency = 0;
+  double bytes_per_second = 0, latency = 0, half_bytes = 0;
 };
 
 // One GPU with its share of the node; or a CPU node, whose figures are per core unless the comment

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "config_schemas/load.h"
+#include "tools/planner/deepspeed_estimate.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
 #include "zero/plan/engine_plan.h"
@@ -124,6 +125,9 @@ void fill_memory(Estimate& estimate, const Request& request, const PlannedRow& p
   estimate.bytes_per_rank = total(estimate.memory.memory) + estimate.activations;
   estimate.bytes_in_host = total(estimate.memory.in_host);
   estimate.bytes_in_file = total(estimate.memory.in_file);
+  estimate.deepspeed_bytes =
+      deepspeed_estimate(request.shape, planned.plan.configured, planned.config.zero_optimization,
+                         request.cluster.ranks);
   judge(estimate, request.cluster);
 }
 
@@ -206,11 +210,6 @@ std::optional<std::int64_t> hiding_tokens(const Request& request, const PlanRow&
     (hides(middle) ? enough : too_few) = middle;
   }
   return enough;
-}
-
-std::vector<Span> step_spans(const Request& request, const PlanRow& row) {
-  const PlannedRow planned(request, row);
-  return StepSimulation(planned.plan, request.shape, request.cluster, planned.pass).spans();
 }
 
 }  // namespace zero::planner

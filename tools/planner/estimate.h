@@ -38,6 +38,8 @@ struct Estimate {
   std::int64_t activations = 0;     // bytes of the program, in the memory of computation
   std::int64_t bytes_per_rank = 0;  // both, in the memory of computation
   std::int64_t bytes_in_host = 0, bytes_in_file = 0;  // per rank
+  // What DeepSpeed estimates for a GPU, without activations; nothing where it has no estimate.
+  std::optional<std::int64_t> deepspeed_bytes = {};
   bool fits = false;
   std::string why_not = {};  // if it does not fit
   StepTimes step = {};
@@ -54,9 +56,6 @@ std::vector<Estimate> estimates(const Request& request, const std::vector<PlanRo
 // to 5 %; nothing if there are none below 4 million.
 inline constexpr double hidden_share = 0.05;
 std::optional<std::int64_t> hiding_tokens(const Request& request, const PlanRow& row);
-
-// The schedule of a step, for pictures.
-std::vector<Span> step_spans(const Request& request, const PlanRow& row);
 
 // The planned bytes of a tier.
 std::int64_t total(const std::vector<MemoryUse>& uses);

@@ -47,11 +47,14 @@ GroupPlace Exchanges::place_of(GroupId group) const {
 ExchangeCost Exchanges::ring(const GroupPlace& place, double slice_bytes, double pieces) const {
   const Device& device = cluster_.device;
   const double steps = place.ranks - 1, bytes = steps * slice_bytes;
+  const auto seconds = [&](const Link& link, double links) {
+    return (bytes / links + pieces * link.half_bytes) / link.bytes_per_second;
+  };
   ExchangeCost cost;
-  cost.inside_seconds = bytes / device.inside.bytes_per_second;
+  cost.inside_seconds = seconds(device.inside, 1);
   const double crossing = place.nodes > 1 ? place.nodes : 0;
   const double per_node = static_cast<double>(place.ranks) / place.nodes;
-  if (crossing > 0) cost.between_seconds = bytes / (per_node * device.between.bytes_per_second);
+  if (crossing > 0) cost.between_seconds = seconds(device.between, per_node);
   cost.latency = pieces * (std::max(0.0, steps - crossing) * device.inside.latency +
                            std::min(steps, crossing) * device.between.latency);
   cost.between_bytes = bytes * crossing / place.ranks;

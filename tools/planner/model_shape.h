@@ -53,7 +53,7 @@ struct ModelShape {
   // Bytes of activations, by the rules of activations.h.
   std::function<std::int64_t(const ActivationTerms&)> activation_bytes;
   std::string activation_model;  // in a few words
-  // Parameters of the largest layer, for DeepSpeed's estimators.
+  // Elements of the largest parameter: the layer that DeepSpeed's estimators mean.
   std::int64_t largest_layer = 0;
 
   // Multiplications and additions per token, forward and backward, without recomputation: the

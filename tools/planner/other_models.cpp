@@ -133,12 +133,8 @@ UnitWork head_work(const std::string& unit, std::int64_t channels, std::int64_t 
 
 std::int64_t largest_layer(const ModelSpec& spec) {
   std::int64_t largest = 0;
-  const detail::Model& model = spec.declared();
-  for (const detail::UnitDeclaration& unit : model.units) {
-    std::int64_t elements = 0;
-    for (const int param : unit.params) elements += model.params[param].elements;
-    largest = std::max(largest, elements);
-  }
+  for (const detail::ParamDeclaration& param : spec.declared().params)
+    largest = std::max(largest, param.elements);
   return largest;
 }
 
@@ -160,8 +156,8 @@ ModelShape decoder_shape(const DecoderSize& size) {
                       ": attention alone has 4 x layers x hidden x hidden parameters, which leaves "
                       "none for the rest; give fewer layers, or a smaller width");
   ModelShape shape;
-  shape.name = std::to_string(size.parameters) + " parameters in " + std::to_string(layers) +
-               " layers of " + std::to_string(hidden);
+  shape.name = "a decoder of " + std::to_string(layers) + " layers and " + std::to_string(hidden) +
+               " channels";
   shape.layers = layers, shape.hidden = hidden, shape.vocabulary = std::llround(v);
   const ParamOptions no_decay{.decay = false};
   shape.spec.unit("embed").param("tokens", {shape.vocabulary, hidden});

@@ -12,7 +12,7 @@ namespace zero::planner {
 UnitWork embedding_work(const std::string& unit, std::int64_t channels);
 UnitWork head_work(const std::string& unit, std::int64_t channels, std::int64_t vocabulary);
 
-// Parameters of the unit with the most of them.
+// Elements of the largest parameter.
 std::int64_t largest_layer(const ModelSpec& spec);
 
 // The tensors of a safetensors file. Throws LoadError.

@@ -13,8 +13,9 @@ namespace {
 
 // Of this many micro steps, all but the first and the last take the same time.
 constexpr int simulated_micro_steps = 4;
-// The first step fills the pipeline of work that crosses steps.
-constexpr int simulated_steps = 3;
+// The first two steps fill the pipeline of work that crosses steps, the third is measured, and the
+// work of the last one may begin during it.
+constexpr int simulated_steps = 4, measured_step = 2;
 
 bool is_compute(const Instruction& instruction) {
   return instruction.stream == PlanStream::compute;
@@ -238,14 +239,14 @@ StepSimulation::Trace StepSimulation::trace(int micro_steps) const {
 
 StepTimes StepSimulation::times_of(int micro_steps) const {
   const Trace steps = trace(micro_steps);
-  const double begin = steps.end_of(simulated_steps - 2), end = steps.end_of(simulated_steps - 1);
+  const double begin = steps.end_of(measured_step - 1), end = steps.end_of(measured_step);
   StepTimes times{.seconds = end - begin};
   double busy = 0;
   for (std::size_t i = 0; i < steps.instructions.size(); ++i) {
     if (is_compute(*steps.instructions[i]))
       busy +=
           std::max(0.0, std::min(steps.times[i].end, end) - std::max(steps.times[i].begin, begin));
-    if (i < steps.step_ends[simulated_steps - 2]) continue;
+    if (i < steps.step_ends[measured_step - 1] || i >= steps.step_ends[measured_step]) continue;
     times.inside_bytes += steps.costs[i].inside_bytes;
     times.between_bytes += steps.costs[i].between_bytes;
   }
@@ -264,16 +265,6 @@ StepTimes StepSimulation::run() const {
                                    &StepTimes::inside_bytes, &StepTimes::between_bytes})
     times.*value = more.*value + further * (more.*value - less.*value);
   return times;
-}
-
-std::vector<Span> StepSimulation::spans() const {
-  const Trace steps = trace(static_cast<int>(std::min<std::int64_t>(plan_.batch.accumulation, 2)));
-  const double begin = steps.end_of(simulated_steps - 2);
-  std::vector<Span> spans;
-  for (std::size_t i = steps.step_ends[simulated_steps - 2]; i < steps.instructions.size(); ++i)
-    spans.push_back({steps.instructions[i]->stream, steps.instructions[i]->op,
-                     steps.times[i].begin - begin, steps.times[i].end - begin});
-  return spans;
 }
 
 }  // namespace zero::planner

@@ -29,13 +29,6 @@ struct StepTimes {
   double inside_bytes = 0, between_bytes = 0;
 };
 
-// A span of the simulated step, for pictures: what ran on which stream.
-struct Span {
-  detail::PlanStream stream{};
-  detail::Op op{};
-  double begin = 0, end = 0;  // from the start of the step
-};
-
 class StepSimulation {
  public:
   // All must outlive it. The plan is that of rank 0 on the cluster's ranks.
@@ -43,7 +36,6 @@ class StepSimulation {
                  const Pass& pass);
 
   StepTimes run() const;
-  std::vector<Span> spans() const;  // of one step with at most a few micro steps
 
  private:
   struct Cost {

@@ -20,6 +20,7 @@ std::string fixed(double value, int decimals) {
 }
 
 std::string seconds_text(double seconds) {
+  if (seconds >= 1) return fixed(seconds, 3) + " s";
   const report::Unit unit = report::time_unit(seconds);
   return unit(seconds) + " " + unit.name;
 }
@@ -201,7 +202,19 @@ std::string text_of(const PlanResult& result) {
 }
 
 std::string memory_text(const PlanResult& result) {
-  return report::text_of(page_of(result));
+  constexpr std::size_t at_once = 3;  // columns within 100 characters
+  report::Comparison comparison = page_of(result);
+  comparison.remarks.clear();
+  const std::vector<report::Variant> all = std::move(comparison.variants);
+  std::string text;
+  for (std::size_t begin = 0; begin < all.size(); begin += at_once) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto count = std::min(at_once, all.size() - begin);
+    comparison.variants.assign(first, first + static_cast<std::ptrdiff_t>(count));
+    const std::string table = report::text_of(comparison);
+    text += table.substr(0, table.find("\n\n") + 2);
+  }
+  return text;
 }
 
 std::string json_of(const PlanResult& result) {
@@ -224,6 +237,7 @@ std::string json_of(const PlanResult& result) {
     json["tokens_per_s_per_rank"] = row.tokens_per_second;
     json["mfu"] = row.mfu;
     json["model_state_bytes"] = model_states(row);
+    json["deepspeed_estimate_bytes"] = row.deepspeed_bytes ? Json(*row.deepspeed_bytes) : Json();
     json["activation_bytes"] = row.activations;
     json["memory"] = memory_json(row.memory.memory);
     json["in_host"] = memory_json(row.memory.in_host);
@@ -250,10 +264,7 @@ report::Comparison page_of(const PlanResult& result) {
                       {"activations", request.shape.activation_model}};
   if (!request.config_file.empty()) comparison.facts.emplace_back("config", request.config_file);
   for (const Estimate& row : result.estimates) {
-    if (!row.refusal.empty()) {
-      comparison.absent.push_back({row.row, row.refusal});
-      continue;
-    }
+    if (!row.refusal.empty()) continue;
     report::Variant variant;
     variant.name = row.row;
     variant.ran = false;
@@ -273,6 +284,8 @@ report::Comparison page_of(const PlanResult& result) {
   const Recommendation& chosen = result.recommendation;
   comparison.remarks = {(chosen.row ? result.estimates[*chosen.row].row + ": " : "") +
                         chosen.reason + "."};
+  for (const Estimate& row : result.estimates)
+    if (!row.refusal.empty()) comparison.remarks.push_back(row.row + " is refused: " + row.refusal);
   return comparison;
 }
 
@@ -281,13 +294,16 @@ std::string config_of(const PlanResult& result) {
   if (!chosen.row)
     throw ConfigError("--write: " + chosen.reason + ", so there is no config to write");
   const Request& request = result.request;
-  const bool from_file = !request.config_file.empty();
-  Json config = from_file ? Json::parse(config_as_json(request.config_file)) : Json::object();
-  if (!from_file) {
+  const bool given = !request.config_file.empty() || !request.config_text.empty();
+  Json config = !given ? Json::object()
+                       : Json::parse(request.config_file.empty()
+                                         ? config_as_json(request.config_text, "the config")
+                                         : config_as_json(request.config_file));
+  if (!given) {
     config["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-4}}}};
     if (request.cluster.device.gpu) config["bf16"] = {{"enabled", true}};
   }
-  if (request.micro_batch || !from_file) {
+  if (request.micro_batch || !given) {
     config["train_micro_batch_size_per_gpu"] = request.micro_batch.value_or(1);
     config.erase("train_batch_size");
   }
@@ -298,8 +314,9 @@ std::string config_of(const PlanResult& result) {
   for (const auto& overrides : {request.overrides, result.estimates[*chosen.row].overrides})
     for (const auto& [path, value] : overrides) {
       const auto fallback = defaults.find(path);
-      const bool off = value == "none" || value == "null" || value == "false" ||
-                       (fallback != defaults.end() && fallback->second == value);
+      const bool off = fallback != defaults.end()
+                           ? value == fallback->second
+                           : value == "none" || value == "null" || value == "false";
       if (!off || has_path(config, path)) set_path(config, path, value);
     }
   const std::string text = config.dump(2) + "\n";

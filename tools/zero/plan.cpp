@@ -8,6 +8,7 @@
 #include "tools/report/report.h"
 #include "tools/zero/commands.h"
 #include "zero/base/error.h"
+#include "zero/base/number_text.h"
 
 namespace zero::tool {
 namespace {
@@ -43,8 +44,8 @@ Cluster cluster_of(const PlanOptions& options) {
   Cluster cluster{load_device(options.device), options.ranks, options.per_node};
   if (!options.device_memory.empty())
     cluster.device.memory_bytes = std::stod(options.device_memory);
-  if (options.inside > 0) cluster.device.inside.bytes_per_second = options.inside * 1e9;
-  if (options.between > 0) cluster.device.between.bytes_per_second = options.between * 1e9;
+  if (options.inside > 0) cluster.device.inside.bytes_per_second = options.inside * gibibyte;
+  if (options.between > 0) cluster.device.between.bytes_per_second = options.between * gibibyte;
   if (cluster.ranks > cluster.per_node && cluster.ranks % cluster.per_node != 0)
     throw ConfigError("--ranks " + std::to_string(cluster.ranks) +
                       " is no multiple of --per-node " + std::to_string(cluster.per_node));
@@ -138,9 +139,9 @@ void add_cluster(CLI::App& command, PlanOptions& options) {
   add_number(command, "--device-memory", options.device_memory,
              "Instead of the device's, such as 24GiB");
   add_number(command, "--inside-node", options.inside,
-             "GB/s of a GPU to its node, or of a CPU node's shared memory");
+             "GiB/s of a GPU to its node, or of a CPU node's shared memory");
   add_number(command, "--between-nodes", options.between,
-             "GB/s of a GPU's network adapter, or of a CPU node's");
+             "GiB/s of a GPU's network adapter, or of a CPU node's");
 }
 
 void add_output(CLI::App& command, PlanOptions& options) {
