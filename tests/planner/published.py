@@ -47,23 +47,26 @@ def compare(zero, rows="rows"):
             yield row, published_seconds(row), planned(zero, data, row, folder)["step_seconds"], row.get("reference", False)
 
 
+def error_text(simulated, seconds, decides):
+    percent = round(100 * (simulated / seconds - 1), 1) + 0.0  # not -0.0
+    return f"{percent:+.1f} %" + (" (decides a constant)" if decides else "")
+
+
 def lines(results):
     yield "| cluster | model | GPUs | tokens | kernels | published s | simulated s | error |"
     yield "|---|---|---|---|---|---|---|---|"
     for row, published, simulated, reference in results:
         tokens = row["sequence"] * row.get("micro_batch", 1) * row.get("accumulation", 1)
-        error = f"{100 * (simulated / published - 1):+.1f} %" + (" (decides a constant)" if reference else "")
         yield (f"| {row['cluster']} | {row['model']} | {row['ranks']} | {tokens} | {row.get('kernels', 'eager')} | "
-               f"{published:.3g} | {simulated:.3g} | {error} |")
+               f"{published:.3g} | {simulated:.3g} | {error_text(simulated, published, reference)} |")
 
 
 def own_lines(results):
     yield "| nodes | strategy | dtype | measured s | simulated s | error |"
     yield "|---|---|---|---|---|---|"
     for row, measured, simulated, reference in results:
-        decides = " (decides a constant)" if reference else ""
         yield (f"| {row['ranks'] // row['per_node']} | {row['row']} | {'bf16' if row['bf16'] else 'fp32'} | {measured:.3g} | "
-               f"{simulated:.3g} | {100 * (simulated / measured - 1):+.1f} %{decides} |")
+               f"{simulated:.3g} | {error_text(simulated, measured, reference)} |")
 
 
 def estimator_lines(zero):

@@ -176,6 +176,7 @@ Estimate estimate(const Request& request, const PlanRow& row) {
 
 // A row that the engine refuses is a result too, unless it refuses all of them.
 std::vector<Estimate> estimates(const Request& request, const std::vector<PlanRow>& rows) {
+  load(request, {"config"});  // an error of the file is not one of a row
   std::vector<Estimate> results;
   bool any = false;
   for (const PlanRow& row : rows) {
