@@ -8,7 +8,7 @@ if(TARGET zero AND ZERO_INSTALL)
   install(TARGETS zero RUNTIME)
 endif()
 # Without MPI there is the tool alone.
-if(NOT TARGET zero_comm)
+if(NOT ZERO_MPI)
   return()
 endif()
 

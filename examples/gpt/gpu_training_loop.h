@@ -1,6 +1,7 @@
 // The training loop on a rank's GPU; builds without CUDA have none.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "examples/gpt/training_loop.h"
@@ -9,6 +10,8 @@ namespace gpt {
 
 // Returns whether this build has the kernels and this process sees a GPU.
 bool can_train_on_gpu() noexcept;
+// Returns the memory of this rank's GPU; 0 if there is none.
+std::int64_t gpu_memory_bytes() noexcept;
 
 // The runtime's device must be a GPU. Throws MemoryError, and TopologyError in builds without
 // kernels.

@@ -229,14 +229,7 @@ Options parse_options(int argc, const char* const* argv) {
   return options;
 }
 
-zero::Config load_training_config(const Options& options, std::int64_t channels) {
-  if (!options.config_file.empty()) {
-    // Values of "auto" that this trainer knows.
-    zero::TrainerValues values;
-    values.hidden_size = channels;
-    values.total_steps = options.steps;
-    return zero::load_config(options.config_file, options.overrides, values);
-  }
+zero::Text default_settings(const Options& options, std::int64_t channels) {
   // The rate falls with the width, since wider models need smaller steps: 0.003 for tiny, 0.00026
   // for gpt2.
   const double learning_rate = std::min(0.003, 0.2 / static_cast<double>(channels));
@@ -254,7 +247,18 @@ zero::Config load_training_config(const Options& options, std::int64_t channels)
   if (!has("train_batch_size") && !has("train_micro_batch_size_per_gpu"))
     settings["train_micro_batch_size_per_gpu"] = "4";
   for (const auto& [path, value] : options.overrides) settings[path] = value;
-  return zero::load_config("", settings);
+  return settings;
+}
+
+zero::Config load_training_config(const Options& options, std::int64_t channels) {
+  if (!options.config_file.empty()) {
+    // Values of "auto" that this trainer knows.
+    zero::TrainerValues values;
+    values.hidden_size = channels;
+    values.total_steps = options.steps;
+    return zero::load_config(options.config_file, options.overrides, values);
+  }
+  return zero::load_config("", default_settings(options, channels));
 }
 
 }  // namespace gpt

@@ -6,6 +6,7 @@
 
 #include "examples/gpt/checkpoints.h"
 #include "examples/gpt/log_json.h"
+#include "examples/gpt/memory_advice.h"
 #include "examples/gpt/model_spec.h"
 #include "examples/gpt/progress.h"
 #include "examples/gpt/same_on_all_ranks.h"
@@ -106,6 +107,17 @@ void check_save_directory(const zero::Runtime& runtime, const std::string& direc
     throw zero::ConfigError("--save-model " + directory + " cannot be made: " + error.message());
 }
 
+// Takes the memory of engine and model. If it is exhausted, the error says what would fit.
+void take_memory(zero::Runtime& runtime, const Task& task, std::optional<zero::Engine>& engine,
+                 std::unique_ptr<TrainingLoop>& loop) {
+  try {
+    engine.emplace(runtime, describe(task.model), task.config);
+    loop = make_training_loop(runtime, *engine, task);
+  } catch (const zero::MemoryError& error) {
+    throw zero::MemoryError(std::string(error.what()) + "\n" + memory_advice(runtime, task));
+  }
+}
+
 }  // namespace
 
 int train(zero::Runtime& runtime, const Options& options) {
@@ -115,8 +127,9 @@ int train(zero::Runtime& runtime, const Options& options) {
   // Declared first, so that it outlives the engine if an error ends both: the engine's work may use
   // the model's memory on a GPU until then.
   std::unique_ptr<TrainingLoop> loop;
-  zero::Engine engine(runtime, describe(task.model), task.config);
-  loop = make_training_loop(runtime, engine, task);
+  std::optional<zero::Engine> taken;
+  take_memory(runtime, task, taken, loop);
+  zero::Engine& engine = *taken;
   const Outcome outcome = run_steps(runtime, engine, task, *loop, log);
   loop.reset();  // freed for a save; run_steps() has waited for all work
   if (outcome.interrupted)

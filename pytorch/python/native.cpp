@@ -18,6 +18,7 @@
 
 #include "pytorch/python/comparison.h"
 #include "pytorch/python/config.h"
+#include "pytorch/python/planning.h"
 #include "pytorch/python/words.h"
 #include "pytorch/sharded_parameters.h"
 #include "pytorch/store_rendezvous.h"
@@ -534,6 +535,7 @@ PYBIND11_MODULE(_native, module) {
         return tags;
       },
       Unlocked());
+  declare_planner(module);
   declare_config(module);  // before code that uses its classes
   declare_comparison(module);
   declare_rendezvous(module);

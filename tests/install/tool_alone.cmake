@@ -11,3 +11,4 @@ run(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK} -G ${GENERATOR} -DCMAKE_CXX_COMPILE
     -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DZERO_MPI=OFF -DZERO_UNITY=ON -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
 run(${CMAKE_COMMAND} --build ${WORK})
 run(${WORK}/bin/zero config check ${CONFIG} --world-size 8)
+run(${WORK}/bin/zero plan --deepspeed_config ${CONFIG} --model gpt2 --ranks 8)

@@ -46,8 +46,8 @@ EDGES = {
     "tools": FOLDERS,
     "tests": FOLDERS,
     # These may also include the public headers:
-    "pytorch": ("tools/report", "zero/base/simd.h"),
-    "examples": ("tools/options", "tools/report", "pytorch/module.h", "zero/base/input_file.h", "zero/base/simd.h",
+    "pytorch": ("tools/planner", "tools/report", "zero/base/simd.h"),
+    "examples": ("tools/options", "tools/planner", "tools/report", "pytorch/module.h", "zero/base/input_file.h", "zero/base/simd.h",
                  "zero/checkpoint/model_directory.h"),
 }
 ON_PUBLIC_HEADERS = ("pytorch", "examples")

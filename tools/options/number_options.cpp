@@ -28,9 +28,10 @@ struct Row {
 constexpr std::uint64_t most_ranks = 1 << 20, most_threads = 1024, most_steps = 1'000'000'000'000,
                         most_samples = 1'000'000'000, most_seconds = 1'000'000'000,
                         most_minutes = 10'000'000, most_bytes = std::uint64_t{1} << 50,
-                        most_tokens = 1 << 30, largest = std::numeric_limits<std::uint64_t>::max();
+                        most_tokens = 1 << 30, most_planned = 4096,
+                        largest = std::numeric_limits<std::uint64_t>::max();
 
-constexpr std::array<Row, 22> rows = {
+constexpr std::array<Row, 31> rows = {
     {{"--ranks", Kind::whole, 1, most_ranks},
      {"--min-ranks", Kind::whole, 1, most_ranks},
      {"--restarts", Kind::whole, 0, 1'000'000},
@@ -52,7 +53,16 @@ constexpr std::array<Row, 22> rows = {
      {"--attention-workspace", Kind::whole, 1, 1 << 20, " of MiB"},
      {"--start-limit", Kind::real, 0.001, most_seconds, " of seconds"},
      {"--lr", Kind::real, 0, 1'000'000},
-     {"--max-shard-size", Kind::bytes, 1, most_bytes}}};
+     {"--max-shard-size", Kind::bytes, 1, most_bytes},
+     {"--per-node", Kind::whole, 1, most_planned},
+     {"--layers", Kind::whole, 1, most_planned},
+     {"--hidden", Kind::whole, 1, most_tokens},
+     {"--vocabulary", Kind::whole, 1, most_tokens},
+     {"--device-memory", Kind::bytes, 1, most_bytes},
+     {"--inside-node", Kind::real, 0.001, 1'000'000, " of GiB/s"},
+     {"--between-nodes", Kind::real, 0.001, 1'000'000, " of GiB/s"},
+     {"--price", Kind::real, 0.000001, 1'000'000},
+     {"--deadline", Kind::real, 0.001, most_seconds, " of hours"}}};
 
 const Row& row_of(const std::string& names) {
   const std::string name = names.substr(names.rfind(',') + 1);

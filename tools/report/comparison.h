@@ -45,6 +45,15 @@ struct StepTime {
   double total() const { return compute + waiting + optimizer + other; }
 };
 
+// A simulated step of a run that has not begun. Bytes per rank and step.
+struct Prediction {
+  bool fits = true;
+  double seconds = 0, exposed = 0;  // per step; exposed: while computation waits
+  double inside_node = 0, between_nodes = 0;
+  double tokens_per_second = 0;  // of a rank
+  double mfu = 0;                // share of the device's peak
+};
+
 struct Step {
   double loss = 0, gradient_norm = 0;
   bool skipped = false;
@@ -73,6 +82,7 @@ struct Variant {
   // may differ.
   bool encoded = false;
   double compression_error = 0;  // relative, mean over steps; 0: not measured
+  std::optional<Prediction> predicted = {};  // in a plan with a model of the machines
 
   std::int64_t planned() const;
   std::int64_t peak() const;

@@ -253,6 +253,33 @@ std::string measured_sections(const Comparison& runs) {
   return text + section("Training loss", loss_lead(runs), loss_svg_of(runs));
 }
 
+// The simulated steps of plans.
+std::string predicted_section(const Comparison& comparison) {
+  const auto seconds = [](const Variant& v) { return v.predicted ? v.predicted->seconds : 0; };
+  const double longest = largest(comparison, seconds);
+  if (longest == 0) return "";
+  BarChart chart{"Predicted time per step, a bar per variant", "step", time_unit(longest), {}};
+  const Variant* fastest = nullptr;
+  for (const Variant& variant : comparison.variants) {
+    if (!variant.predicted) continue;
+    const Prediction& step = *variant.predicted;
+    chart.bars.push_back({variant.name,
+                          {{"compute", "compute", step.seconds - step.exposed},
+                           {"waiting", "wait on communication", step.exposed}},
+                          0,
+                          ""});
+    if (step.fits && (fastest == nullptr || step.seconds < fastest->predicted->seconds))
+      fastest = &variant;
+  }
+  const std::string lead = fastest == nullptr
+                               ? "None of them fits."
+                               : "Fastest of those that fit: " + fastest->name + " with " +
+                                     fixed(fastest->predicted->tokens_per_second, 0) +
+                                     " tokens/s on each rank.";
+  return section(std::string("Predicted time per step, ") + chart.unit.name, lead,
+                 legend_of(chart) + svg_of(chart));
+}
+
 std::string all_figures(const Comparison& comparison) {
   const bool compares = runs_of(comparison).variants.size() > 1;
   return section("All figures",
@@ -264,8 +291,9 @@ std::string all_figures(const Comparison& comparison) {
 
 std::string sections(const Comparison& comparison) {
   if (comparison.variants.empty()) return "";
-  return memory_sections(comparison) + measured_sections(runs_of(comparison)) +
-         all_figures(comparison) + explanations(comparison);
+  return memory_sections(comparison) + predicted_section(comparison) +
+         measured_sections(runs_of(comparison)) + all_figures(comparison) +
+         explanations(comparison);
 }
 
 }  // namespace

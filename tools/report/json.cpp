@@ -64,6 +64,26 @@ std::vector<MemoryUse> parse_tier(const Json& variant, const char* name) {
   return tier;
 }
 
+Json prediction_json(const Variant& variant) {
+  if (!variant.predicted) return nullptr;
+  const Prediction& step = *variant.predicted;
+  return {{"fits", step.fits},
+          {"seconds", step.seconds},
+          {"exposed", step.exposed},
+          {"inside_node", step.inside_node},
+          {"between_nodes", step.between_nodes},
+          {"tokens_per_second", step.tokens_per_second},
+          {"mfu", step.mfu}};
+}
+
+std::optional<Prediction> parse_prediction(const Json& variant) {
+  const Json step = variant.value("predicted", Json());
+  if (step.is_null()) return std::nullopt;
+  return Prediction{step.at("fits"),        step.at("seconds"),       step.at("exposed"),
+                    step.at("inside_node"), step.at("between_nodes"), step.at("tokens_per_second"),
+                    step.at("mfu")};
+}
+
 // Bits are compared with those of reference_of().
 Json variant_json(const Variant& variant, const Comparison& runs) {
   Json wire = Json::object();
@@ -101,6 +121,7 @@ Json variant_json(const Variant& variant, const Comparison& runs) {
             {"optimizer", variant.time.optimizer},
             {"other", variant.time.other}}},
           {"tokens_per_second", finite(variant.tokens_per_second)},
+          {"predicted", prediction_json(variant)},
           {"final_loss", variant.steps.empty() ? Json() : finite(variant.steps.back().loss)},
           {"digest", hexadecimal(variant.digest)},
           {"steps", steps_json(variant)}};
@@ -134,6 +155,7 @@ Variant parse_variant(const Json& json, bool plans) {
   variant.time = {time.at("compute"), time.at("waiting"), time.at("optimizer"), time.at("other")};
   const Json& rate = json.at("tokens_per_second");
   variant.tokens_per_second = rate.is_null() ? std::nan("") : rate.get<double>();
+  variant.predicted = parse_prediction(json);
   variant.digest = parse_hexadecimal(json.at("digest"));
   for (const Json& step : json.at("steps"))
     variant.steps.push_back({parse_bits(step.at("loss_bits")),

@@ -25,6 +25,11 @@ std::vector<Note> notes_on(const Comparison& comparison) {
       "The memory that the rank with the most has reserved, by purpose. Planned is known before "
       "the first step; peak is the most that was taken. The two are equal unless something was "
       "taken that the plan did not hold.");
+  add(!ran && !comparison.variants.empty() && comparison.variants.front().predicted,
+      "predicted step",
+      "The engine's instructions for a step, run in a simulation of streams and links. Wait on "
+      "communication is the time in which computation stands still. MFU is the share of the "
+      "device's peak that the model's own arithmetic uses.");
   add(has_slots(comparison), "slots",
       "Buffers for parameters while they are gathered, and for gradients until they are reduced. "
       "Units "

@@ -50,12 +50,14 @@ constexpr std::array<Item, 18> items = {
 struct ListText {
   const std::string& text;
   const std::string& given_as;
+  bool several = true;
 };
 
 [[noreturn]] void refuse(const ListText& list, const std::string& problem) {
   throw ConfigError(
-      list.given_as + " " + list.text + ": " + problem +
-      "; expected two or more of 0, 1, 2, 3, grad_op (stage 3 without resharding after forward), "
+      list.given_as + " " + list.text + ": " + problem + "; expected " +
+      (list.several ? "two or more" : "one") +
+      " of 0, 1, 2, 3, grad_op (stage 3 without resharding after forward), "
       "hybrid/S and hfsdp/S (stage 3 in groups of S ranks, hfsdp with optimizer states sharded "
       "over all), 3+hpz/S (with a second copy in groups of S ranks), 3+qwz, 3+qgz and 3+qwz+qgz "
       "(int8 gathers, int4 reductions), 3+hpz+qwz+qgz/S (ZeRO++ in full), 1+cpu, 2+cpu and 3+cpu "
@@ -139,7 +141,24 @@ void set_formats(StageVariant& variant, const Item& item) {
   if (item.encoded()) variant.overrides["zero_core.wire.max_error"] = "1000";
 }
 
+StageVariant variant_of(const Given& given) {
+  const Item& item = *given.item;
+  StageVariant variant{item.name,
+                       {{"zero_optimization.stage", item.stage},
+                        {"zero_core.reshard_after_forward", item.reshards ? "true" : "false"}}};
+  set_groups(variant, given);
+  return variant;
+}
+
 }  // namespace
+
+StageVariant stage_variant(const std::string& item, const std::string& given_as) {
+  const Given given = find_item({item, given_as, false}, item);
+  StageVariant variant = variant_of(given);
+  set_offload(variant, *given.item);
+  set_formats(variant, *given.item);
+  return variant;
+}
 
 std::vector<StageVariant> parse_stage_list(const std::string& text, const std::string& given_as) {
   const ListText list{text, given_as};
@@ -152,13 +171,9 @@ std::vector<StageVariant> parse_stage_list(const std::string& text, const std::s
       std::ranges::any_of(given, [](const Given& each) { return each.item->encoded(); });
   std::vector<StageVariant> variants;
   for (const Given& each : given) {
-    const Item& item = *each.item;
-    StageVariant variant{item.name,
-                         {{"zero_optimization.stage", item.stage},
-                          {"zero_core.reshard_after_forward", item.reshards ? "true" : "false"}}};
-    set_groups(variant, each);
-    if (offloads) set_offload(variant, item);
-    if (encodes) set_formats(variant, item);
+    StageVariant variant = variant_of(each);
+    if (offloads) set_offload(variant, *each.item);
+    if (encodes) set_formats(variant, *each.item);
     for (const StageVariant& before : variants)
       if (before.name == variant.name) refuse(list, variant.name + " is there twice");
     variants.push_back(std::move(variant));

@@ -21,5 +21,7 @@ struct StageVariant {
 // order. Throws a ConfigError that begins with the option that gave the list.
 std::vector<StageVariant> parse_stage_list(const std::string& list,
                                            const std::string& given_as = "--compare-stages");
+// Parses one item; the result sets offload and wire formats too, whatever the config says.
+StageVariant stage_variant(const std::string& item, const std::string& given_as);
 
 }  // namespace zero::report

@@ -159,6 +159,32 @@ void add_time(Builder& builder) {
   builder.measures(whole, "step", unit, total);
 }
 
+// Simulated steps of plans.
+void add_prediction(Builder& builder) {
+  const auto of = [](double Prediction::*member) {
+    return [member](const Variant& v) { return v.predicted ? (*v.predicted).*member : 0.0; };
+  };
+  const auto seconds = of(&Prediction::seconds);
+  if (builder.largest(seconds) == 0) return;
+  const Unit unit = time_unit(builder.largest(seconds));
+  builder.row(whole, "fits", [](const Variant& v) {
+    return !v.predicted ? "" : v.predicted->fits ? "yes" : "no";
+  });
+  builder.heading(std::string("predicted step, ") + unit.name);
+  builder.figures(part, "wait on communication", unit, of(&Prediction::exposed));
+  builder.figures(whole, "step", unit, seconds);
+  const Unit bytes = byte_unit(std::max(builder.largest(of(&Prediction::inside_node)),
+                                        builder.largest(of(&Prediction::between_nodes))));
+  builder.heading(std::string("sent per rank and step, ") + bytes.name);
+  builder.figures(part, "inside nodes", bytes, of(&Prediction::inside_node));
+  builder.figures(part, "between nodes", bytes, of(&Prediction::between_nodes));
+  builder.row(whole, "tokens/s of a rank", [](const Variant& v) {
+    return v.predicted ? fixed(v.predicted->tokens_per_second, 0) : "";
+  });
+  builder.row(whole, "MFU, %",
+              [](const Variant& v) { return v.predicted ? fixed(100 * v.predicted->mfu, 1) : ""; });
+}
+
 // Adds the row only if several variants ran.
 void add_bits(Builder& builder, const Comparison& comparison) {
   const Comparison runs = runs_of(comparison);
@@ -193,7 +219,10 @@ Table table_of(const Comparison& comparison) {
   add_memory(builder, comparison);
   add_host(builder, comparison);
   add_file(builder, comparison);
-  if (nothing_ran(comparison)) return builder.take();
+  if (nothing_ran(comparison)) {
+    add_prediction(builder);
+    return builder.take();
+  }
   add_wire(builder, comparison);
   add_time(builder);
   builder.row(whole, "tokens/s",

@@ -70,9 +70,13 @@ Verdict verdict_of(const Comparison& comparison) {
     verdict.kind = Verdict::Kind::incomplete;
     add_absent(comparison, runs, verdict.sentences);
   } else if (runs.empty()) {
+    const bool predicted = !comparison.variants.empty() && comparison.variants.front().predicted;
     verdict.sentences.push_back(
-        "A plan, nothing ran: each rank holds this much from its start on. Memory that the program "
-        "itself takes (activations), memory of saves and of libraries comes on top.");
+        std::string("A plan, nothing ran: each rank holds this much from its start on. ") +
+        (predicted ? "Activations and times are those of a model of the program and the machines. "
+                     "Memory of saves and of libraries comes on top."
+                   : "Memory that the program itself takes (activations), memory of saves and of "
+                     "libraries comes on top."));
   } else if (runs.size() == 1) {
     verdict.kind = Verdict::Kind::single;
     verdict.sentences.push_back(runs.front().name +

@@ -19,6 +19,7 @@ void add_config(CLI::App& app);
 void add_checkpoint(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_doctor(CLI::App& app);
+void add_plan(CLI::App& app);
 void add_run(CLI::App& app);
 void add_host_agent(CLI::App& app);
 

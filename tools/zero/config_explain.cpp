@@ -8,7 +8,6 @@
 #include "tools/zero/config.h"
 #include "tools/zero/explanation.h"
 #include "zero/base/error.h"
-#include "zero/base/number_text.h"
 #include "zero/plan/placement.h"
 #include "zero/plan/precision.h"
 
@@ -29,20 +28,10 @@ void print_entries(const Loaded& loaded) {
                 effect_of(entry).c_str());
 }
 
-// The ranks that share an array, and their name in formulas.
-struct Sharing {
-  int ranks;
-  const char* name;
-};
-
-// "2", "2/N": bytes per parameter on a rank.
-std::string share(int bytes, detail::Placement placement, const Sharing& over) {
+// "2", "2/N": bytes per parameter on a rank, and the name of the number of ranks that share them.
+std::string share(int bytes, detail::Placement placement, const char* over) {
   const bool shared = placement == detail::Placement::shard && bytes > 0;
-  return std::to_string(bytes) + (shared ? over.name : "");
-}
-
-double bytes_on(int bytes, detail::Placement placement, const Sharing& over) {
-  return placement == detail::Placement::shard ? static_cast<double>(bytes) / over.ranks : bytes;
+  return std::to_string(bytes) + (shared ? over : "");
 }
 
 int states_of(const optim::OptimizerOptions& options, bool auxiliary) {
@@ -70,12 +59,12 @@ Pairs plan_lines(const ConfigOptions& options, const Config& config) {
   const bool split = optim::has_auxiliary_rule(config.optimizer);
   const int states = split ? master + state * states_of(config.optimizer, true) : of_rule;
   const bool groups = grid.replicas() > 1 && grid.shard_ranks > 1;
-  const Sharing all{std::max(options.ranks, 1), "/N"};
-  const Sharing group = groups ? Sharing{grid.shard_ranks, "/S"} : all;
-  const Sharing updates = plan.optimizer_across == detail::Placement::shard ? all : group;
+  const char* const all = "/N";
+  const char* const group = groups ? "/S" : all;
+  const char* const updates = plan.optimizer_across == detail::Placement::shard ? all : group;
   const std::int64_t copies = config.zero_optimization.hpz_partition_size;
   const bool copied = copies > 1 && plan.parameter == detail::Placement::shard && !groups;
-  Pairs lines = {
+  return {
       {"strategy",
        plan.strategy +
            (groups ? ", in groups of S = " + std::to_string(grid.shard_ranks) + " ranks" : "")},
@@ -92,18 +81,9 @@ Pairs plan_lines(const ConfigOptions& options, const Config& config) {
            (split ? ", of " + config.optimizer.type + "'s matrices " +
                         share(of_rule, plan.optimizer, updates)
                   : "") +
-           "; units in use and activations come on top"}};
-  if (options.model.empty()) return lines;
-  const std::int64_t parameters = parse_model_size(options.model).parameters;
-  const double each = bytes_on(model, plan.parameter, group) +
-                      (copied ? static_cast<double>(model) / static_cast<double>(copies) : 0) +
-                      bytes_on(gradient, plan.gradient, group) +
-                      bytes_on(states, plan.optimizer, updates);
-  lines.emplace_back(
-      std::to_string(parameters) + " parameters on " + std::to_string(all.ranks) +
-          (all.ranks == 1 ? " rank" : " ranks"),
-      (split ? "at most " : "") + byte_text(each * static_cast<double>(parameters)) + " on each");
-  return lines;
+           "; units in use and activations come on top"},
+      {"bytes, traffic and time of a model",
+       "zero plan --deepspeed_config " + options.file + " --params 7B"}};
 }
 
 void explain_file(const ConfigOptions& options) {

@@ -1,8 +1,9 @@
 // The memory that an engine would need, computed by the same code that enters it into the ledger of
 // a training run.
+#include "zero/engine/memory_plan.h"
+
 #include <memory>
 
-#include "zero/plan/engine_plan.h"
 #include "zero/runtime/strict_mode.h"
 #include "zero/state/buffers.h"
 #include "zero/state/offload_tier.h"
@@ -34,15 +35,14 @@ RuntimeCore stand_in() {
 
 }  // namespace
 
-MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, bool on_gpu,
-                       int rank) {
+MemoryPlan detail::memory_of(const EnginePlan& plan, const Model& model, const Config& config) {
   RuntimeCore runtime = stand_in();
-  const EnginePlan plan(spec.declared(), config, {rank, ranks, on_gpu, strict_mode()});
   const PlanInputs& inputs = plan.inputs;
+  const bool on_gpu = plan.policy.on_gpu;
   ModelState state(plan);
   Ledger ledger;
   state.plan(ledger);
-  Buffers(runtime, spec.declared()).plan(ledger);
+  Buffers(runtime, model).plan(ledger);
   if (inputs.offload.offloads()) OffloadTier(runtime, inputs, state, config).plan(ledger);
   StepScalars scalars(runtime, plan);
   const StepAgreement agreement(runtime, runtime.ranks(), plan, scalars, {});
@@ -55,6 +55,12 @@ MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, b
   if (on_gpu) result.in_pinned = planned(ledger, Tier::pinned);
   if (inputs.offload.in_file) result.in_file = planned(ledger, Tier::file);
   return result;
+}
+
+MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, bool on_gpu,
+                       int rank) {
+  const EnginePlan plan(spec.declared(), config, {rank, ranks, on_gpu, strict_mode()});
+  return memory_of(plan, spec.declared(), config);
 }
 
 }  // namespace zero

@@ -50,6 +50,13 @@ bool can_train_on_gpu() noexcept {
   return false;
 }
 
+std::int64_t gpu_memory_bytes() noexcept {
+  std::size_t left = 0, all = 0;
+  if (cudaMemGetInfo(&left, &all) == cudaSuccess) return static_cast<std::int64_t>(all);
+  static_cast<void>(cudaGetLastError());
+  return 0;
+}
+
 std::unique_ptr<TrainingLoop> make_gpu_training_loop(zero::Runtime& runtime, zero::Engine& engine,
                                                      const Task& task) {
   return make_of_type(engine.compute_dtype(),

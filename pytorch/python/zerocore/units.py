@@ -67,6 +67,14 @@ class _Collector:
         return a
 
 
+def names_of_units(module, policy=children_of_lists):
+    """(name of the unit, name of the parameter, parameter) of all parameters, in the order of the module."""
+    collector = _Collector(policy)
+    collector.visit(module, "", 0, 0)
+    return [(collector.names[unit], name, parameter) for unit, name, parameter in collector.parameters.values()
+            if parameter.numel() > 0]
+
+
 def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=None):
     """Returns the module's units for the engine and, by the id of each parameter, its unit and those around it,
     innermost first.

@@ -1,0 +1,39 @@
+#include "tools/planner/simulator.h"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+
+using namespace zero::planner;
+
+namespace {
+constexpr int compute = 0, exchange = 1;
+}
+
+TEST_CASE("tasks of a stream run in order, after the tasks that they wait for") {
+  const std::vector<Task> tasks = {
+      {compute, 2}, {exchange, 1, {0}}, {compute, 1, {1}}, {exchange, 5}, {compute, 1}};
+  const std::vector<TaskTimes> times = simulate(tasks, 2, compute);
+  CHECK(times[0].end == doctest::Approx(2));
+  CHECK(times[1].begin == doctest::Approx(2));
+  CHECK(times[2].begin == doctest::Approx(3));
+  CHECK(times[3].end == doctest::Approx(8));
+  CHECK(times[4].begin == doctest::Approx(4));
+}
+
+TEST_CASE("an exchange slows computation down while both run") {
+  const std::vector<Task> tasks = {{compute, 4}, {exchange, 2, {}, 0.5}};
+  const std::vector<TaskTimes> times = simulate(tasks, 2, compute);
+  // In 2 seconds a half of the work of 2 is done, and 3 are left.
+  CHECK(times[0].end == doctest::Approx(5));
+  CHECK(times[1].end == doctest::Approx(2));
+}
+
+TEST_CASE("an exchange that takes all of the processor runs in turn with computation") {
+  const std::vector<Task> tasks = {{compute, 4}, {exchange, 2, {}, 1}};
+  CHECK(simulate(tasks, 2, compute)[0].end == doctest::Approx(6).epsilon(0.01));
+}
+
+TEST_CASE("a task that waits for a later one is refused") {
+  CHECK_THROWS_AS(simulate({{compute, 1, {1}}, {compute, 1}}, 1, compute), std::logic_error);
+}

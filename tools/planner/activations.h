@@ -1,0 +1,22 @@
+// The bytes of activations, by two models. For the trainer's families: the buffers that its block
+// plan lists, as the trainer takes them. For other decoders: 34 bytes x tokens x channels of a
+// block in 16 bits with fused attention (Korthikanti et al., arXiv 2205.05198), or with
+// recomputation the block's input and one block in full; and the logits with their gradient, in 32
+// bits.
+#pragma once
+
+#include <cstdint>
+
+#include "examples/gpt/model_config.h"
+#include "tools/planner/model_shape.h"
+
+namespace zero::planner {
+
+std::int64_t activation_bytes(const gpt::ModelConfig& config, const ActivationTerms& terms);
+
+struct BlockSizes {
+  std::int64_t layers = 0, hidden = 0, vocabulary = 0;
+};
+std::int64_t activation_bytes(const BlockSizes& sizes, const ActivationTerms& terms);
+
+}  // namespace zero::planner

@@ -1,0 +1,207 @@
+#include "tools/planner/advice.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "config_schemas/load.h"
+#include "tools/report/number.h"
+#include "zero/base/error.h"
+#include "zero/base/number_text.h"
+
+namespace zero::planner {
+namespace {
+
+constexpr double equal_time = 1.02;
+constexpr int most_combined = 3;  // changes at once
+
+double time_per_token(const Estimate& estimate) {
+  return 1 / estimate.tokens_per_second;
+}
+
+std::string fixed(double value, int decimals) {
+  return report::fixed(value, decimals);
+}
+
+// One change, as keys of the config and options of the program.
+struct Candidate {
+  std::string what;
+  Text overrides = {};
+  bool recompute = false;
+  bool halves_batch = false;
+};
+
+std::vector<Candidate> candidates(const Request& request) {
+  std::vector<Candidate> all;
+  for (const char* stage : {"1", "2", "3"})
+    all.push_back(
+        {std::string("zero_optimization.stage ") + stage,
+         {{"zero_optimization.stage", stage}, {"zero_core.reshard_after_forward", "true"}}});
+  if (!request.recompute) all.push_back({"recomputation", {}, true});
+  all.push_back({"half the micro-batch, twice the accumulation", {}, false, true});
+  if (request.cluster.device.gpu) {
+    const Text optimizer = {{"zero_optimization.offload_optimizer.device", "cpu"}};
+    Text both = optimizer;
+    both["zero_optimization.offload_param.device"] = "cpu";
+    both["zero_optimization.stage"] = "3";
+    all.push_back({"offload_optimizer to host memory", optimizer});
+    all.push_back({"stage 3 with offload_optimizer and offload_param to host memory", both});
+  }
+  Text file = {{"zero_optimization.stage", "3"}};
+  for (const char* part : {"optimizer", "param"})
+    file[std::string("zero_optimization.offload_") + part + ".device"] = "nvme";
+  file["zero_optimization.offload_param.max_in_cpu"] = "0";
+  all.push_back({"stage 3 with offload to a local disk (nvme)", file});
+  all.push_back({"bf16", {{"bf16.enabled", "true"}, {"fp16.enabled", "false"}}});
+  return all;
+}
+
+// Returns whether the change makes a difference.
+bool apply(const Candidate& candidate, Request& request, std::int64_t micro_batch,
+           std::int64_t accumulation) {
+  for (const auto& [path, value] : candidate.overrides) request.overrides[path] = value;
+  request.recompute = request.recompute || candidate.recompute;
+  if (!candidate.halves_batch) return true;
+  if (micro_batch < 2) return false;
+  request.micro_batch = micro_batch / 2;
+  request.overrides["gradient_accumulation_steps"] = std::to_string(2 * accumulation);
+  return true;
+}
+
+// Whether two of them set the same key.
+bool overlap(const std::vector<const Candidate*>& parts) {
+  Text seen;
+  for (const Candidate* part : parts)
+    for (const auto& [path, value] : part->overrides)
+      if (!seen.try_emplace(path, value).second) return true;
+  return false;
+}
+
+std::optional<Change> tried(const Request& request, const std::vector<const Candidate*>& parts,
+                            const Estimate& before) {
+  Request changed = request;
+  std::string what;
+  const std::int64_t sequence = request.sequence > 0 ? request.sequence : request.shape.context;
+  const std::int64_t micro_batch = request.micro_batch.value_or(1);
+  const std::int64_t accumulation =
+      std::max<std::int64_t>(1, before.tokens_per_step / (sequence * micro_batch));
+  for (const Candidate* part : parts) {
+    if (!apply(*part, changed, micro_batch, accumulation)) return std::nullopt;
+    what += (what.empty() ? "" : ", and ") + part->what;
+  }
+  try {
+    Change change{what, estimate(changed, {"config"})};
+    const bool smaller = change.estimate.bytes_per_rank < before.bytes_per_rank;
+    if (change.estimate.fits && smaller) return change;
+  } catch (const ConfigError&) {  // the engine refuses the combination
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Recommendation recommend(const std::vector<Estimate>& estimates) {
+  const bool any_exact = std::ranges::any_of(estimates, &Estimate::exact);
+  const auto usable = [&](const Estimate& each) {
+    return each.refusal.empty() && each.fits && (each.exact || !any_exact);
+  };
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < estimates.size(); ++i)
+    if (usable(estimates[i]) &&
+        (!best || time_per_token(estimates[i]) < time_per_token(estimates[*best])))
+      best = i;
+  if (!best) {
+    const bool encoded = std::ranges::any_of(estimates, &Estimate::fits);
+    return {std::nullopt,
+            encoded ? "only rows with wire formats fit, which change the numbers" : "no row fits"};
+  }
+  for (std::size_t i = 0; i < *best; ++i)
+    if (usable(estimates[i]) &&
+        time_per_token(estimates[i]) <= equal_time * time_per_token(estimates[*best]))
+      best = i;
+  const Estimate& chosen = estimates[*best];
+  std::string too_large;
+  for (std::size_t i = 0; i < *best; ++i)
+    if (estimates[i].refusal.empty() && !estimates[i].fits)
+      too_large += (too_large.empty() ? "" : ", ") + estimates[i].row;
+  std::string reason = std::string("the fastest row that fits") +
+                       (any_exact ? " and sends exact values" : "") + ", with " +
+                       fixed(100 * chosen.step.exposed / chosen.step.seconds, 0) +
+                       " % of the step in waits";
+  if (!too_large.empty())
+    reason += "; " + too_large + (too_large.find(',') != std::string::npos ? " do" : " does") +
+              " not fit";
+  return {best, reason};
+}
+
+std::vector<Change> cheapest_changes(const Request& request, std::size_t most) {
+  const Estimate before = estimate(request, {"config"});
+  const std::vector<Candidate> all = candidates(request);
+  std::vector<Change> changes;
+  for (int size = 1; size <= most_combined && changes.size() < most; ++size)
+    for (unsigned chosen = 1; chosen < 1U << all.size(); ++chosen) {
+      if (std::popcount(chosen) != size) continue;
+      std::vector<const Candidate*> parts;
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if ((chosen >> i & 1U) != 0) parts.push_back(&all[i]);
+      if (overlap(parts)) continue;
+      if (std::optional<Change> change = tried(request, parts, before))
+        changes.push_back(std::move(*change));
+    }
+  std::ranges::stable_sort(changes, {},
+                           [](const Change& change) { return time_per_token(change.estimate); });
+  if (changes.size() > most)
+    changes.erase(changes.begin() + static_cast<std::ptrdiff_t>(most), changes.end());
+  return changes;
+}
+
+std::string shortage_text(const Request& request) {
+  constexpr std::size_t most_changes = 3;
+  const Estimate now = estimate(request, {"config"});
+  const Cluster& cluster = request.cluster;
+  const double sharing = cluster.device.gpu ? 1 : cluster.ranks_on_node();
+  std::string text =
+      "planned: " + byte_text(now.bytes_per_rank) + " per rank with activations" +
+      (cluster.device.gpu ? "; the GPU has "
+                          : ", " + byte_text(sharing * static_cast<double>(now.bytes_per_rank)) +
+                                " on the node; available there: ") +
+      byte_text(cluster.device.memory_bytes);
+  const std::vector<Change> changes = cheapest_changes(request, most_changes);
+  if (changes.empty()) return text + "\nno combination of up to three changes would fit";
+  text += "\nwhat would fit, by predicted time:";
+  for (const Change& change : changes) {
+    const double slower = now.tokens_per_second / change.estimate.tokens_per_second - 1;
+    text += "\n  " + change.what + ": " + byte_text(change.estimate.bytes_per_rank) +
+            " per rank, " + (slower < 0 ? "" : "+") + fixed(100 * slower, 0) + " % time per token";
+  }
+  return text;
+}
+
+RunCost cost_of(const Estimate& estimate, int ranks, double tokens, double price_per_hour) {
+  const double hours = tokens / (estimate.tokens_per_second * ranks) / 3600;
+  return {hours, hours * ranks * price_per_hour};
+}
+
+std::optional<CheapestShape> cheapest_shape(const Request& request, const Budget& budget) {
+  std::optional<CheapestShape> best;
+  const int node = request.cluster.ranks_on_node();
+  for (int ranks = node; ranks <= request.cluster.ranks; ranks *= 2) {
+    Request smaller = request;
+    smaller.cluster.ranks = ranks;
+    std::vector<Estimate> rows;
+    try {
+      rows = estimates(smaller, all_rows(smaller.cluster));
+    } catch (const ConfigError&) {  // the config does not go with this number of ranks
+      continue;
+    }
+    const Recommendation chosen = recommend(rows);
+    if (!chosen.row) continue;
+    const Estimate& row = rows[*chosen.row];
+    const RunCost cost = cost_of(row, ranks, budget.tokens, budget.price_per_hour);
+    const bool in_time = budget.deadline_hours == 0 || cost.hours <= budget.deadline_hours;
+    if (in_time && (!best || cost.price < best->cost.price)) best = {ranks, row, cost};
+  }
+  return best;
+}
+
+}  // namespace zero::planner

@@ -1,0 +1,216 @@
+#include "tools/planner/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "config_schemas/load.h"
+#include "tools/planner/deepspeed_estimate.h"
+#include "zero/base/error.h"
+#include "zero/base/number_text.h"
+#include "zero/engine/memory_plan.h"
+#include "zero/plan/engine_plan.h"
+
+namespace zero::planner {
+
+using namespace detail;
+
+namespace {
+
+constexpr std::int64_t planned_steps = 1'000'000;  // of schedules that need their end
+constexpr std::int64_t most_tokens = std::int64_t{1} << 22;
+
+// Rows with a file need a path, and a plan opens none.
+constexpr const char* some_path = "/local_nvme";
+
+void clear_strategy(Config& config, const PlanRow& row) {
+  const auto sets = [&](const std::string& key) {
+    return std::ranges::any_of(row.overrides, [&](const auto& each) {
+      return each.first == key || each.first.starts_with(key + ".");
+    });
+  };
+  const auto& [group, over_all, mics, second_copy, wire] = strategy_keys;
+  if (!sets(group) && !sets(mics)) config.zero_core.shard_group_size.reset();
+  if (!sets(over_all)) config.zero_core.optimizer_over_all_ranks = false;
+  if (!sets(mics)) config.zero_optimization.mics_shard_size = -1;
+  if (!sets(second_copy)) config.zero_optimization.hpz_partition_size = 1;
+  if (!sets(wire)) config.zero_core.wire = {};
+}
+
+Config load(const Request& request, const PlanRow& row) {
+  Text overrides = request.overrides;
+  for (const auto& [path, value] : row.overrides) overrides[path] = value;
+  TrainerValues values;
+  values.hidden_size = request.shape.hidden;
+  values.total_steps = planned_steps;
+  if (request.micro_batch) {
+    overrides["train_micro_batch_size_per_gpu"] = std::to_string(*request.micro_batch);
+    overrides["train_batch_size"] = "null";
+  }
+  using config_schemas::Purpose;
+  const bool given = !request.config_file.empty() || !request.config_text.empty();
+  if (!given) {
+    overrides.try_emplace("bf16.enabled", request.cluster.device.gpu ? "true" : "false");
+    overrides.try_emplace("optimizer.type", "AdamW");
+  }
+  Config config =
+      request.config_file.empty()
+          ? config_schemas::load_text(given ? request.config_text : "{}", "the config", overrides,
+                                      values, Purpose::check)
+                .config
+          : config_schemas::load_file(request.config_file, overrides, values, Purpose::check)
+                .config;
+  BatchOptions& batch = config.batch;
+  if (batch.train_batch_size == 0 && batch.train_micro_batch_size_per_gpu == 0)
+    batch.train_micro_batch_size_per_gpu = 1;
+  if (row.complete()) clear_strategy(config, row);
+  if (config.scheduler.total_num_steps == 0) config.scheduler.total_num_steps = planned_steps;
+  for (std::string* path : {&config.zero_optimization.offload_optimizer.nvme_path,
+                            &config.zero_optimization.offload_param.nvme_path})
+    if (path->empty()) *path = some_path;
+  return config;
+}
+
+std::int64_t sequence_of(const Request& request) {
+  return request.sequence > 0 ? request.sequence : request.shape.context;
+}
+
+Kernels kernels_of(const Request& request) {
+  const bool gpu = request.cluster.device.gpu;
+  return request.kernels.value_or(gpu ? Kernels::eager : Kernels::fused);
+}
+
+// The plan of rank 0, with all that it refers to.
+struct PlannedRow {
+  PlannedRow(const Request& request, const PlanRow& row)
+      : config(load(request, row)),
+        plan(request.shape.spec.declared(), config,
+             {.rank = 0,
+              .ranks = request.cluster.ranks,
+              .on_gpu = request.cluster.device.gpu,
+              .node_ranks =
+                  request.cluster.per_node < request.cluster.ranks ? request.cluster.per_node : 0}),
+        pass{{plan.batch.micro, sequence_of(request)}, request.recompute, kernels_of(request)} {}
+
+  Config config;
+  EnginePlan plan;
+  Pass pass;
+};
+
+std::string name_of_tier(bool gpu) {
+  return gpu ? "a GPU" : "the node's memory";
+}
+
+void judge(Estimate& estimate, const Cluster& cluster) {
+  const Device& device = cluster.device;
+  const double sharing = device.gpu ? 1 : cluster.ranks_on_node();
+  const double needed =
+      sharing * (static_cast<double>(estimate.bytes_per_rank) + device.reserved_bytes);
+  const double in_host = cluster.ranks_on_node() * static_cast<double>(estimate.bytes_in_host);
+  if (needed > device.memory_bytes)
+    estimate.why_not = "needs " + byte_text(needed) + " of " + byte_text(device.memory_bytes) +
+                       " in " + name_of_tier(device.gpu);
+  else if (in_host > device.host_memory_bytes)
+    estimate.why_not = "needs " + byte_text(in_host) + " of " +
+                       byte_text(device.host_memory_bytes) + " in a node's host memory";
+  estimate.fits = estimate.why_not.empty();
+}
+
+void fill_memory(Estimate& estimate, const Request& request, const PlannedRow& planned) {
+  estimate.memory = memory_of(planned.plan, request.shape.spec.declared(), planned.config);
+  const auto bytes = static_cast<int>(size_of(planned.plan.policy.precision.compute));
+  estimate.activations = request.shape.activation_bytes(
+      {planned.pass.tokens, bytes, request.recompute, request.cluster.device.gpu,
+       std::max(1, static_cast<int>(request.cluster.processors()))});
+  estimate.bytes_per_rank = total(estimate.memory.memory) + estimate.activations;
+  estimate.bytes_in_host = total(estimate.memory.in_host);
+  estimate.bytes_in_file = total(estimate.memory.in_file);
+  estimate.deepspeed_bytes =
+      deepspeed_estimate(request.shape, planned.plan.configured, planned.config.zero_optimization,
+                         request.cluster.ranks);
+  judge(estimate, request.cluster);
+}
+
+void fill_time(Estimate& estimate, const Request& request, const PlannedRow& planned) {
+  const StepSimulation simulation(planned.plan, request.shape, request.cluster, planned.pass);
+  estimate.step = simulation.run();
+  const std::int64_t sequence = planned.pass.tokens.sequence;
+  estimate.tokens_per_step = planned.pass.tokens.rows() * planned.plan.batch.accumulation;
+  estimate.tokens_per_second =
+      static_cast<double>(estimate.tokens_per_step) / estimate.step.seconds;
+  const bool in_16_bits = size_of(planned.plan.policy.precision.compute) < 4;
+  const double peak = request.cluster.device.flops(in_16_bits) * request.cluster.processors();
+  estimate.mfu = estimate.tokens_per_second * request.shape.flops_per_token(sequence) / peak;
+}
+
+Estimate begun(const PlanRow& row) {
+  return {.row = row.name, .overrides = row.overrides, .exact = row.exact};
+}
+
+}  // namespace
+
+std::int64_t total(const std::vector<MemoryUse>& uses) {
+  std::int64_t bytes = 0;
+  for (const MemoryUse& use : uses) bytes += use.planned;
+  return bytes;
+}
+
+std::int64_t model_states(const Estimate& estimate) {
+  std::int64_t bytes = 0;
+  for (const auto* tier :
+       {&estimate.memory.memory, &estimate.memory.in_host, &estimate.memory.in_file})
+    for (const MemoryUse& use : *tier)
+      for (const char* category : {"parameters", "gradients", "master_weights", "optimizer_state"})
+        if (use.category == category) bytes += use.planned;
+  return bytes;
+}
+
+Estimate estimate(const Request& request, const PlanRow& row) {
+  Estimate result = begun(row);
+  const PlannedRow planned(request, row);
+  result.strategy = planned.plan.configured.strategy;
+  fill_memory(result, request, planned);
+  fill_time(result, request, planned);
+  return result;
+}
+
+// A row that the engine refuses is a result too, unless it refuses all of them.
+std::vector<Estimate> estimates(const Request& request, const std::vector<PlanRow>& rows) {
+  load(request, {"config"});  // an error of the file is not one of a row
+  std::vector<Estimate> results;
+  bool any = false;
+  for (const PlanRow& row : rows) {
+    try {
+      results.push_back(estimate(request, row));
+      any = true;
+    } catch (const ConfigError& error) {
+      results.push_back(begun(row));
+      results.back().refusal = error.what();
+    }
+  }
+  if (!any && !results.empty()) throw ConfigError(results.front().refusal);
+  return results;
+}
+
+std::optional<std::int64_t> hiding_tokens(const Request& request, const PlanRow& row) {
+  PlannedRow planned(request, row);
+  const std::int64_t sequence = planned.pass.tokens.sequence;
+  const auto hides = [&](std::int64_t tokens) {
+    planned.pass.tokens = tokens <= sequence ? Tokens{1, tokens}
+                                             : Tokens{(tokens + sequence - 1) / sequence, sequence};
+    const StepTimes step =
+        StepSimulation(planned.plan, request.shape, request.cluster, planned.pass).run();
+    return step.exposed <= hidden_share * step.seconds;
+  };
+  std::int64_t enough = 64;
+  while (enough < most_tokens && !hides(enough)) enough *= 2;
+  if (enough >= most_tokens) return std::nullopt;
+  std::int64_t too_few = enough / 2;
+  while (enough - too_few > enough / 20) {
+    const std::int64_t middle = (enough + too_few) / 2;
+    (hides(middle) ? enough : too_few) = middle;
+  }
+  return enough;
+}
+
+}  // namespace zero::planner

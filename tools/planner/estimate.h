@@ -1,0 +1,65 @@
+// The estimate of one row: memory of a rank from the engine's own ledger, traffic and time from the
+// simulation of its instructions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/planner/cluster.h"
+#include "tools/planner/model_shape.h"
+#include "tools/planner/plan_rows.h"
+#include "tools/planner/step_simulation.h"
+#include "zero/report.h"
+
+namespace zero::planner {
+
+// A training run that has not begun.
+struct Request {
+  // The user's config: a file, or text as JSON; both empty: bf16 on GPUs, fp32 on CPUs, AdamW.
+  std::string config_file, config_text;
+  Text overrides = {};  // by path, before those of the rows
+  ModelShape shape = {};
+  Cluster cluster = {};
+  std::optional<std::int64_t> micro_batch = {};  // samples; absent: as the config says, or 1
+  std::int64_t sequence = 0;                     // tokens of a sample; 0: the model's
+  bool recompute = false;
+  std::optional<Kernels> kernels = {};  // absent: eager on GPUs, fused on CPUs
+};
+
+struct Estimate {
+  std::string row;
+  std::string refusal = {};  // why the engine would not start; all else is then empty
+  std::string strategy = {};
+  Text overrides = {};
+  bool exact = true;
+  MemoryPlan memory = {};           // of the rank, by category
+  std::int64_t activations = 0;     // bytes of the program, in the memory of computation
+  std::int64_t bytes_per_rank = 0;  // both, in the memory of computation
+  std::int64_t bytes_in_host = 0, bytes_in_file = 0;  // per rank
+  // What DeepSpeed estimates for a GPU, without activations; nothing where it has no estimate.
+  std::optional<std::int64_t> deepspeed_bytes = {};
+  bool fits = false;
+  std::string why_not = {};  // if it does not fit
+  StepTimes step = {};
+  std::int64_t tokens_per_step = 0;  // of a rank
+  double tokens_per_second = 0;      // of a rank
+  double mfu = 0;                    // of the device's peak
+};
+
+// Throws ConfigError if the config cannot be read, or cannot be used with these ranks.
+Estimate estimate(const Request& request, const PlanRow& row);
+std::vector<Estimate> estimates(const Request& request, const std::vector<PlanRow>& rows);
+
+// The smallest tokens of a rank's micro-batch with which it waits for at most `waiting` of a step,
+// to 5 %; nothing if there are none below 4 million.
+inline constexpr double hidden_share = 0.05;
+std::optional<std::int64_t> hiding_tokens(const Request& request, const PlanRow& row);
+
+// The planned bytes of a tier.
+std::int64_t total(const std::vector<MemoryUse>& uses);
+// Bytes of parameters, gradients, master weights and optimizer states: the papers' model states.
+std::int64_t model_states(const Estimate& estimate);
+
+}  // namespace zero::planner

@@ -1,0 +1,52 @@
+// The time and the bytes of the collectives of a route: rings over GPUs, shared memory and messages
+// over CPU nodes, in one hop or two.
+#pragma once
+
+#include <cstdint>
+
+#include "tools/planner/cluster.h"
+#include "zero/plan/engine_plan.h"
+
+namespace zero::planner {
+
+// Cost for one rank, as a mean over the ranks of a group.
+struct ExchangeCost {
+  double inside_seconds = 0, between_seconds = 0;  // a GPU's run at once, a CPU's in turn
+  double latency = 0;
+  double inside_bytes = 0, between_bytes = 0;  // sent
+  double seconds = 0;
+
+  ExchangeCost& operator+=(const ExchangeCost& other);
+};
+
+// Members of one of the plan's groups.
+struct GroupPlace {
+  int ranks = 1, nodes = 1;
+};
+
+class Exchanges {
+ public:
+  // The plan is that of the cluster's first rank; both must outlive it.
+  Exchanges(const detail::EnginePlan& plan, const Cluster& cluster);
+
+  ExchangeCost of(const detail::Route& route) const;
+  // An exchange of a few words among all ranks.
+  double agreement() const;
+
+ private:
+  enum class Kind : std::uint8_t { gather, reduce, all_to_all };
+
+  GroupPlace place_of(detail::GroupId group) const;
+  // Slices of `slice_bytes` from or to every rank of the group, in `pieces` calls.
+  ExchangeCost hop(detail::GroupId group, Kind kind, double slice_bytes, double pieces) const;
+  ExchangeCost gather(const detail::Route& route) const;
+  ExchangeCost sum(const detail::Route& route) const;
+  ExchangeCost ring(const GroupPlace& place, double slice_bytes, double pieces) const;
+  ExchangeCost by_host(const GroupPlace& place, Kind kind, double slice_bytes, double pieces) const;
+
+  const detail::EnginePlan& plan_;
+  const Cluster& cluster_;
+  EnumArray<detail::GroupId, GroupPlace, detail::group_id_count> places_;
+};
+
+}  // namespace zero::planner

@@ -1,0 +1,235 @@
+#include "tools/planner/other_models.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "tools/planner/activations.h"
+#include "zero/base/error.h"
+#include "zero/checkpoint/safetensors_file.h"
+#include "zero/plan/model.h"
+
+namespace zero::planner {
+namespace {
+
+constexpr std::int64_t default_vocabulary = 32000;
+// Elements that norms, rotary embeddings, additions, attention and activation functions of a
+// decoder's block move per token, in multiples of its channels.
+constexpr double block_forward = 26, block_backward = 37;
+constexpr int block_kernels = 15;
+
+std::int64_t elements_of(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+bool contains_any(const std::string& name, std::initializer_list<const char*> parts) {
+  return std::ranges::any_of(
+      parts, [&](const char* part) { return name.find(part) != std::string::npos; });
+}
+
+bool is_lookup(const std::string& name) {
+  return contains_any(name, {"embed", "wte", "wpe", "tok_", "shared"});
+}
+
+// Returns the name up to its first number, number included: "model.layers.3"; without a number, the
+// part that says where it is in the pass.
+std::string unit_of_name(const std::string& name) {
+  for (std::size_t begin = 0; begin < name.size();) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    const std::string part = name.substr(begin, end - begin);
+    if (!part.empty() && part.find_first_not_of("0123456789") == std::string::npos)
+      return name.substr(0, end);
+    begin = end + 1;
+  }
+  return is_lookup(name) ? "first" : "last";
+}
+
+// Sorts units by their numbers; "first" comes first, "last" last.
+std::int64_t position(const std::string& unit) {
+  if (unit == "first") return -1;
+  if (unit == "last") return std::int64_t{1} << 40;
+  return std::stoll(unit.substr(unit.rfind('.') + 1));
+}
+
+void finish(ModelShape& shape) {
+  shape.largest_layer = largest_layer(shape.spec);
+  const BlockSizes sizes{shape.layers, shape.hidden, shape.vocabulary};
+  shape.activation_bytes = [sizes](const ActivationTerms& terms) {
+    return activation_bytes(sizes, terms);
+  };
+  shape.activation_model = "34 bytes x tokens x channels of a block in 16 bits";
+}
+
+struct Unit {
+  std::string name;
+  std::vector<NamedTensor> tensors;
+};
+
+UnitWork work_of(const Unit& unit, std::int64_t hidden) {
+  UnitWork work{unit.name};
+  std::int64_t widest = 0;
+  for (const NamedTensor& tensor : unit.tensors) {
+    if (tensor.shape.size() < 2 || is_lookup(tensor.name)) continue;
+    const std::int64_t out = tensor.shape.front(), in = elements_of(tensor.shape) / out;
+    work.products.push_back({in, out});
+    widest = std::max({widest, in, out});
+    if (contains_any(tensor.name, {"attn", "attention", "q_proj", "query", "qkv"}))
+      work.attention_width = hidden;
+  }
+  if (work.products.empty()) return embedding_work(unit.name, hidden);
+  work.forward_elements = block_forward * static_cast<double>(hidden);
+  work.backward_elements = block_backward * static_cast<double>(hidden);
+  work.kernels = block_kernels;
+  return work;
+}
+
+std::vector<Unit> grouped(const std::vector<NamedTensor>& tensors,
+                          const std::vector<std::string>& unit_of) {
+  std::vector<Unit> units;
+  std::map<std::string, std::size_t> index;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::string name = unit_of.empty() ? unit_of_name(tensors[i].name) : unit_of[i];
+    const auto [found, added] = index.try_emplace(name, units.size());
+    if (added) units.push_back({name, {}});
+    units[found->second].tensors.push_back(tensors[i]);
+  }
+  if (unit_of.empty())
+    std::ranges::stable_sort(units, {}, [](const Unit& unit) { return position(unit.name); });
+  return units;
+}
+
+// The channels: the dimension that most matrices of the repeated units have.
+std::int64_t channels_of(const std::vector<Unit>& units) {
+  std::map<std::int64_t, int> uses;
+  for (const Unit& unit : units)
+    for (const NamedTensor& tensor : unit.tensors) {
+      const std::set<std::int64_t> dimensions(tensor.shape.begin(), tensor.shape.end());
+      for (const std::int64_t dimension : dimensions) ++uses[dimension];
+    }
+  const auto most = std::ranges::max_element(uses, {}, [](const auto& use) { return use.second; });
+  return most == uses.end() ? 1 : most->first;
+}
+
+}  // namespace
+
+UnitWork embedding_work(const std::string& unit, std::int64_t channels) {
+  return {.unit = unit,
+          .forward_elements = 2.0 * static_cast<double>(channels),
+          .backward_elements = 3.0 * static_cast<double>(channels),
+          .kernels = 1};
+}
+
+UnitWork head_work(const std::string& unit, std::int64_t channels, std::int64_t vocabulary) {
+  return {.unit = unit,
+          .products = {{channels, vocabulary}},
+          // Logits are written, read for the loss, replaced by their gradient, and read twice.
+          .forward_elements = 2.0 * static_cast<double>(channels),
+          .backward_elements = 5.0 * static_cast<double>(vocabulary),
+          .kernels = 4,
+          .fused = true};
+}
+
+std::int64_t largest_layer(const ModelSpec& spec) {
+  std::int64_t largest = 0;
+  for (const detail::ParamDeclaration& param : spec.declared().params)
+    largest = std::max(largest, param.elements);
+  return largest;
+}
+
+ModelShape decoder_shape(const DecoderSize& size) {
+  const auto total = static_cast<double>(size.parameters);
+  const std::int64_t vocabulary = size.vocabulary > 0 ? size.vocabulary : default_vocabulary;
+  std::int64_t layers = size.layers, hidden = size.hidden;
+  // The usual shape: 128 channels of width per layer, and 12 matrices of channels x channels.
+  if (layers == 0 && hidden == 0) layers = std::max(1LL, std::llround(std::cbrt(total / 2e5)));
+  if (layers == 0) layers = std::max(1LL, std::llround(total / (12.0 * hidden * hidden)));
+  if (hidden == 0)
+    hidden = std::max(1LL, std::llround(std::sqrt(total / (12.0 * static_cast<double>(layers)))));
+  const auto h = static_cast<double>(hidden), l = static_cast<double>(layers);
+  const auto v = std::min(static_cast<double>(vocabulary), std::max(1.0, total / (8 * h)));
+  const std::int64_t inner = std::llround((total - 2 * v * h - 4 * l * h * h) / (3 * l * h));
+  if (inner < 1)
+    throw ConfigError("--params " + std::to_string(size.parameters) + " with --layers " +
+                      std::to_string(layers) + " and --hidden " + std::to_string(hidden) +
+                      ": attention alone has 4 x layers x hidden x hidden parameters, which leaves "
+                      "none for the rest; give fewer layers, or a smaller width");
+  ModelShape shape;
+  shape.name = "a decoder of " + std::to_string(layers) + " layers and " + std::to_string(hidden) +
+               " channels";
+  shape.layers = layers, shape.hidden = hidden, shape.vocabulary = std::llround(v);
+  const ParamOptions no_decay{.decay = false};
+  shape.spec.unit("embed").param("tokens", {shape.vocabulary, hidden});
+  shape.work.push_back(embedding_work("embed", hidden));
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    const std::string name = "layers." + std::to_string(layer);
+    shape.spec.unit(name)
+        .param("attention_norm", {hidden}, no_decay)
+        .param("qkv", {3 * hidden, hidden})
+        .param("projection", {hidden, hidden})
+        .param("mlp_norm", {hidden}, no_decay)
+        .param("gate_up", {2 * inner, hidden})
+        .param("down", {hidden, inner});
+    const double streamed = 4.0 + 6.0 + 4.0 + 4.0 + 3.0 * static_cast<double>(inner) / h;
+    shape.work.push_back(
+        {.unit = name,
+         .products = {{hidden, 3 * hidden}, {hidden, hidden}, {hidden, 2 * inner}, {inner, hidden}},
+         .attention_width = hidden,
+         .forward_elements = streamed * h,
+         .backward_elements = (streamed + 5 + 2.0 * inner / h) * h,
+         .kernels = block_kernels});
+  }
+  shape.spec.unit("head")
+      .param("norm", {hidden}, no_decay)
+      .param("classifier", {shape.vocabulary, hidden})
+      .fused();
+  shape.work.push_back(head_work("head", hidden, shape.vocabulary));
+  shape.parameters = shape.spec.declared().total_elements();
+  shape.looked_up = static_cast<double>(shape.vocabulary * hidden);
+  finish(shape);
+  return shape;
+}
+
+ModelShape shape_of_tensors(const std::string& name, const std::vector<NamedTensor>& tensors,
+                            const std::vector<std::string>& unit_of) {
+  if (tensors.empty()) throw ConfigError(name + " has no parameters");
+  const std::vector<Unit> units = grouped(tensors, unit_of);
+  ModelShape shape;
+  shape.name = name;
+  shape.hidden = channels_of(units);
+  for (const Unit& unit : units) {
+    UnitSpec& declared = shape.spec.unit(unit.name).names_as_given();
+    for (const NamedTensor& tensor : unit.tensors) {
+      declared.param(tensor.name, tensor.shape,
+                     {.decay = tensor.shape.size() > 1, .trainable = tensor.trainable});
+      if (!is_lookup(tensor.name) || tensor.shape.size() < 2) continue;
+      shape.looked_up += static_cast<double>(elements_of(tensor.shape));
+      shape.vocabulary = std::max(shape.vocabulary, tensor.shape.front());
+    }
+    shape.work.push_back(work_of(unit, shape.hidden));
+    shape.layers += shape.work.back().attention_width > 0 ? 1 : 0;
+  }
+  // A table of embeddings without a classifier of its size is the classifier too.
+  const bool own_classifier = std::ranges::any_of(shape.work, [&](const UnitWork& unit) {
+    return std::ranges::count(unit.products, shape.vocabulary, &Product::out) > 0;
+  });
+  if (shape.vocabulary > 0 && !own_classifier) {
+    shape.work.back().products.push_back({shape.hidden, shape.vocabulary});
+    shape.looked_up -= static_cast<double>(shape.vocabulary * shape.hidden);
+  }
+  shape.layers = std::max<std::int64_t>(1, shape.layers);
+  shape.parameters = shape.spec.declared().total_elements();
+  finish(shape);
+  return shape;
+}
+
+ModelShape shape_of_file(const std::string& path) {
+  const checkpoint::SafetensorsReader file(path);
+  std::vector<NamedTensor> tensors;
+  for (const checkpoint::TensorEntry& entry : file.tensors())
+    if (!entry.shape.empty()) tensors.push_back({entry.name, entry.shape});
+  return shape_of_tensors(path, tensors);
+}
+
+}  // namespace zero::planner

@@ -1,0 +1,65 @@
+// Runs the engine's own instructions for some steps in the simulator, with the time of kernels,
+// routes and copies on a cluster.
+#pragma once
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "tools/planner/cluster.h"
+#include "tools/planner/exchange.h"
+#include "tools/planner/kernel_time.h"
+#include "tools/planner/model_shape.h"
+#include "tools/planner/simulator.h"
+#include "zero/plan/engine_plan.h"
+
+namespace zero::planner {
+
+// The work of a rank in each micro step.
+struct Pass {
+  Tokens tokens;
+  bool recompute = false;
+  Kernels kernels = Kernels::eager;
+};
+
+// Per optimizer step of the first rank, once steps follow each other.
+struct StepTimes {
+  double seconds = 0;
+  double exposed = 0;  // while the compute stream waits
+  double inside_bytes = 0, between_bytes = 0;
+};
+
+class StepSimulation {
+ public:
+  // All must outlive it. The plan is that of rank 0 on the cluster's ranks.
+  StepSimulation(const detail::EnginePlan& plan, const ModelShape& shape, const Cluster& cluster,
+                 const Pass& pass);
+
+  StepTimes run() const;
+
+ private:
+  struct Cost {
+    double seconds = 0, takes = 0, inside_bytes = 0, between_bytes = 0;
+  };
+  struct Trace;
+
+  Trace trace(int micro_steps) const;
+  StepTimes times_of(int micro_steps) const;
+  Cost cost(const detail::Instruction& instruction, const detail::StepPosition& at) const;
+  Cost compute_cost(const detail::Instruction& instruction) const;
+  Cost exchange_cost(const detail::Instruction& instruction, const detail::StepPosition& at) const;
+  Cost copy_cost(const detail::Instruction& instruction) const;
+  double route_work(const detail::Route& route) const;
+  double update_bytes(const detail::Chunk& chunk) const;
+  double moved_bytes(const detail::Chunk& chunk, bool with_gradient) const;
+  double shard_bytes(int flat_unit, bool gradient) const;
+
+  const detail::EnginePlan& plan_;
+  const ModelShape& shape_;
+  const Cluster& cluster_;
+  const Pass pass_;
+  const KernelTime kernels_;
+  const Exchanges exchanges_;
+};
+
+}  // namespace zero::planner

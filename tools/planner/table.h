@@ -1,0 +1,40 @@
+// The planner's output: text of at most 100 columns, JSON, and the page of tools/report.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/planner/advice.h"
+#include "tools/planner/estimate.h"
+#include "tools/report/comparison.h"
+
+namespace zero::planner {
+
+// All that a call of the planner has found.
+struct PlanResult {
+  const Request& request;
+  std::vector<Estimate> estimates = {};
+  Recommendation recommendation = {};
+  std::optional<std::int64_t> hiding_tokens = {};  // of the recommended row
+  std::vector<Change> changes = {};                // if no row fits
+  std::optional<Budget> budget = {};               // the user's price and tokens
+  std::optional<CheapestShape> cheapest = {};      // with a deadline
+};
+
+// Plans all rows, and draws the conclusions.
+PlanResult make_plan(const Request& request, const std::vector<PlanRow>& rows,
+                     const std::optional<Budget>& budget);
+
+std::string text_of(const PlanResult& result);
+// Memory by category and tier, for the rows that are not refused.
+std::string memory_text(const PlanResult& result);
+// A list of objects, one per row: row, ranks, bytes_per_rank, fits, bytes_inside_node,
+// bytes_between_nodes, step_seconds, exposed_seconds, tokens_per_s_per_rank, mfu; and more.
+std::string json_of(const PlanResult& result);
+report::Comparison page_of(const PlanResult& result);
+
+// The user's config with the recommended row's keys, as JSON. Throws ConfigError if no row fits.
+std::string config_of(const PlanResult& result);
+
+}  // namespace zero::planner

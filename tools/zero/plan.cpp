@@ -1,0 +1,176 @@
+// zero plan: memory, traffic and time of a training run that has not begun.
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "tools/options/number_options.h"
+#include "tools/planner/table.h"
+#include "tools/report/report.h"
+#include "tools/zero/commands.h"
+#include "zero/base/error.h"
+#include "zero/base/number_text.h"
+
+namespace zero::tool {
+namespace {
+
+using namespace planner;
+
+struct PlanOptions {
+  std::string config_file, model, params, device = "h100", rows, kernels;
+  std::vector<std::string> settings;
+  int ranks = 8, per_node = 8;
+  std::int64_t layers = 0, hidden = 0, vocabulary = 0, micro_batch = 0, sequence = 0;
+  std::string device_memory, total_tokens;
+  double price = 0, deadline = 0, inside = 0, between = 0;
+  bool recompute = false, memory = false;
+  std::string write, json, report;
+};
+
+ModelShape shape_of(const PlanOptions& options) {
+  if (options.model.empty() == options.params.empty())
+    throw ConfigError(
+        "give the model, as --model NAME, --model FILE (config.json or .safetensors), or "
+        "--params 7B with --layers and --hidden");
+  const bool sizes = options.layers + options.hidden + options.vocabulary > 0;
+  if (options.params.empty() && sizes)
+    throw ConfigError("--layers, --hidden and --vocabulary go with --params; --model has its own");
+  if (!options.params.empty())
+    return decoder_shape({parse_count("--params", options.params), options.layers, options.hidden,
+                          options.vocabulary});
+  return load_shape(options.model);
+}
+
+Cluster cluster_of(const PlanOptions& options) {
+  Cluster cluster{load_device(options.device), options.ranks, options.per_node};
+  if (!options.device_memory.empty())
+    cluster.device.memory_bytes = std::stod(options.device_memory);
+  if (options.inside > 0) cluster.device.inside.bytes_per_second = options.inside * gibibyte;
+  if (options.between > 0) cluster.device.between.bytes_per_second = options.between * gibibyte;
+  if (cluster.ranks > cluster.per_node && cluster.ranks % cluster.per_node != 0)
+    throw ConfigError("--ranks " + std::to_string(cluster.ranks) +
+                      " is no multiple of --per-node " + std::to_string(cluster.per_node));
+  return cluster;
+}
+
+Request request_of(const PlanOptions& options) {
+  Request request;
+  request.config_file = options.config_file;
+  for (const std::string& setting : options.settings) {
+    const auto equals = setting.find('=');
+    if (equals == std::string::npos) throw ConfigError("--set " + setting + ": must be PATH=VALUE");
+    request.overrides[setting.substr(0, equals)] = setting.substr(equals + 1);
+  }
+  request.shape = shape_of(options);
+  request.cluster = cluster_of(options);
+  if (options.micro_batch > 0) request.micro_batch = options.micro_batch;
+  request.sequence = options.sequence;
+  request.recompute = options.recompute;
+  if (!options.kernels.empty()) request.kernels = kernels_named(options.kernels);
+  return request;
+}
+
+std::optional<Budget> budget_of(const PlanOptions& options) {
+  if (options.price == 0 && options.total_tokens.empty() && options.deadline == 0)
+    return std::nullopt;
+  if (options.price == 0 || options.total_tokens.empty())
+    throw ConfigError("--price and --total-tokens go together, and --deadline with both");
+  return Budget{static_cast<double>(parse_count("--total-tokens", options.total_tokens)),
+                options.price, options.deadline};
+}
+
+void write_file(const std::string& option, const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out) throw SaveError(option + " " + path + " could not be written");
+}
+
+void plan(const PlanOptions& options) {
+  const Request request = request_of(options);
+  std::vector<PlanRow> rows =
+      options.rows.empty() ? all_rows(request.cluster) : parse_rows(options.rows);
+  if (options.rows.empty() && !options.config_file.empty())
+    rows.insert(rows.begin(), PlanRow{"config"});
+  const PlanResult result = make_plan(request, rows, budget_of(options));
+  if (options.json != "-") {
+    std::printf("%s", text_of(result).c_str());
+    if (options.memory) std::printf("\n%s", memory_text(result).c_str());
+  }
+  if (options.json == "-")
+    std::fputs(json_of(result).c_str(), stdout);
+  else if (!options.json.empty())
+    write_file("--json", options.json, json_of(result));
+  if (!options.write.empty()) write_file("--write", options.write, config_of(result));
+  if (options.report.empty()) return;
+  report::prepare_directory(options.report);
+  report::write_report(page_of(result), options.report);
+  std::fprintf(stderr, "report: %s/report.html\n", options.report.c_str());
+}
+
+void add_model(CLI::App& command, PlanOptions& options) {
+  command
+      .add_option("--deepspeed_config,--deepspeed-config", options.config_file,
+                  "DeepSpeed JSON file, or an Accelerate file; without it, bf16 and AdamW")
+      ->type_name("FILE");
+  command.add_option("--set", options.settings, "One value instead of the file's, as PATH=VALUE")
+      ->allow_extra_args(false);
+  command
+      .add_option("--model", options.model,
+                  "A model of train_gpt, a config.json, or a .safetensors file")
+      ->type_name("NAME|FILE");
+  command.add_option("--params", options.params, "Parameters of another decoder, such as 7B");
+  add_number(command, "--layers", options.layers, "Its layers");
+  add_number(command, "--hidden", options.hidden, "Its channels");
+  add_number(command, "--vocabulary", options.vocabulary, "Its tokens; default: 32000");
+  add_number(command, "--micro-batch", options.micro_batch, "Samples per rank and micro step");
+  add_number(command, "--sequence-length", options.sequence, "Tokens of a sample");
+  command.add_flag("--recompute", options.recompute, "Keep only each block's input for backward");
+  command.add_option("--kernels", options.kernels,
+                     "fused (train_gpt, llm.c), compiled (torch.compile) or eager (PyTorch);\n"
+                     "default: eager on GPUs, fused on CPUs");
+}
+
+void add_cluster(CLI::App& command, PlanOptions& options) {
+  add_number(command, "--ranks", options.ranks, "Number of ranks; default: 8");
+  add_number(command, "--per-node", options.per_node, "Ranks of a node; default: 8");
+  command
+      .add_option("--device", options.device, device_names() + ", or a JSON file; default: h100")
+      ->type_name("NAME|FILE");
+  add_number(command, "--device-memory", options.device_memory,
+             "Instead of the device's, such as 24GiB");
+  add_number(command, "--inside-node", options.inside,
+             "GiB/s of a GPU to its node, or of a CPU node's shared memory");
+  add_number(command, "--between-nodes", options.between,
+             "GiB/s of a GPU's network adapter, or of a CPU node's");
+}
+
+void add_output(CLI::App& command, PlanOptions& options) {
+  command.add_option("--rows", options.rows,
+                     "Some of: config, 0, 1, 2, 3, grad_op, hybrid/S, hfsdp/S, 3+hpz/S, 3+qwz,\n"
+                     "3+qgz, 3+cpu, 3+nvme, 3+gather=FORMAT, 3+reduce=FORMAT; default: all");
+  command.add_flag("--memory", options.memory, "Also the bytes of each category");
+  add_number(command, "--price", options.price, "Price of a rank per hour");
+  command.add_option("--total-tokens", options.total_tokens, "Tokens of the run, such as 100B");
+  add_number(command, "--deadline", options.deadline, "Hours until the run has to end");
+  command.add_option("--write", options.write, "Write the recommended row's config")
+      ->type_name("FILE");
+  command.add_option("--json", options.json, "The rows as JSON; - for the terminal")
+      ->type_name("FILE|-");
+  command.add_option("--report", options.report, "Write report.html, report.md and report.json")
+      ->type_name("DIR");
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  auto options = std::make_shared<PlanOptions>();
+  CLI::App* command = app.add_subcommand(
+      "plan", "Memory, traffic and time of a training run, before it starts and without a machine");
+  add_model(*command, *options);
+  add_cluster(*command, *options);
+  add_output(*command, *options);
+  command->footer("docs/sizing.md explains the table, and what stands behind the figures.");
+  command->callback([options] { plan(*options); });
+}
+
+}  // namespace zero::tool
