@@ -18,6 +18,7 @@
 #include <sstream>
 #include <utility>
 
+#include "tools/zero/host_agent.h"
 #include "tools/zero/host_links.h"
 #include "tools/zero/job_command.h"
 #include "tools/zero/job_processes.h"
@@ -38,6 +39,7 @@ using std::chrono::seconds;
 constexpr int stopped_saved = 20, stopped_unsaved = 21;
 constexpr seconds hosts_limit{20};                // for the first answers of hosts
 constexpr std::chrono::minutes return_limit{10};  // for a lost host, if too few are left
+constexpr seconds launcher_limit{10};             // after the last rank
 constexpr seconds end_limit{10};                  // for the end of what a failed job has left
 constexpr int signal_of_code = 128;  // a launcher's code for a rank that signal N has ended
 
@@ -123,6 +125,8 @@ class Restarts : public JobCompanion {
  private:
   bool place();
   JobEnd start();
+  void count_ranks(Clock::time_point now);
+  bool outlives_ranks() const;
   void end_remains();
   std::string lost_host() const;
   std::string name_of(int rank) const;
@@ -148,6 +152,10 @@ class Restarts : public JobCompanion {
   Clock::time_point failed_, ended_, restarted_;
   // Of this start: all ranks have started, a failure is noticed; 0: not yet.
   Clock::time_point started_{}, noticed_{};
+  // Of this start: the last count of its ranks, and the first one without any after there were
+  // some.
+  Clock::time_point counted_{}, gone_{};
+  bool seen_ = false;     // ranks of this start
   bool stopped_ = false;  // by a signal between two starts
   bool goes_on_ = true;   // has made a step since the last failure
 };
@@ -220,7 +228,8 @@ JobEnd Restarts::start() {
     for (const std::string& note : command.notes()) report(note);
   write_line(command.text());
   lines_ = std::make_unique<LauncherLines>(request_.verbose, true);
-  started_ = noticed_ = {};
+  started_ = noticed_ = gone_ = {};
+  seen_ = false;
   const std::optional<JobEnd> end =
       supervise(command.words(), placement_.ranks, *lines_, signals_, this);
   if (!end)
@@ -237,9 +246,26 @@ void Restarts::serve() {
     started_ = now;
   if (noticed_ == Clock::time_point{} && (lines_->failing() || !lost_host().empty()))
     noticed_ = now;
+  count_ranks(now);
   if (lines_->resumed()) saved_ = lines_->resumed();
   if (lines_->saved()) saved_ = lines_->saved();
   if (lines_->step() && !std::exchange(goes_on_, true)) report_progress();
+}
+
+// Open MPI may miss the end of a rank that is killed while it connects to its daemon.
+void Restarts::count_ranks(Clock::time_point now) {
+  if (now - counted_ < beat_interval) return;
+  counted_ = now;
+  const bool any = ranks_of_job(job_) + links_.ranks() > 0;
+  seen_ = seen_ || any;
+  if (any || !seen_)
+    gone_ = {};
+  else if (gone_ == Clock::time_point{})
+    gone_ = now;
+}
+
+bool Restarts::outlives_ranks() const {
+  return gone_ != Clock::time_point{} && counted_ - gone_ >= launcher_limit;
 }
 
 void Restarts::report_progress() {
@@ -258,8 +284,9 @@ std::string Restarts::lost_host() const {
 }
 
 std::string Restarts::reason_to_end() const {
-  const std::string host = lost_host();
-  return host.empty() ? "" : "zero run: host " + host + " does not answer: the job is ended";
+  if (const std::string host = lost_host(); !host.empty())
+    return "zero run: host " + host + " does not answer: the job is ended";
+  return outlives_ranks() ? "zero run: no rank is left, but the launcher is: the job is ended" : "";
 }
 
 // Ranks of a host that is out of reach end before their lease is over.
@@ -284,10 +311,14 @@ JobFailure Restarts::failure_of(const JobEnd& end) const {
     failure.subject = "host " + host;
     failure.cause = "does not answer";
     failure.from_outside = true;
+  } else if (outlives_ranks()) {
+    failure.subject = "the launcher";
+    failure.cause = "has not ended with its ranks";
+    failure.from_outside = true;
   } else if (end.signal != 0) {
     failure.subject = "the launcher";
     failure.cause = "was ended by signal " + std::to_string(end.signal);
-    failure.from_outside = end.signal == SIGKILL || end.signal == SIGTERM;
+    failure.from_outside = true;
   } else {
     failure.rank = lines_->failed_rank();
     failure.subject = failure.rank ? name_of(*failure.rank) : "a rank";
