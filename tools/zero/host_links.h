@@ -34,7 +34,7 @@ class HostLinks {
   // Returns true if every host answers, or has not done so for its time to start.
   bool settled() const;
   bool answers(const std::string& host) const;
-  // Of the hosts that answer.
+  // Counts the ranks on hosts that answer.
   int ranks() const;
   // Asks all agents that answer to end the job's processes; all_ended() is true when they have, or
   // their hosts are lost and their leases are over.

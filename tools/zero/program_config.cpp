@@ -11,7 +11,7 @@
 namespace zero::tool {
 namespace {
 
-// What the arguments say of the config.
+// The config that the arguments give.
 struct Given {
   std::string file;
   Text overrides;

@@ -148,13 +148,11 @@ class Restarts : public JobCompanion {
   Placement placement_;
   std::unique_ptr<LauncherLines> lines_;  // of this start
   std::optional<std::int64_t> saved_;     // the step of the newest checkpoint
-  // Of the last failure: noticed, the job's end, the end of the pause.
+  // Times of the last failure: noticed, the job's end, the end of the pause.
   Clock::time_point failed_, ended_, restarted_;
-  // Of this start: all ranks have started, a failure is noticed; 0: not yet.
-  Clock::time_point started_{}, noticed_{};
-  // Of this start: the last count of its ranks, and the first one without any after there were
-  // some.
-  Clock::time_point counted_{}, gone_{};
+  // Times of this start, 0 if not yet: all ranks have started, a failure is noticed, the ranks were
+  // counted, none was left after there had been some.
+  Clock::time_point started_{}, noticed_{}, counted_{}, gone_{};
   bool seen_ = false;     // ranks of this start
   bool stopped_ = false;  // by a signal between two starts
   bool goes_on_ = true;   // has made a step since the last failure
