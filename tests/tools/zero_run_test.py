@@ -228,17 +228,20 @@ exec "$@"
         self.assertIsNone(other.poll())
 
     def test_a_launcher_that_misses_the_end_of_its_ranks_is_ended(self):
-        self.write("mpirun", """#!/bin/sh
+        """None is left, or the others wait in MPI's start."""
+        for other in ("", "echo zero: mark: start 0 >&2; OMPI_COMM_WORLD_RANK=0 sleep 600 &"):
+            self.write("mpirun", f"""#!/bin/sh
 if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit 0; fi
-if [ -e again ]; then exit 0; fi
+if [ -e again ]; then rm again; exit 0; fi
 touch again
-OMPI_COMM_WORLD_RANK=0 sleep 2
+{other}
+OMPI_COMM_WORLD_RANK=1 sleep 2
 exec sleep 600
 """)
-        result = self.zero("run", "-n", "1", "--restarts", "1", "echo")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertRegex(result.stderr, r"(?m)^zero run: no rank is left, but the launcher is: the job is ended\n"
-                                        r"zero run: the launcher has not ended with its ranks, before the first step$")
+            result = self.zero("run", "-n", "2", "--restarts", "1", "echo")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(result.stderr, r"(?m)^zero run: ranks have left, but the launcher goes on: the job is ended\n"
+                                            r"zero run: the launcher has missed the end of ranks, before the first step$")
 
     def test_restarts_need_slots_and_open_mpi(self):
         self.write("hosts", "192.0.2.77\n", 0o644)

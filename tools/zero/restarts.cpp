@@ -39,7 +39,7 @@ using std::chrono::seconds;
 constexpr int stopped_saved = 20, stopped_unsaved = 21;
 constexpr seconds hosts_limit{20};                // for the first answers of hosts
 constexpr std::chrono::minutes return_limit{10};  // for a lost host, if too few are left
-constexpr seconds launcher_limit{10};             // after the last rank
+constexpr seconds launcher_limit{10};             // after the end of its ranks
 constexpr seconds end_limit{10};                  // for the end of what a failed job has left
 constexpr int signal_of_code = 128;  // a launcher's code for a rank that signal N has ended
 
@@ -151,9 +151,9 @@ class Restarts : public JobCompanion {
   // Times of the last failure: noticed, the job's end, the end of the pause.
   Clock::time_point failed_, ended_, restarted_;
   // Times of this start, 0 if not yet: all ranks have started, a failure is noticed, the ranks were
-  // counted, none was left after there had been some.
+  // counted, some or all of them were missing after they had been seen.
   Clock::time_point started_{}, noticed_{}, counted_{}, gone_{};
-  bool seen_ = false;     // ranks of this start
+  int most_ranks_ = 0;    // seen in this start
   bool stopped_ = false;  // by a signal between two starts
   bool goes_on_ = true;   // has made a step since the last failure
 };
@@ -227,7 +227,7 @@ JobEnd Restarts::start() {
   write_line(command.text());
   lines_ = std::make_unique<LauncherLines>(request_.verbose, true);
   started_ = noticed_ = gone_ = {};
-  seen_ = false;
+  most_ranks_ = 0;
   const std::optional<JobEnd> end =
       supervise(command.words(), placement_.ranks, *lines_, signals_, this);
   if (!end)
@@ -250,13 +250,17 @@ void Restarts::serve() {
   if (lines_->step() && !std::exchange(goes_on_, true)) report_progress();
 }
 
-// Open MPI may miss the end of a rank that is killed while it connects to its daemon.
+// Open MPI may miss the end of a rank that is killed while it connects to its daemon. Then either
+// no rank is left, or the others wait for it in MPI's start.
 void Restarts::count_ranks(Clock::time_point now) {
   if (now - counted_ < beat_interval) return;
   counted_ = now;
-  const bool any = ranks_of_job(job_) + links_.ranks() > 0;
-  seen_ = seen_ || any;
-  if (any || !seen_)
+  const int ranks = ranks_of_job(job_) + links_.ranks();
+  most_ranks_ = std::max(most_ranks_, ranks);
+  const auto started = std::ssize(lines_->started());
+  const bool starting = started > 0 && started < placement_.ranks;
+  const bool missing = starting && most_ranks_ >= placement_.ranks && ranks < placement_.ranks;
+  if (most_ranks_ == 0 || (ranks > 0 && !missing))
     gone_ = {};
   else if (gone_ == Clock::time_point{})
     gone_ = now;
@@ -284,7 +288,8 @@ std::string Restarts::lost_host() const {
 std::string Restarts::reason_to_end() const {
   if (const std::string host = lost_host(); !host.empty())
     return "zero run: host " + host + " does not answer: the job is ended";
-  return outlives_ranks() ? "zero run: no rank is left, but the launcher is: the job is ended" : "";
+  return outlives_ranks() ? "zero run: ranks have left, but the launcher goes on: the job is ended"
+                          : "";
 }
 
 // Ranks of a host that is out of reach end before their lease is over.
@@ -311,7 +316,7 @@ JobFailure Restarts::failure_of(const JobEnd& end) const {
     failure.from_outside = true;
   } else if (outlives_ranks()) {
     failure.subject = "the launcher";
-    failure.cause = "has not ended with its ranks";
+    failure.cause = "has missed the end of ranks";
     failure.from_outside = true;
   } else if (end.signal != 0) {
     failure.subject = "the launcher";
