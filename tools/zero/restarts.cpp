@@ -40,6 +40,7 @@ constexpr int stopped_saved = 20, stopped_unsaved = 21;
 constexpr seconds hosts_limit{20};                // for the first answers of hosts
 constexpr std::chrono::minutes return_limit{10};  // for a lost host, if too few are left
 constexpr seconds launcher_limit{10};             // after the end of its ranks
+constexpr std::chrono::minutes start_window{2};   // in which ranks come up
 constexpr seconds end_limit{10};                  // for the end of what a failed job has left
 constexpr int signal_of_code = 128;  // a launcher's code for a rank that signal N has ended
 
@@ -150,9 +151,9 @@ class Restarts : public JobCompanion {
   std::optional<std::int64_t> saved_;     // the step of the newest checkpoint
   // Times of the last failure: noticed, the job's end, the end of the pause.
   Clock::time_point failed_, ended_, restarted_;
-  // Times of this start, 0 if not yet: all ranks have started, a failure is noticed, the ranks were
-  // counted, some or all of them were missing after they had been seen.
-  Clock::time_point started_{}, noticed_{}, counted_{}, gone_{};
+  // Times of this start, 0 if not yet: its begin, all ranks have started, a failure is noticed, the
+  // ranks were counted, some or all of them were missing after they had been seen.
+  Clock::time_point begun_, started_{}, noticed_{}, counted_{}, gone_{};
   int most_ranks_ = 0;    // seen in this start
   bool stopped_ = false;  // by a signal between two starts
   bool goes_on_ = true;   // has made a step since the last failure
@@ -226,6 +227,7 @@ JobEnd Restarts::start() {
     for (const std::string& note : command.notes()) report(note);
   write_line(command.text());
   lines_ = std::make_unique<LauncherLines>(request_.verbose, true);
+  begun_ = Clock::now();
   started_ = noticed_ = gone_ = {};
   most_ranks_ = 0;
   const std::optional<JobEnd> end =
@@ -257,8 +259,8 @@ void Restarts::count_ranks(Clock::time_point now) {
   counted_ = now;
   const int ranks = ranks_of_job(job_) + links_.ranks();
   most_ranks_ = std::max(most_ranks_, ranks);
-  const auto started = std::ssize(lines_->started());
-  const bool starting = started > 0 && started < placement_.ranks;
+  const bool starting =
+      now - begun_ < start_window && std::ssize(lines_->started()) < placement_.ranks;
   const bool missing = starting && most_ranks_ >= placement_.ranks && ranks < placement_.ranks;
   if (most_ranks_ == 0 || (ranks > 0 && !missing))
     gone_ = {};
