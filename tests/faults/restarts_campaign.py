@@ -173,18 +173,20 @@ class Supervised:
 
     def run(self):
         """Returns the seconds from each fault to the next step, with the parts that `zero run` gives."""
-        times = []
+        times, struck_before = [], False  # whether the last fault was given before the training had recovered
         for number, fault in enumerate(self.schedule.faults):
             if not self.await_moment(fault):
                 break
             known, struck = len(self.recoveries()), self.strike(fault)
             following = self.schedule.faults[number + 1:number + 2]
             if following and following[0].moment == "start":
+                struck_before = True
                 continue
             recovered = self.await_recovery(known)
-            if recovered:
+            if recovered and not struck_before:
                 parts = [float(part) for part in re.findall(r"([\d.]+) s", self.recoveries()[-1])]
                 times.append((fault, [recovered - struck, *parts[1:]]))
+            struck_before = False
         while self.job.process.poll() is None and time.monotonic() - self.job.began < LIMIT_S:
             self.rejoin_if_due()
             time.sleep(0.02)

@@ -193,13 +193,13 @@ exec "$@"
                       result.stderr)
         self.refused(11, "the hosts of this Slurm job are unknown", *restarts, **{**slurm, "SLURM_TASKS_PER_NODE": "2"})
 
-    def sleeper(self, generation):
-        process = subprocess.Popen(["sleep", "600"], env={**os.environ, "ZERO_GENERATION": generation})
+    def sleeper(self, generation, **variables):
+        process = subprocess.Popen(["sleep", "600"], env={**os.environ, "ZERO_GENERATION": generation, **variables})
         self.addCleanup(lambda: (process.kill(), process.wait()))
         return process
 
     def test_an_agent_ends_the_ranks_of_its_job_on_request_and_without_answers(self):
-        first, second, other = self.sleeper("ab12:1"), self.sleeper("ab12:2"), self.sleeper("ab1:1")
+        first, second, other = self.sleeper("ab12:1", OMPI_COMM_WORLD_RANK="3"), self.sleeper("ab12:2"), self.sleeper("ab1:1")
         agent = subprocess.Popen([ZERO, "host-agent", "ab12"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(lambda: (agent.kill(), agent.communicate()))
 
@@ -209,14 +209,16 @@ exec "$@"
 
         self.assertEqual(agent.stdout.readline(), "ready\n")
         for _ in range(8):  # longer than the lease
+            self.assertEqual(agent.stdout.readline(), "ranks 1\n")
             beat = agent.stdout.readline()
             self.assertRegex(beat, r"\Abeat \d+\n\Z")
             send(beat)
         self.assertIsNone(first.poll())
         send("end\n")
         line = agent.stdout.readline()
-        while line.startswith("beat "):
-            send(line)
+        while line.startswith(("beat ", "ranks ")):
+            if line.startswith("beat "):
+                send(line)
             line = agent.stdout.readline()
         self.assertEqual(line, "ended\n")
         self.assertEqual([first.wait(10), second.wait(10)], [-signal.SIGKILL] * 2)
@@ -224,6 +226,22 @@ exec "$@"
         self.assertEqual(agent.wait(30), 0)
         self.assertEqual(late.wait(10), -signal.SIGKILL)
         self.assertIsNone(other.poll())
+
+    def test_a_launcher_that_misses_the_end_of_its_ranks_is_ended(self):
+        """None is left, or the others wait in MPI's start."""
+        for other in ("", "echo zero: mark: start 0 >&2; OMPI_COMM_WORLD_RANK=0 sleep 600 &"):
+            self.write("mpirun", f"""#!/bin/sh
+if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit 0; fi
+if [ -e again ]; then rm again; exit 0; fi
+touch again
+{other}
+OMPI_COMM_WORLD_RANK=1 sleep 2
+exec sleep 600
+""")
+            result = self.zero("run", "-n", "2", "--restarts", "1", "echo")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(result.stderr, r"(?m)^zero run: ranks have left, but the launcher goes on: the job is ended\n"
+                                            r"zero run: the launcher has missed the end of ranks, before the first step$")
 
     def test_restarts_need_slots_and_open_mpi(self):
         self.write("hosts", "192.0.2.77\n", 0o644)

@@ -36,6 +36,7 @@ class Agent {
     answered_ = next;
     while (now_ms() - answered_ < lease.count()) {
       if (now_ms() >= next) {
+        send("ranks " + std::to_string(ranks_of_job(job_)));
         send("beat " + std::to_string(now_ms()));
         next = now_ms() + beat_interval.count();
       }

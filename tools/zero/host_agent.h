@@ -1,8 +1,8 @@
 // The helper of `zero run --restarts` on another host, outside of the job's mpirun: it shows that
 // the host answers, and ends the host's ranks when `zero run` no longer answers. Both sides send
-// lines. The agent's are "ready", "beat N" with its own clock in milliseconds, and "ended" when no
-// process of the job is left. Those of `zero run` are "beat N", the answer, and "end": end the
-// job's processes.
+// lines. The agent's are "ready", "beat N" with its own clock in milliseconds, before each of them
+// "ranks K" with the number of ranks on the host, and "ended" when no process of the job is left.
+// Those of `zero run` are "beat N", the answer, and "end": end the job's processes.
 #pragma once
 
 #include <chrono>

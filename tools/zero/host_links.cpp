@@ -8,6 +8,8 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "tools/zero/host_agent.h"
@@ -74,6 +76,7 @@ void HostLinks::start(Link& link) {
   link.state = State::starting;
   link.since = Clock::now();
   link.text.clear();
+  link.ranks = 0;
   if (pipe2(in.data(), O_CLOEXEC) != 0) return;
   if (pipe2(out.data(), O_CLOEXEC) != 0) {
     close(in[0]);
@@ -140,7 +143,12 @@ void HostLinks::take_line(Link& link, const std::string& line) {
     link.state = State::answering;
     link.last_beat = Clock::now();
   }
-  if (line == "ended") link.ending = false;
+  if (line == "ended") {
+    link.ending = false;
+    link.ranks = 0;
+  }
+  constexpr std::string_view ranks = "ranks ";
+  if (line.starts_with(ranks)) link.ranks = std::atoi(line.c_str() + ranks.size());
   if (!line.starts_with("beat ")) return;
   link.last_beat = Clock::now();
   const std::string answer = line + "\n";
@@ -166,6 +174,13 @@ bool HostLinks::settled() const {
 bool HostLinks::answers(const std::string& host) const {
   const auto link = std::ranges::find(links_, host, &Link::host);
   return link == links_.end() || link->state == State::answering;
+}
+
+int HostLinks::ranks() const {
+  int sum = 0;
+  for (const Link& link : links_)
+    if (link.state == State::answering) sum += link.ranks;
+  return sum;
 }
 
 void HostLinks::end_job() {

@@ -34,6 +34,8 @@ class HostLinks {
   // Returns true if every host answers, or has not done so for its time to start.
   bool settled() const;
   bool answers(const std::string& host) const;
+  // Counts the ranks on hosts that answer.
+  int ranks() const;
   // Asks all agents that answer to end the job's processes; all_ended() is true when they have, or
   // their hosts are lost and their leases are over.
   void end_job();
@@ -52,6 +54,7 @@ class HostLinks {
     std::string text;    // of an unfinished line
     Clock::time_point since{}, last_beat{};
     bool ending = false;
+    int ranks = 0;
   };
 
   void start(Link& link);

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <thread>
 
+#include "tools/zero/process.h"
 #include "zero/checkpoint/generation.h"
 
 namespace zero::tool {
@@ -79,6 +80,10 @@ std::vector<pid_t> processes_of_job(const std::string& job) {
       found.push_back(status.parent);
   }
   return found;
+}
+
+int ranks_of_job(const std::string& job) {
+  return static_cast<int>(ranks_among(processes_of_job(job)).size());
 }
 
 bool end_processes_of_job(const std::string& job, std::chrono::milliseconds limit) {

@@ -14,7 +14,10 @@ namespace zero::tool {
 // launcher's helpers. A process in another network namespace belongs to another host.
 std::vector<pid_t> processes_of_job(const std::string& job);
 
-// Kills them, until none is left or the time is over. Returns true if none is left.
+// Returns the number of those that are ranks.
+int ranks_of_job(const std::string& job);
+
+// Kills them all, until none is left or the time is over. Returns true if none is left.
 bool end_processes_of_job(const std::string& job, std::chrono::milliseconds limit);
 
 }  // namespace zero::tool

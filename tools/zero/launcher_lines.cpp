@@ -161,6 +161,8 @@ void LauncherLines::take_mark(std::string_view text) {
 
 std::optional<int> LauncherLines::failed_rank() const {
   if (exit_code_ == StalledError::code && late_) return late_;
+  // A rank may have seen the end of one that Open MPI has ended after the first.
+  if (exit_code_ == PeerFailed::code && ended_) return ended_;
   return failed_ ? failed_ : ended_;
 }
 

@@ -18,6 +18,7 @@
 #include <sstream>
 #include <utility>
 
+#include "tools/zero/host_agent.h"
 #include "tools/zero/host_links.h"
 #include "tools/zero/job_command.h"
 #include "tools/zero/job_processes.h"
@@ -38,6 +39,8 @@ using std::chrono::seconds;
 constexpr int stopped_saved = 20, stopped_unsaved = 21;
 constexpr seconds hosts_limit{20};                // for the first answers of hosts
 constexpr std::chrono::minutes return_limit{10};  // for a lost host, if too few are left
+constexpr seconds launcher_limit{10};             // after the end of its ranks
+constexpr std::chrono::minutes start_window{2};   // in which ranks come up
 constexpr seconds end_limit{10};                  // for the end of what a failed job has left
 constexpr int signal_of_code = 128;  // a launcher's code for a rank that signal N has ended
 
@@ -123,6 +126,8 @@ class Restarts : public JobCompanion {
  private:
   bool place();
   JobEnd start();
+  void count_ranks(Clock::time_point now);
+  bool outlives_ranks() const;
   void end_remains();
   std::string lost_host() const;
   std::string name_of(int rank) const;
@@ -146,8 +151,10 @@ class Restarts : public JobCompanion {
   std::optional<std::int64_t> saved_;     // the step of the newest checkpoint
   // Times of the last failure: noticed, the job's end, the end of the pause.
   Clock::time_point failed_, ended_, restarted_;
-  // Times in this start: all ranks have started, a failure is noticed; 0 before that.
-  Clock::time_point started_{}, noticed_{};
+  // Times in this start, 0 if not yet: its beginning, all ranks have started, a failure is noticed, the
+  // ranks were counted, some or all of them were missing after they had been seen.
+  Clock::time_point begun_, started_{}, noticed_{}, counted_{}, gone_{};
+  int most_ranks_ = 0;    // seen in this start
   bool stopped_ = false;  // by a signal between two starts
   bool goes_on_ = true;   // has made a step since the last failure
 };
@@ -220,7 +227,9 @@ JobEnd Restarts::start() {
     for (const std::string& note : command.notes()) report(note);
   write_line(command.text());
   lines_ = std::make_unique<LauncherLines>(request_.verbose, true);
-  started_ = noticed_ = {};
+  begun_ = Clock::now();
+  started_ = noticed_ = gone_ = {};
+  most_ranks_ = 0;
   const std::optional<JobEnd> end =
       supervise(command.words(), placement_.ranks, *lines_, signals_, this);
   if (!end)
@@ -237,9 +246,30 @@ void Restarts::serve() {
     started_ = now;
   if (noticed_ == Clock::time_point{} && (lines_->failing() || !lost_host().empty()))
     noticed_ = now;
+  count_ranks(now);
   if (lines_->resumed()) saved_ = lines_->resumed();
   if (lines_->saved()) saved_ = lines_->saved();
   if (lines_->step() && !std::exchange(goes_on_, true)) report_progress();
+}
+
+// Open MPI may miss the end of a rank that is killed while it connects to its daemon. Then either
+// no rank is left, or the others wait for it in MPI's start.
+void Restarts::count_ranks(Clock::time_point now) {
+  if (now - counted_ < beat_interval) return;
+  counted_ = now;
+  const int ranks = ranks_of_job(job_) + links_.ranks();
+  most_ranks_ = std::max(most_ranks_, ranks);
+  const bool starting =
+      now - begun_ < start_window && std::ssize(lines_->started()) < placement_.ranks;
+  const bool missing = starting && most_ranks_ >= placement_.ranks && ranks < placement_.ranks;
+  if (most_ranks_ == 0 || (ranks > 0 && !missing))
+    gone_ = {};
+  else if (gone_ == Clock::time_point{})
+    gone_ = now;
+}
+
+bool Restarts::outlives_ranks() const {
+  return gone_ != Clock::time_point{} && counted_ - gone_ >= launcher_limit;
 }
 
 void Restarts::report_progress() {
@@ -258,8 +288,10 @@ std::string Restarts::lost_host() const {
 }
 
 std::string Restarts::reason_to_end() const {
-  const std::string host = lost_host();
-  return host.empty() ? "" : "zero run: host " + host + " does not answer: the job is ended";
+  if (const std::string host = lost_host(); !host.empty())
+    return "zero run: host " + host + " does not answer: the job is ended";
+  return outlives_ranks() ? "zero run: ranks have left, but the launcher goes on: the job is ended"
+                          : "";
 }
 
 // Ranks of a host that is out of reach end before their lease is over.
@@ -284,10 +316,14 @@ JobFailure Restarts::failure_of(const JobEnd& end) const {
     failure.subject = "host " + host;
     failure.cause = "does not answer";
     failure.from_outside = true;
+  } else if (outlives_ranks()) {
+    failure.subject = "the launcher";
+    failure.cause = "has missed the end of ranks";
+    failure.from_outside = true;
   } else if (end.signal != 0) {
     failure.subject = "the launcher";
     failure.cause = "was ended by signal " + std::to_string(end.signal);
-    failure.from_outside = end.signal == SIGKILL || end.signal == SIGTERM;
+    failure.from_outside = true;
   } else {
     failure.rank = lines_->failed_rank();
     failure.subject = failure.rank ? name_of(*failure.rank) : "a rank";

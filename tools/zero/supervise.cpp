@@ -226,6 +226,9 @@ void Supervisor::end_for_companion() {
     asked_to_end_ = true;
     write_line(reason);
     for (const RankProcess& rank : ranks_among(descendants_of(child_))) kill(rank.pid, SIGKILL);
+    // Open MPI sometimes crashes on the way out.
+    const rlimit none{0, 0};
+    prlimit(child_, RLIMIT_CORE, &none, nullptr);
     kill(child_, SIGTERM);
   }
   if (Clock::now() - ending_since_ >= farewell && !std::exchange(killed_, true)) kill_all();

@@ -42,8 +42,8 @@ bool lock_now(const Directory& root, const Descriptor& lock) {
 
 // Returns false if the file was replaced before it was locked.
 bool is_in_place(const Directory& root, const Descriptor& lock) {
-  struct stat own {
-  }, there{};
+  struct stat own {};
+  struct stat there {};
   return ::fstat(lock.get(), &own) == 0 &&
          ::fstatat(root.descriptor(), lock_name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
          own.st_dev == there.st_dev && own.st_ino == there.st_ino;
