@@ -364,7 +364,7 @@ TEST_CASE("gpu: the decision is the host's") {
   auto device_words = g.put(words);
   auto device_request = g.put(request);
   auto decision = g.put(std::vector<StepDecision>(1));
-  // Of the micro batches 0 to 4: two for each of the ranks 0 and 1, one for rank 2.
+  // Ranks 0 and 1 have two of five micro batches each, rank 2 has one.
   std::vector<double> losses = {0.1, 0.2, 0.3, 0.4, 0.5, 0};
   auto more = g.put(std::vector<double>{0.7, 0.7, 0.7, 0.7, 0.7, 0});
   auto sums = g.put(losses);
