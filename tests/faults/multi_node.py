@@ -250,6 +250,9 @@ STRATEGIES = {
 # The model consists mostly of equal blocks, so that parameters that are not encoded hardly count.
 BLOCKS = {"model_type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 128, "n_layer": 48, "n_head": 4}
 STEPS_TRAINED = 5
+IN_HOSTS_FIRST = ("train_micro_batch_size_per_gpu=1", "bf16.enabled=true", "zero_core.reduce_group_size=2")
+IN_ANY_RANKS = ("train_micro_batch_size_per_gpu=1", "bf16.enabled=true", "train_batch_size=7",
+                "zero_core.rank_independent=true")
 
 
 def losses(folder, start, settings, steps=STEPS_TRAINED):
@@ -257,8 +260,7 @@ def losses(folder, start, settings, steps=STEPS_TRAINED):
     log.unlink(missing_ok=True)
     program = [TRAIN_GPT[0], "--model", f"{folder}/config.json", "--sequence-length", "16", "--steps",
                str(steps), "--threads", "1", "--stage", "3", "--log-json", str(log)]
-    for setting in ("train_micro_batch_size_per_gpu=1", "bf16.enabled=true", "zero_core.reduce_group_size=2",
-                    *settings):
+    for setting in settings:
         program += ["--set", setting]
     done = run(start(program))
     expect(done.returncode == 0, f"exit code {done.returncode}", done)
@@ -273,7 +275,9 @@ def training():
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "config.json").write_text(json.dumps(BLOCKS))
         with Hosts([2, 2]) as hosts:
-            for name, settings in STRATEGIES.items():
+            for name, own in STRATEGIES.items():
+                settings = (*IN_HOSTS_FIRST, *own)
+
                 def on_hosts(program):
                     return hosts.mpirun(MPIEXEC, 4, *program)
 
@@ -288,6 +292,18 @@ def training():
     shares = {name: count / sent["stage 3"] for name, count in sent.items()}
     expect(shares["ZeRO++"] < 0.27 and shares["HFSDP"] < 0.7, f"shares of stage 3's bytes: {shares}")
     return ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
+
+
+def other_numbers_of_ranks():
+    """The losses of training runs over two hosts are bitwise identical to those of one rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "config.json").write_text(json.dumps({**BLOCKS, "n_layer": 4}))
+        expected = losses(folder, lambda program: [MPIEXEC, "-n", "1", *program], IN_ANY_RANKS)
+        for slots in ([2, 2], [2, 1], [1, 1]):
+            with Hosts(slots) as hosts:
+                got = losses(folder, lambda program: hosts.mpirun(MPIEXEC, sum(slots), *program), IN_ANY_RANKS)
+            expect(len(got) == STEPS_TRAINED and got == expected,
+                   f"slots {slots}: losses {got}, on one rank {expected}")
 
 
 def passes(test):
@@ -311,7 +327,7 @@ def main():
         sys.exit(77 if good else 1)
     for test in (two_hosts, two_hosts_round_robin, groups_beyond_a_host, unequal_hosts, unequal_hosts_round_robin,
                  three_hosts, a_rank_per_host, a_slow_link, an_error_on_the_other_host, calls_that_differ, a_dead_host,
-                 *([training, a_cut_link, a_cut_link_in_a_save] if TRAIN_GPT else [])):
+                 *([training, other_numbers_of_ranks, a_cut_link, a_cut_link_in_a_save] if TRAIN_GPT else [])):
         good = passes(test) and good
     sys.exit(not good)
 

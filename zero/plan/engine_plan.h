@@ -49,9 +49,16 @@ struct EnginePlan {
   // The grid in effect. Groups of one rank cannot shard, so all ranks form one group.
   RankGrid grid;
   bool accumulates;  // a step may have several micro steps
+  // Groups of sums over all ranks; none if they are the node's.
+  comm::ReduceGroups reduce_groups;
+  WireFormats wire;
+  int inner_group;    // see inner_group_of()
+  GradientSync sync;  // never automatic
+  // Whether each micro step reduces gradients, possibly only inside groups, not only the last one.
+  bool sync_each() const { return sync != GradientSync::last; }
   bool rank_independent() const { return policy.rank_independent; }
-  // Number of ranks, from the first on, with a micro batch in a micro step: fewer than all at most
-  // in the last one, and only if rank_independent().
+  // Number of ranks, from the first on, with a micro batch in a micro step. Only with
+  // rank_independent() is it less than all ranks, in the last micro step.
   int batches_in(std::int64_t micro_step) const {
     return static_cast<int>(
         std::min<std::int64_t>(grid.ranks, batch.micro_batches - micro_step * grid.ranks));
@@ -63,13 +70,6 @@ struct EnginePlan {
     const bool in_last = policy.rank < batches_in(batch.accumulation - 1);
     return static_cast<int>(batch.accumulation) - (in_last ? 0 : 1);
   }
-  // Groups of sums over all ranks; none if they are the node's.
-  comm::ReduceGroups reduce_groups;
-  WireFormats wire;
-  int inner_group;    // see inner_group_of()
-  GradientSync sync;  // never automatic
-  // Whether each micro step reduces gradients, possibly only inside groups, not only the last one.
-  bool sync_each() const { return sync != GradientSync::last; }
   Layout layout;
   UpdateGroups updates;
   MatrixPlan matrices;

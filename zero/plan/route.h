@@ -49,7 +49,7 @@ struct Route {
     sum,     // a reduce-scatter of `from`, with parts in rank order; this rank's part -> to
     gather,  // an all-gather of every rank's `from` -> to
     // An all-to-all of `from`; the parts for this rank are added one by one, in rank order, to `to`
-    // in fp32. Without legs, on a single rank: of its own.
+    // in fp32. Without legs, on a single rank, it is the rank's own part.
     fold,
   };
   Kind kind{};

@@ -354,6 +354,7 @@ TEST_CASE("gpu: the decision is the host's") {
   request[0].summands = 3;
   request[0].scales_loss = 1;
   request[0].clipping = 0.01;
+  request[0].micro_batches = 5;
   std::vector<StepVote> words(3);
   for (int r = 0; r < 3; ++r) {
     const auto values = random_floats(1000, Numbers::usual, static_cast<unsigned>(r));
@@ -364,12 +365,18 @@ TEST_CASE("gpu: the decision is the host's") {
   auto device_words = g.put(words);
   auto device_request = g.put(request);
   auto decision = g.put(std::vector<StepDecision>(1));
+  // Ranks 0 and 1 have two of five micro batches each, rank 2 has one.
+  std::vector<double> losses = {0.1, 0.2, 0.3, 0.4, 0.5, 0};
+  auto more = g.put(std::vector<double>{0.7, 0.7, 0.7, 0.7, 0.7, 0});
+  auto sums = g.put(losses);
   g.stream->enqueue([&](Stream stream) {
-    g.kernels->decide(device_words.data(), 3, device_request.data(), decision.data(), nullptr,
+    g.kernels->add_losses(more.data(), sums.data(), 6, stream);
+    g.kernels->decide(device_words.data(), 3, device_request.data(), decision.data(), sums.data(),
                       stream);
   });
+  for (int i = 0; i < 5; ++i) losses[static_cast<std::size_t>(i)] += 0.7;
   StepDecision expected;
-  decide_step(words.data(), 3, request[0], expected);
+  decide_step(words.data(), 3, request[0], expected, losses.data());
   const StepDecision actual = decision.read()[0];
   CHECK(actual.apply == 1);
   CHECK(actual == expected);
