@@ -56,5 +56,8 @@ def set_gradient(engine, parameter, values):
 
 def set_state(engine, parameter, state, values):
     """As set_gradient(), for a state of the optimizer."""
+    if state in ("value", "master", "grad"):
+        raise _native.UsageError(f"safe_set_full_optimizer_state: {state} is no state of the optimizer: call "
+                                 "safe_set_full_fp32_param() or safe_set_full_grad()")
     with engine._guarded("safe_set_full_optimizer_state", settles=True):
         engine.native.write_state(engine.name_of(parameter), state, values)

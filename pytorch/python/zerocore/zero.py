@@ -121,7 +121,8 @@ def describe(parameter, index, ranks, rests_sharded):
     parameter.ds_shape = parameter.shape
     parameter.ds_numel = parameter.numel()
     parameter.ds_status = ZeroParamStatus.NOT_AVAILABLE if rests_sharded else ZeroParamStatus.AVAILABLE
-    parameter.ds_tensor = torch.empty(part, dtype=parameter.dtype, device="meta")  # its shape alone
+    if rests_sharded:
+        parameter.ds_tensor = torch.empty(part, dtype=parameter.dtype, device="meta")  # its shape alone
     parameter.partition_numel = functools.partial(int, part)
 
 

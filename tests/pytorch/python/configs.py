@@ -115,6 +115,7 @@ def monitors():
              "csv_monitor": {"enabled": True, "output_path": str(FOLDER / "csv"), "job_name": "job"},
              "optimizer": {"type": "AdamW", "params": {"lr": 0.5}}}
     engine, *_ = zerocore.initialize(model=Net(), config=batch)
+    assert "\noptimizer.params.lr = 0.5\n" in engine.describe_config(), engine.describe_config()
     for _ in range(4):
         engine.backward(engine(torch.randn(2, 9)).mean())
         engine.step()

@@ -48,7 +48,7 @@ MISSING = {
     "import deepspeed.moe.layer": "deepspeed.moe: zerocore.as_deepspeed refuses this name",
     "from deepspeed import PipelineModule": "deepspeed.PipelineModule: zerocore.as_deepspeed refuses this name",
     "from deepspeed.runtime.zero import stage3": "deepspeed.runtime.zero.stage3: zerocore.as_deepspeed refuses",
-    "from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs_all_live": "zero config explain says what",
+    "from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs_all_live": "zero config explain says what memory",
     "from deepspeed.runtime.fp16.loss_scaler import LossScaler": "classes that a loader would have to allow",
     "from deepspeed.monitor.monitor import MonitorMaster": "csv_monitor sections say",
     "deepspeed.init_inference": "deepspeed.init_inference: zerocore.as_deepspeed refuses this name",

@@ -399,6 +399,18 @@ def accelerate():
         contains(as_deepspeed(1, str(HERE / "accelerate_deepspeed.py"), stage), "Finished Training")
 
 
+def plugin():
+    """Accelerate's plugin without a loader: each stage has the same losses."""
+    if not has("transformers") or not has("accelerate"):
+        print("SKIPPED: transformers or accelerate is not installed")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        lines = {re.search("losses.*", as_deepspeed(2, str(HERE / "plugin_deepspeed.py"), stage, folder)).group()
+                 for stage in ("1", "3")}
+    if len(lines) != 1:
+        raise SystemExit("\n".join(lines))
+
+
 def lightning():
     """Lightning's DeepSpeedStrategy, on CPU ranks too."""
     if not has("lightning"):

@@ -140,6 +140,13 @@ def no_such_state(job):
     safe_set_full_optimizer_state(engine.module.head.weight, torch.zeros(5, 18), "momentum_buffer")
 
 
+@idiom("a gradient that is set as a state", against_torch=False, refused="grad is no state of the optimizer")
+def gradient_as_state(job):
+    from zerocore import safe_set_full_optimizer_state
+    engine = job.start(job.net())
+    safe_set_full_optimizer_state(engine.module.head.weight, torch.zeros(5, 18), "grad")
+
+
 @idiom("local parts of a parameter, its gradient and its moments at stage 3", refused=NO_PARTS)
 def local_parts(job):
     engine = job.start(job.net())

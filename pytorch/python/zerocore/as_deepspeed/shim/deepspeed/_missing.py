@@ -9,7 +9,8 @@ _SEQUENCE = "there is no sequence parallelism"
 _KERNELS = "its kernels are not here; zerocore.initialize() of a model without an optimizer evaluates it"
 _LAYERS = "the module's own layers are trained as they are"
 _ONE_BIT = "its compression is not implemented; the config's wire formats compress communication"
-_STAGES = "the engine has one optimizer for all stages; zero config explain says what memory a config needs"
+_STAGES = ("the engine has one optimizer for all stages, which adds gradients in data_types.grad_accum_dtype; zero config "
+           "explain says what memory a config needs")
 _REFUSED = {
     "InferenceEngine": _KERNELS, "init_inference": _KERNELS, "DeepSpeedInferenceConfig": _KERNELS,
     "default_inference_config": _KERNELS,
