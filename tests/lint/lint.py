@@ -39,7 +39,7 @@ EDGES = {
     "tools": FOLDERS,
     "tests": FOLDERS,
     # These may also include the public headers:
-    "pytorch": ("tools/report",),
+    "pytorch": ("tools/report", "tools/doctor"),
     "examples": ("tools/options", "tools/report", "pytorch/module.h", "zero/base/input_file.h", "zero/base/simd.h",
                  "zero/checkpoint/model_directory.h"),
 }

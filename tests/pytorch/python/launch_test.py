@@ -1,5 +1,6 @@
 """Tests the ways to start ranks other than mpirun: `launch_test.py MPIEXEC PYTHON PACKAGE CASE`, as python_test.py."""
 
+import json
 import os
 import pathlib
 import re
@@ -125,27 +126,63 @@ def gloo_placements():
     gloo_conformance(("0,1", "0,1,2", "0,1,0", "0,0,1,1", "0,1,0,2"))
 
 
+def launch_doctor():
+    """The sentences of `zero doctor`, from ranks of Python under each launcher."""
+    zero = str(pathlib.Path(PACKAGE).parent / "bin/zero")
+    alone = json.loads(run([zero, "doctor", "--json"])[0])
+    command = ("-m", "zerocore.doctor", "--json")
+    torchrun = (PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    for ranks, transport, start_ranks in (
+            (1, None, (PYTHON,)), (2, "shm", (*torchrun, "--master-port", str(free_port()))),
+            (2, "shm", (MPIEXEC, "--oversubscribe", "-n", "2", PYTHON))):
+        report = json.loads(run([*start_ranks, *command], environment=OMPI)[0])
+        if (report["ranks"], report["transport"], len(report["links"])) != (ranks, transport, ranks - 1):
+            raise SystemExit(str(report))
+        host = report["hosts"][0]
+        if sentences_of(host) != sentences_of(alone["hosts"][0]):
+            raise SystemExit(f"{sentences_of(host)}, not those of zero doctor: {sentences_of(alone['hosts'][0])}")
+        contains(host["program"], "Python", "torch")
+        contains(" ".join(host["loaded"]), "libtorch_cpu.so")
+    contains(run([PYTHON, *command[:2]])[0], "of these will make some runs fail")
+    results = [by_torchrun(2, "examined", environment={"ZERO_TEST_NODES": "0,1"})[0], by_mpirun(2, "examined")[0]]
+    for hosts, out in zip((2, 1), results):
+        found = re.findall(rf"examined {hosts} hosts, 1 links: \w+", out)
+        if len(found) != 2 or found[0] != found[1]:
+            raise SystemExit(out)
+
+
+def sentences_of(host):
+    """Those that depend on the host alone: memory changes between two readings, and software is that of the program."""
+    return [(finding["text"], finding["level"], finding["advice"]) for finding in host["findings"]
+            if finding["topic"] in ("cores", "limits", "network")]
+
+
 def launch_hosts():
     """torchrun on two hosts, which are network namespaces: the bits of one host, and the end of a job whose link is cut."""
     sys.path.insert(0, str(HERE.parents[1] / "faults"))
     from multi_node_hosts import Hosts, NotAllowed
 
-    def start_torchrun(hosts, index, *arguments):
+    def start_torchrun(hosts, index, *script):
         return subprocess.Popen(
             ["ip", "netns", "exec", hosts.spaces[index + 1], "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"',
              hosts.name(index), PYTHON, "-u", "-W", "ignore", "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank",
-             str(index), "--nproc-per-node", "1", "--master-addr", hosts.address(0), "--master-port", "29500", SCRIPT,
-             *arguments],
+             str(index), "--nproc-per-node", "1", "--master-addr", hosts.address(0), "--master-port", "29500", *script],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "net0"})
 
     try:
         with Hosts([1, 1]) as hosts:
-            results = outcomes([start_torchrun(hosts, index, "train") for index in range(2)])
+            results = outcomes([start_torchrun(hosts, index, SCRIPT, "train") for index in range(2)])
             expect_codes(results, 0, 0)
             contains(results[0][1], "gloo over 2 ranks on 2 nodes")
             if digests_of(2, results[0][1]) != digests_of(2, by_mpirun(2, "train")[0]):
                 raise SystemExit("other bits than on one host")
-            jobs = [start_torchrun(hosts, index, "fails", "by", "-1") for index in range(2)]
+            results = outcomes([start_torchrun(hosts, index, "-m", "zerocore.doctor", "--json") for index in range(2)])
+            expect_codes(results, 0, 0)
+            report = json.loads(results[0][1])
+            if [host["host"] for host in report["hosts"]] != [hosts.name(0), hosts.name(1)] or [
+                    (link["ranks"], link["transport"]) for link in report["links"]] != [([0, 1], "gloo")]:
+                raise SystemExit(str(report))
+            jobs = [start_torchrun(hosts, index, SCRIPT, "fails", "by", "-1") for index in range(2)]
             while jobs[0].stdout.readline().strip() != "at work":
                 if jobs[0].poll() is not None:
                     raise SystemExit(jobs[0].stderr.read())

@@ -1,5 +1,6 @@
 """A rank of a job that any launcher may have started: launched.py CASE [ARGUMENT]..."""
 
+import hashlib
 import os
 import signal
 import sys
@@ -39,6 +40,21 @@ def train():
         engine.destroy()
     if ranks.rank == 0:
         print(ranks.describe(), flush=True)
+
+
+def examined():
+    """zerocore.doctor() between two steps; all ranks have the same report."""
+    engine = make_engine(3)
+    step(engine)
+    found = zerocore.doctor([os.getcwd()])
+    step(engine)
+    text = str(found)
+    assert found.data["hosts"][0]["disks"][0]["path"] == os.getcwd(), found.data
+    print(f"examined {len(found.data['hosts'])} hosts, {len(found.data['links'])} links: {hash_of(text)}", flush=True)
+
+
+def hash_of(text):
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def fails(how, where):
