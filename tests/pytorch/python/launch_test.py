@@ -1,5 +1,6 @@
 """Tests the ways to start ranks other than mpirun: `launch_test.py MPIEXEC PYTHON PACKAGE CASE`, as python_test.py."""
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -305,21 +306,42 @@ def launch_as_deepspeed():
 
 
 def launch_accelerate():
-    """accelerate launch with the YAML files of DeepSpeed, on CPU ranks: stages are equal."""
-    if not has("accelerate"):
-        print("SKIPPED: accelerate is not installed")
+    """accelerate launch with files of DeepSpeed and FSDP, its own and those that TRL ships, on CPU ranks: plain training."""
+    expect_plain_losses([(HERE / f"accelerate_zero{stage}.yaml", ()) for stage in (2, 3)])
+    # The precision apart, which is bf16 in all of these.
+    expect_plain_losses([(file, ("--mixed_precision", "no")) for file in trl_files()])
+
+
+def launch_accelerate_shipped():
+    """All files of TRL as they are, but for the number of ranks."""
+    expect_plain_losses([(file, ()) for file in trl_files()], tolerance=0.01)
+
+
+def trl_files():
+    found = importlib.util.find_spec("trl")
+    if found is None:
+        return []
+    folder = pathlib.Path(found.origin).parent / "accelerate_configs"
+    return [folder / f"{name}.yaml" for name in ("zero1", "zero2", "zero3", "fsdp1", "fsdp2")]
+
+
+def expect_plain_losses(files, tolerance=1e-6):
+    """Of each rank, with each (file, further options); all files give the same bits."""
+    if not has("accelerate") or not files:
+        print("SKIPPED: accelerate or trl is not installed")
         return
+    first = None
     with tempfile.TemporaryDirectory() as folder:
         asked = {**installed_package(folder), "ZEROCORE_AS_DEEPSPEED": "1"}
-        first = None
-        for stage in (2, 3):
-            out, _ = run([PYTHON, "-W", "ignore", "-m", "accelerate.commands.launch", "--config_file",
-                          str(HERE / f"accelerate_zero{stage}.yaml"), "--main_process_port", str(free_port()),
+        for file, options in files:
+            out, _ = run([PYTHON, "-W", "ignore", "-m", "accelerate.commands.launch", "--config_file", str(file),
+                          "--num_processes", "2", *options, "--main_process_port", str(free_port()),
                           str(HERE / "accelerate_launched.py")], environment=asked)
-            losses = re.findall(r"rank \d of 2: [\d.]+", out)
-            first = first or sorted(losses)
-            if len(losses) != 2 or sorted(losses) != first:
-                raise SystemExit(f"stage {stage}: {out}, not {first}")
+            losses = sorted(re.findall(r"rank (\d) of 2 in \w+: ([\d.]+), plain ([\d.]+)", out))
+            first = first or losses
+            if len(losses) != 2 or losses != first or "offload_param.device cpu" in out or any(
+                    abs(float(loss) - float(plain)) > tolerance for _, loss, plain in losses):
+                raise SystemExit(f"{file}: {out}, not {first}")
 
 
 if __name__ == "__main__":
