@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -97,6 +98,7 @@ def torchrun():
 def torchrun_sizes():
     expect_equal_digests(1, ())
     expect_equal_digests(3, ("0,0,1", "0,1,0"))
+    expect_equal_digests(4, ("0,0,1,1",))
 
 
 def expect_equal_digests(ranks, placements):
@@ -109,6 +111,26 @@ def expect_equal_digests(ranks, placements):
     for out in outs:
         if digests_of(ranks, out) != by_mpi:
             raise SystemExit(f"mpirun: {by_mpi}, torchrun: {out}")
+
+
+def launch_checkpoints():
+    """A job that one launcher's ranks have saved goes on under another one, at another stage, with the same bits."""
+    for save, resume, stages in ((by_torchrun, by_mpirun, "23"), (by_mpirun, by_torchrun, "30")):
+        with tempfile.TemporaryDirectory() as folder:
+            saved, resumed = (digests_in(start_ranks(2, case, folder, stage))
+                              for start_ranks, case, stage in zip((save, resume), ("saves", "resumes"), stages))
+            if resumed != saved:
+                raise SystemExit(f"resumed with {resumed}, saved with {saved}")
+            if digests_in(resume(3, "resumes", folder, stages[1]))[0] != saved[0]:
+                raise SystemExit("three ranks have loaded other values")
+
+
+def digests_in(outputs):
+    """When the checkpoint was made or loaded, and at the end."""
+    found = re.findall(r"saved (\S+), ended (\S+)", outputs[0])
+    if len(found) != 1 or found[0][0] == found[0][1]:
+        raise SystemExit(outputs[0] + outputs[1])
+    return found[0]
 
 
 def gloo_conformance(placements=("0,0,1",)):
@@ -269,6 +291,19 @@ def launch_groups():
         raise SystemExit(err)
     contains(by_mpirun(1, "arrives", environment={**both, "WORLD_SIZE": "2"}, expect=None)[1],
              "MPI's launcher says 1 ranks and torchrun, which it started, 2")
+
+
+def launch_mpich():
+    """Under the mpiexec of an MPI that the package was not built with, no rank trains alone."""
+    hydra = shutil.which("mpiexec.hydra")
+    if hydra is None:
+        print("SKIPPED: MPICH is not installed")
+        return
+    _, err = run([hydra, "-n", "2", PYTHON, "-W", "ignore", SCRIPT, "arrives"], environment=OMPI, expect=None)
+    contains(err, "PMI_SIZE says 2 ranks, but MPI sees 1: the program was built with another MPI than the launcher's", "torchrun")
+    # PyTorch's variables do not help: the ranks are the launcher's.
+    contains(run([hydra, "-n", "2", PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
+                  str(free_port()), SCRIPT, "arrives"], environment=OMPI, expect=None)[1], "PMI_SIZE says 2 ranks")
 
 
 def installed_package(folder):

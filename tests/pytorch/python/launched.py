@@ -42,6 +42,39 @@ def train():
         print(ranks.describe(), flush=True)
 
 
+def numbered_step(engine, number):
+    """With a batch that depends on the step alone, and on the rank."""
+    torch.manual_seed(100 * number + engine.global_rank)
+    step(engine)
+
+
+def saves(folder, stage):
+    """A checkpoint after two of four steps: the digests then and at the end."""
+    engine = make_engine(int(stage))
+    for number in range(4):
+        numbered_step(engine, number)
+        if number == 1:
+            at_save = engine.digest()
+            engine.save_checkpoint(folder)
+    print_on_root(f"saved {at_save}, ended {engine.digest()}")
+
+
+def resumes(folder, stage):
+    """Takes the last two of these steps."""
+    engine = make_engine(int(stage))
+    path, _ = engine.load_checkpoint(folder)
+    assert path is not None, folder
+    at_load = engine.digest()
+    for number in (2, 3):
+        numbered_step(engine, number)
+    print_on_root(f"saved {at_load}, ended {engine.digest()}")
+
+
+def print_on_root(text):
+    if zerocore.ranks().rank == 0:
+        print(text, flush=True)
+
+
 def examined():
     """zerocore.doctor() between two steps; all ranks have the same report."""
     engine = make_engine(3)
