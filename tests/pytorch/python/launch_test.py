@@ -167,10 +167,12 @@ def launch_doctor():
         contains(host["program"], "Python", "torch")
         contains(" ".join(host["loaded"]), "libtorch_cpu.so")
     contains(run([PYTHON, *command[:2]])[0], "of these will make some runs fail")
-    results = [by_torchrun(2, "examined", environment={"ZERO_TEST_NODES": "0,1"})[0], by_mpirun(2, "examined")[0]]
-    for hosts, out in zip((2, 1), results):
-        found = re.findall(rf"examined {hosts} hosts, 1 links: \w+", out)
-        if len(found) != 2 or found[0] != found[1]:
+    # Hosts that are pretended, each of them with each; the last one has two ranks.
+    for start_ranks, nodes, hosts, links in ((by_torchrun, "0,1,2,2", 3, 4), (by_mpirun, "", 1, 1)):
+        ranks = 4 if nodes else 2
+        out = start_ranks(ranks, "examined", environment={"ZERO_TEST_NODES": nodes})[0]
+        found = re.findall(rf"examined {hosts} hosts, {links} links: \w+", out)
+        if len(found) != ranks or len(set(found)) != 1:
             raise SystemExit(out)
 
 
