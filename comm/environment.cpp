@@ -34,8 +34,8 @@ void check_launcher(const Launcher& launcher, int mpi_ranks) {
       launcher.variable + " says " + std::to_string(launcher.ranks) + " ranks, but MPI sees " +
       std::to_string(mpi_ranks) +
       ": the program was built with another MPI than the launcher's; start it with the mpirun of "
-      "the "
-      "MPI it was built with, or with srun --mpi=pmix (srun --mpi=list shows what it can do)");
+      "the MPI it was built with, with srun --mpi=pmix (srun --mpi=list shows what it can do), or, "
+      "a script of Python, with torchrun");
 }
 
 int launched_rank() {

@@ -30,10 +30,11 @@ optional=(
   ccache:ccache
 )
 
-# A headless browser, and a font for it.
+# A headless browser, and a font for it; a wrong clock.
 for_tests=(
   chromium-driver:chromedriver
   fonts-dejavu-core:/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+  faketime:faketime
 )
 
 is_there() {

@@ -23,6 +23,8 @@
 #include "pytorch/sharded_parameters.h"
 #include "pytorch/store_rendezvous.h"
 #include "pytorch/tensor_device.h"
+#include "tools/doctor/examination.h"
+#include "tools/doctor/report.h"
 #include "zero/base/simd.h"
 #include "zero/zero.h"
 
@@ -360,6 +362,12 @@ void declare_ranks(py::module_& module) {
       .def("end", &Ranks::end, Unlocked())
       .def("sum", &Ranks::sum, Unlocked())
       .def("broadcast", &Ranks::broadcast, py::arg("tensor"), py::arg("root") = 0, Unlocked())
+      .def(
+          "examine",
+          [](Ranks& r, const std::vector<std::string>& directories, const std::string& program) {
+            return doctor::examine(r.runtime(), directories, program);
+          },
+          py::arg("directories"), py::arg("program"), Unlocked())
       // Returns whether this rank prints the cause of the job's end for its node.
       .def(
           "fail",
@@ -526,6 +534,7 @@ PYBIND11_MODULE(_native, module) {
                     std::vector<std::pair<std::string, at::Tensor>>>(),
            py::arg("name"), py::arg("parent"), py::arg("parameters"), py::arg("buffers"));
   declare_errors(module);
+  module.def("text_of_report", &doctor::text_of, py::arg("report"));
   module.def(
       "list_checkpoints",
       [](const std::string& directory) {

@@ -1,5 +1,5 @@
 """ZEROCORE_AS_DEEPSPEED=1: `import deepspeed` finds zerocore's package of that name, under any launcher. Python runs
-this from zerocore.pth when it starts, in launchers too, so it imports neither torch nor zerocore."""
+this from zerocore.pth when it starts, in launchers too, so at that time it imports neither torch nor zerocore."""
 
 import importlib.abc
 import importlib.util
@@ -11,6 +11,7 @@ import sys
 def install():
     sys.path.insert(0, str(pathlib.Path(__file__).parent / "zerocore/as_deepspeed/shim"))
     sys.meta_path.insert(0, _WhenImported({"accelerate.state": "let_accelerate_see_cpu_ranks",
+                                           "accelerate.accelerator": "let_fsdp_become_a_stage",
                                            "argparse": "give_local_rank"}))
     if "argparse" in sys.modules:
         _call("give_local_rank")

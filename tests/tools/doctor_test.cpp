@@ -2,8 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "tools/doctor/findings.h"
+#include "tools/doctor/report.h"
 
 using namespace zero::doctor;
 
@@ -111,11 +113,40 @@ TEST_CASE(
   CHECK(trouble(findings_of(links), "off by 3.0 s") != nullptr);
 }
 
-TEST_CASE("measurements travel as JSON") {
-  const Links links{"shm", {"a", "b"}, {{0, 1, "shm", 1e-6, 2e9, -0.25}}};
-  const Links again = links_of(to_json(links));
-  CHECK(again.hosts == links.hosts);
-  CHECK(again.links.at(0).clock_offset_seconds == -0.25);
-  CHECK(again.links.at(0).second == 1);
-  CHECK_THROWS_WITH(links_of("{}"), "the ranks' measurements are not as expected: {}");
+TEST_CASE("ranks that share cores are named, as are those that could have their own") {
+  Readings host = good_host();
+  host.ranks = {{0, {0, 1}}, {1, {0, 1}}};
+  CHECK(troubles(findings_of(host)) == 0);
+  host.ranks.push_back({2, {0, 1}});
+  CHECK(trouble(findings_of(host), "ranks 0, 1, 2 on CPUs 0, 1")->advice.find("at most one rank") !=
+        std::string::npos);
+  host.ranks = {{0, {0}}, {1, {0}}, {2, {2}}, {3, {3, 4}}};
+  CHECK(troubles(findings_of(host)) == 1);
+  CHECK(trouble(findings_of(host), "ranks 0, 1 on CPU 0")->advice.find("bind each rank") !=
+        std::string::npos);
+}
+
+TEST_CASE("a report has its hosts, its links and the same sentences in both forms") {
+  Readings other = good_host();
+  other.host = "b";
+  other.locked_limit = 65536;
+  const std::string alone = report_of({host_report(good_host())}, {});
+  CHECK(
+      text_of(alone).find("0 of these will make some runs fail (!!), 0 will slow some down (!)") !=
+      std::string::npos);
+  const Links links{"mpi", {"node1", "b"}, {{0, 1, "mpi", 1e-6, 2e9, -4}}};
+  const std::string both = report_of({host_report(good_host()), host_report(other)}, links);
+  const auto json = nlohmann::json::parse(indented(both));
+  CHECK(json.at("hosts").at(1).at("locked_limit_bytes") == 65536);
+  CHECK(json.at("hosts").at(0).at("locked_limit_bytes").is_null());
+  CHECK(json.at("links").at(0).at("hosts") == nlohmann::json{"node1", "b"});
+  CHECK(json.at("links").at(0).at("bytes_per_second") == 2e9);
+  const std::string text = text_of(both);
+  for (const auto& finding : json.at("hosts").at(1).at("findings"))
+    CHECK(text.find(finding.at("text").get<std::string>()) != std::string::npos);
+  for (const char* part : {"-- node1\n", "-- b\n", "node1 - b: the second clock is off by -4.0 s",
+                           "2 will slow some down"})
+    CHECK(text.find(part) != std::string::npos);
+  CHECK_THROWS_WITH(text_of("{}"), "not a report of zero doctor: {}");
+  CHECK_THROWS_WITH(text_of("no"), "not a report of zero doctor: no");
 }

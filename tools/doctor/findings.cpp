@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
+#include <set>
 
 #include "zero/base/number_text.h"
+#include "zero/base/text.h"
 
 namespace zero::doctor {
 namespace {
@@ -29,7 +32,11 @@ std::string bytes_or_none(std::int64_t bytes) {
 }
 
 void add_software(const Readings& host, Findings& findings) {
-  findings.push_back({"software", "ZeroCore " + host.version + " on " + host.kernel, {}, {}});
+  const std::string program = host.program.empty() ? "" : " in " + host.program;
+  findings.push_back(
+      {"software", "ZeroCore " ZERO_VERSION + program + " on " + host.kernel, {}, {}});
+  for (const std::string& path : host.loaded)
+    findings.push_back({"software", "loaded: " + path, {}, {}});
   if (host.mpi.empty())
     findings.push_back({"software", "mpirun: not found", Level::slow,
                         "C++ programs and mpirun need MPI: apt install openmpi-bin (Python's "
@@ -59,6 +66,33 @@ void add_cores(const Readings& host, Findings& findings) {
     findings.push_back({"cores", "a process may not read another one's memory", Level::slow,
                         "Open MPI copies messages twice: allow ptrace in the container "
                         "(--cap-add SYS_PTRACE); ZeroCore's own shared memory does not need it"});
+}
+
+// Ranks with the same CPUs have one line.
+void add_ranks(const Readings& host, Findings& findings) {
+  std::map<std::vector<int>, std::vector<std::string>> ranks_by_cpus;
+  std::set<int> all;
+  for (const RankOnHost& rank : host.ranks) {
+    ranks_by_cpus[rank.cpus].push_back(std::to_string(rank.rank));
+    all.insert(rank.cpus.begin(), rank.cpus.end());
+  }
+  for (const auto& [cpus, ranks] : ranks_by_cpus) {
+    std::vector<std::string> numbers;
+    for (const int cpu : cpus) numbers.push_back(std::to_string(cpu));
+    Finding binding{"ranks",
+                    (ranks.size() == 1 ? "rank " : "ranks ") + list_of(ranks, 8) + " on CPU" +
+                        (cpus.size() == 1 ? " " : "s ") + list_of(numbers, 8),
+                    {},
+                    {}};
+    if (ranks.size() > cpus.size()) {
+      binding.level = Level::slow;
+      binding.advice = all.size() < host.ranks.size()
+                           ? "ranks share cores: start at most one rank for each core"
+                           : "ranks share cores while others are free: let the launcher bind each "
+                             "rank to its own (mpirun --bind-to core, or zero run)";
+    }
+    findings.push_back(binding);
+  }
 }
 
 void add_memory(const Readings& host, Findings& findings) {
@@ -198,6 +232,7 @@ Findings findings_of(const Readings& host) {
   Findings findings;
   add_software(host, findings);
   add_cores(host, findings);
+  add_ranks(host, findings);
   add_memory(host, findings);
   add_limits(host, findings);
   add_network(host, findings);

@@ -1,37 +1,155 @@
 #include "tools/doctor/links.h"
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
 
-#include "zero/base/error.h"
+#include "comm/world.h"
 #include "zero/base/text.h"
 
 namespace zero::doctor {
+namespace {
 
-using Json = nlohmann::json;
+using comm::Communicator;
+using Pair = std::pair<int, int>;  // of ranks
 
-std::string to_json(const Links& links) {
-  Json json{{"transport", links.transport}, {"hosts", links.hosts}, {"links", Json::array()}};
-  for (const Link& link : links.links)
-    json["links"].push_back({{"ranks", {link.first, link.second}},
-                             {"transport", link.transport},
-                             {"latency_seconds", link.latency_seconds},
-                             {"bytes_per_second", link.bytes_per_second},
-                             {"clock_offset_seconds", link.clock_offset_seconds}});
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+constexpr std::int64_t large_bytes = std::int64_t{8} << 20, small_bytes = std::int64_t{64} << 10;
+constexpr int round_trips = 50, rate_rounds = 4;
+constexpr double large_seconds = 0.25;  // that one large message may take
+
+// The measurement of a pair, as its ranks send it to the others.
+struct Measured {
+  double latency_seconds = 0, bytes_per_second = 0, clock_offset_seconds = 0;
+  std::array<char, 40> transport{};
+};
+constexpr std::int64_t measured_words = sizeof(Measured) / 8;
+static_assert(sizeof(Measured) == measured_words * 8);
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-Links links_of(const std::string& text) {
-  try {
-    const Json json = Json::parse(text);
-    Links links{json.at("transport"), json.at("hosts"), {}};
-    for (const Json& each : json.at("links"))
-      links.links.push_back({each.at("ranks").at(0), each.at("ranks").at(1), each.at("transport"),
-                             each.at("latency_seconds"), each.at("bytes_per_second"),
-                             each.at("clock_offset_seconds")});
-    return links;
-  } catch (const Json::exception&) {
-    throw ConfigError("the ranks' measurements are not as expected: " + printable(text));
+double steady() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Returns the best rate, one way, of some messages of `count` bytes there and back.
+double rate_of(Communicator& pair, std::vector<std::byte>& bytes, std::int64_t count) {
+  const std::int64_t words = count / size_of(DType::int64);
+  double best = 0;
+  for (int i = 0; i < rate_rounds; ++i) {
+    pair.barrier();
+    const double begin = steady();
+    pair.broadcast(bytes.data(), words, DType::int64, 0);
+    pair.broadcast(bytes.data(), words, DType::int64, 1);
+    best = std::max(best, 2 * static_cast<double>(count) / (steady() - begin));
   }
+  return best;
+}
+
+// Both ranks of the pair call it; rank 0 of it has the result.
+Measured measure(Communicator& pair) {
+  Measured result;
+  pair.transport().copy(result.transport.data(), result.transport.size() - 1);
+  double shortest = 1e9;
+  for (int i = 0; i < round_trips; ++i) {
+    std::array<double, 1> there{}, back{};
+    const double begin = steady(), sent = now();
+    pair.broadcast(there.data(), 1, DType::int64, 0);
+    back[0] = now();
+    pair.broadcast(back.data(), 1, DType::int64, 1);
+    const double trip = steady() - begin;
+    if (trip >= shortest) continue;
+    shortest = trip;
+    result.clock_offset_seconds = back[0] - (sent + trip / 2);
+  }
+  result.latency_seconds = shortest / 2;
+  std::vector<std::byte> bytes(large_bytes);
+  // A link of 1 Mbit/s would take minutes for the large ones.
+  std::array<double, 1> rate{rate_of(pair, bytes, small_bytes)};
+  pair.broadcast(rate.data(), 1, DType::int64, 0);
+  const auto most = static_cast<std::int64_t>(rate[0] * large_seconds);
+  const std::int64_t large = std::clamp(most / 8 * 8, small_bytes, large_bytes);
+  result.bytes_per_second = rate_of(pair, bytes, large);
+  return result;
+}
+
+// No pair of a round has a host in common with another one: the hosts' insides, then each host with
+// each other one, by the circle method.
+std::vector<std::vector<Pair>> rounds_of(const comm::Topology& topology) {
+  std::map<int, std::vector<int>> ranks_of_node;
+  for (int rank = 0; rank < topology.size; ++rank)
+    ranks_of_node[topology.node_of[static_cast<std::size_t>(rank)]].push_back(rank);
+  std::vector<std::vector<Pair>> rounds(1);
+  std::vector<int> leaders;
+  for (const auto& [node, ranks] : ranks_of_node) {
+    leaders.push_back(ranks.front());
+    if (ranks.size() > 1) rounds[0].emplace_back(ranks[0], ranks[1]);
+  }
+  constexpr int nobody = -1;
+  if (leaders.size() % 2 == 1) leaders.push_back(nobody);
+  for (std::size_t round = 1; round < leaders.size(); ++round) {
+    std::vector<Pair>& pairs = rounds.emplace_back();
+    for (std::size_t i = 0; i < leaders.size() / 2; ++i) {
+      const auto [first, second] = std::minmax(leaders[i], leaders[leaders.size() - 1 - i]);
+      if (first != nobody) pairs.emplace_back(first, second);
+    }
+    std::rotate(leaders.begin() + 1, leaders.end() - 1, leaders.end());
+  }
+  return rounds;
+}
+
+// Collective; all ranks have the links of the round.
+std::vector<Link> measure_round(Communicator& all, const std::vector<Pair>& pairs) {
+  const auto own = std::ranges::find_if(
+      pairs, [&](const Pair& p) { return p.first == all.rank() || p.second == all.rank(); });
+  const auto color = static_cast<int>(own - pairs.begin());
+  const std::unique_ptr<Communicator> part = all.split(color, all.rank());
+  Measured measured;
+  if (own != pairs.end()) measured = measure(*part);
+  std::vector<Measured> results(static_cast<std::size_t>(all.size()));
+  all.all_gather(&measured, results.data(), measured_words, DType::int64);
+  std::vector<Link> links;
+  for (const auto& [first, second] : pairs) {
+    const Measured& one = results[static_cast<std::size_t>(first)];
+    links.push_back({first, second, one.transport.data(), one.latency_seconds, one.bytes_per_second,
+                     one.clock_offset_seconds});
+  }
+  return links;
+}
+
+}  // namespace
+
+std::vector<std::string> gather_texts(comm::World& world, const std::string& own) {
+  Communicator& all = world.communicator();
+  const auto ranks = static_cast<std::size_t>(all.size());
+  const auto own_size = static_cast<std::int64_t>(own.size());
+  std::vector<std::int64_t> sizes(ranks);
+  all.all_gather(&own_size, sizes.data(), 1, DType::int64);
+  const std::int64_t words = std::ranges::max(sizes) / 8 + 1;
+  const std::size_t width = static_cast<std::size_t>(words) * 8;
+  std::vector<char> padded(width), texts(width * ranks);
+  own.copy(padded.data(), own.size());
+  all.all_gather(padded.data(), texts.data(), words, DType::int64);
+  std::vector<std::string> result;
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    result.emplace_back(&texts[width * rank], static_cast<std::size_t>(sizes[rank]));
+  return result;
+}
+
+Links measure_links(comm::World& world) {
+  Links links;
+  links.transport = world.communicator().transport();
+  links.hosts = gather_texts(world, host_name());
+  for (const std::vector<Pair>& pairs : rounds_of(world.topology()))
+    if (!pairs.empty())
+      for (Link& link : measure_round(world.communicator(), pairs))
+        links.links.push_back(std::move(link));
+  return links;
 }
 
 }  // namespace zero::doctor

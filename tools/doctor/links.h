@@ -2,7 +2,6 @@
 // and the offsets of the hosts' clocks.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,7 @@ struct Link {
   int first = 0, second = 0;        // ranks
   std::string transport;            // as Communicator::transport()
   double latency_seconds = 0;       // one way
-  double bytes_per_second = 0;      // one way, of messages of 8 MiB
+  double bytes_per_second = 0;      // one way, of messages of 8 MiB, or less on slow links
   double clock_offset_seconds = 0;  // of the second's clock against the first's
 };
 
@@ -26,12 +25,12 @@ struct Links {
   std::vector<Link> links;
 };
 
-// Collective; some seconds at most. The first ranks of the hosts are paired each with each (beyond
-// 8 hosts, each with the next one), and the first two ranks of each host. Rank 0 has all links.
-Links measure_links(comm::World& world);
+// Every rank's text, on all ranks, by rank. Collective.
+std::vector<std::string> gather_texts(comm::World& world, const std::string& own);
 
-std::string to_json(const Links& links);
-// Throws ConfigError for other text.
-Links links_of(const std::string& json);
+// Collective, some seconds; all ranks have the result. The first two ranks of each host are paired,
+// and the first ranks of each two hosts, in rounds in which a host is in one pair at most. The
+// world has two ranks or more.
+Links measure_links(comm::World& world);
 
 }  // namespace zero::doctor

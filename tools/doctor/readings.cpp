@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <netdb.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -16,7 +17,9 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
+#include <utility>
 
 #include "tools/zero/machine.h"
 #include "tools/zero/process.h"
@@ -85,6 +88,22 @@ std::string loadable(std::initializer_list<const char*> names, const char* symbo
   return "";
 }
 
+// Adds the file, if it is a library whose version matters, to a vector of paths.
+int add_loaded(dl_phdr_info* info, std::size_t, void* paths) {
+  const std::string path = info->dlpi_name, name = path.substr(path.rfind('/') + 1);
+  for (const char* known : {"libmpi.so", "libnccl.so", "libcuda.so", "libcudart.so",
+                            "libcublasLt.so", "libcudnn.so", "libtorch_cpu.so"})
+    if (name.starts_with(known)) static_cast<std::vector<std::string>*>(paths)->push_back(path);
+  return 0;
+}
+
+// That the ranks may use, or without ranks this process.
+std::vector<int> cpus_of(const std::vector<RankOnHost>& ranks) {
+  std::set<int> cpus;
+  for (const RankOnHost& rank : ranks) cpus.insert(rank.cpus.begin(), rank.cpus.end());
+  return cpus.empty() ? tool::allowed_cpus() : std::vector<int>(cpus.begin(), cpus.end());
+}
+
 void read_gpus(Readings& readings) {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string line;
@@ -149,13 +168,16 @@ Disk read_disk(const std::string& directory) {
   return disk;
 }
 
-Readings read_host(const std::vector<std::string>& directories) {
+Readings read_host(const std::vector<std::string>& directories, std::vector<RankOnHost> ranks,
+                   std::string program) {
   Readings readings;
+  readings.program = std::move(program);
+  readings.ranks = std::move(ranks);
+  dl_iterate_phdr(add_loaded, &readings.loaded);
   readings.host = host_name();
   utsname system{};
   if (uname(&system) == 0) readings.kernel = std::string(system.sysname) + " " + system.release;
-  readings.version = ZERO_VERSION;
-  const tool::MachineFacts machine = tool::read_machine();
+  const tool::MachineFacts machine = tool::read_machine(cpus_of(readings.ranks));
   readings.cores = machine.cores;
   readings.granted_cores = machine.granted_cores;
   readings.root = machine.root;

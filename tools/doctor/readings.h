@@ -25,9 +25,19 @@ struct Gpu {
   std::int64_t memory_bytes = 0;
 };
 
+struct RankOnHost {
+  int rank = 0;
+  std::vector<int> cpus;  // that it may run on
+};
+
 struct Readings {
-  std::string host, kernel, version;  // of this host; of ZeroCore
-  int cores = 1, granted_cores = 1;   // physical; as many of them as a cgroup's quota pays for
+  std::string host, kernel;         // of this host
+  std::string program;              // that reads, "Python 3.11.2 with torch 2.15.0"; may be empty
+  std::vector<std::string> loaded;  // files of MPI, CUDA and torch that this process has loaded
+  std::vector<RankOnHost> ranks;    // of a job
+  // Physical cores, that the ranks or else this process may use; as many of them as a cgroup's
+  // quota pays for.
+  int cores = 1, granted_cores = 1;
   std::string simd;
   std::int64_t memory_bytes = 0, available_bytes = 0;  // of the host and its cgroups together
   std::int64_t locked_limit = no_limit;                // bytes: RLIMIT_MEMLOCK
@@ -46,9 +56,10 @@ struct Readings {
   std::vector<Disk> disks;
 };
 
-// directories: of checkpoints and of offload. Takes no longer than a second, but for disks that
-// hang.
-Readings read_host(const std::vector<std::string>& directories);
+// directories: of checkpoints and of offload. ranks: of a job, on this host. Takes no longer than a
+// second, but for disks that hang.
+Readings read_host(const std::vector<std::string>& directories, std::vector<RankOnHost> ranks = {},
+                   std::string program = "");
 Disk read_disk(const std::string& directory);
 
 }  // namespace zero::doctor

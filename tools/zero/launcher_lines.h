@@ -2,8 +2,11 @@
 // gives the cause. They are held back while they may be useless, and shown if the job did not
 // report its cause itself. If several hosts report a cause, the first is shown, and messages that
 // only report another rank's failure are hidden if the cause itself was reported. Marks from ranks
-// to `zero run` (zero/base/run_marks.h) are not shown. All other text passes unchanged. Pure:
-// nothing here reads, writes or waits.
+// to `zero run` (zero/base/run_marks.h) are not shown. All other text passes unchanged. `mpirun
+// --quiet` would print none of the ten lines, but also not what nobody else says: a program or a
+// host that is not found, too few slots, a transport that MPI_Init cannot open; and
+// orte_base_help_aggregate changes only how often a line comes. Pure: nothing here reads, writes or
+// waits.
 #pragma once
 
 #include <cstdint>

@@ -27,21 +27,6 @@ std::string first_line(const std::string& file) {
   return line;
 }
 
-// Returns the CPUs this process may run on; machines beyond CPU_SETSIZE need a larger mask.
-std::vector<int> allowed_cpus() {
-  for (int capacity = CPU_SETSIZE; capacity <= 1 << 16; capacity *= 2) {
-    cpu_set_t* mask = CPU_ALLOC(static_cast<std::size_t>(capacity));
-    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));
-    std::vector<int> cpus;
-    if (mask != nullptr && sched_getaffinity(0, bytes, mask) == 0)
-      for (int cpu = 0; cpu < capacity; ++cpu)
-        if (CPU_ISSET_S(static_cast<std::size_t>(cpu), bytes, mask)) cpus.push_back(cpu);
-    CPU_FREE(mask);
-    if (!cpus.empty()) return cpus;
-  }
-  return {0};
-}
-
 // Launchers count cores, not hardware threads.
 int cores_among(const std::vector<int>& cpus) {
   std::set<std::pair<std::string, std::string>> cores;
@@ -118,9 +103,23 @@ bool can_read_other_memory() {
 
 }  // namespace
 
-MachineFacts read_machine() {
+std::vector<int> allowed_cpus() {
+  // Machines beyond CPU_SETSIZE need a larger mask.
+  for (int capacity = CPU_SETSIZE; capacity <= 1 << 16; capacity *= 2) {
+    cpu_set_t* mask = CPU_ALLOC(static_cast<std::size_t>(capacity));
+    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));
+    std::vector<int> cpus;
+    if (mask != nullptr && sched_getaffinity(0, bytes, mask) == 0)
+      for (int cpu = 0; cpu < capacity; ++cpu)
+        if (CPU_ISSET_S(static_cast<std::size_t>(cpu), bytes, mask)) cpus.push_back(cpu);
+    CPU_FREE(mask);
+    if (!cpus.empty()) return cpus;
+  }
+  return {0};
+}
+
+MachineFacts read_machine(const std::vector<int>& cpus) {
   MachineFacts facts;
-  const std::vector<int> cpus = allowed_cpus();
   facts.cores = cores_among(cpus);
   facts.granted_cores = std::min(facts.cores, granted_cpus());
   facts.all_cores = static_cast<long>(cpus.size()) >= sysconf(_SC_NPROCESSORS_ONLN);

@@ -8,7 +8,10 @@
 
 namespace zero::tool {
 
-MachineFacts read_machine();
+// The CPUs that this process may run on.
+std::vector<int> allowed_cpus();
+// cpus: those that count.
+MachineFacts read_machine(const std::vector<int>& cpus = allowed_cpus());
 
 // Returns the names of this machine in a hostfile, in lower case; host_lookup.h resolves its
 // addresses and aliases.

@@ -41,6 +41,7 @@ from ._native import (  # noqa: E402
 from .comparison import compare_stages  # noqa: E402
 from .distributed import explain_missing_ranks, init_distributed  # noqa: E402
 from .engine import Engine  # noqa: E402
+from .examination import Examination, doctor  # noqa: E402
 from .initialize import add_config_arguments, initialize  # noqa: E402
 from .planning import plan  # noqa: E402
 from .ranks import ranks  # noqa: E402
@@ -62,8 +63,9 @@ from .utils import (  # noqa: E402
 explain_missing_ranks()
 __version__ = "0.1.0"
 __all__ = [
-    "ConfigError", "DisagreementError", "Engine", "Error", "PeerFailed", "StalledError", "UsageError",
-    "add_config_arguments", "compare_stages", "init_distributed", "initialize", "plan", "ranks", "safe_get_full_fp32_param",
+    "ConfigError", "DisagreementError", "Engine", "Error", "Examination", "PeerFailed", "StalledError", "UsageError",
+    "add_config_arguments", "compare_stages", "doctor", "init_distributed", "initialize", "plan", "ranks",
+    "safe_get_full_fp32_param",
     "safe_get_full_grad", "safe_get_full_optimizer_state", "safe_get_local_fp32_param", "safe_get_local_grad",
     "safe_get_local_optimizer_state", "safe_set_full_fp32_param", "safe_set_full_grad", "safe_set_full_optimizer_state",
     "safe_set_local_fp32_param", "safe_set_local_grad", "safe_set_local_optimizer_state", "zero",

@@ -1,8 +1,11 @@
 """Tests the ways to start ranks other than mpirun: `launch_test.py MPIEXEC PYTHON PACKAGE CASE`, as python_test.py."""
 
+import importlib.util
+import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -95,6 +98,7 @@ def torchrun():
 def torchrun_sizes():
     expect_equal_digests(1, ())
     expect_equal_digests(3, ("0,0,1", "0,1,0"))
+    expect_equal_digests(4, ("0,0,1,1",))
 
 
 def expect_equal_digests(ranks, placements):
@@ -107,6 +111,26 @@ def expect_equal_digests(ranks, placements):
     for out in outs:
         if digests_of(ranks, out) != by_mpi:
             raise SystemExit(f"mpirun: {by_mpi}, torchrun: {out}")
+
+
+def launch_checkpoints():
+    """A job that one launcher's ranks have saved goes on under another one, at another stage, with the same bits."""
+    for save, resume, stages in ((by_torchrun, by_mpirun, "23"), (by_mpirun, by_torchrun, "30")):
+        with tempfile.TemporaryDirectory() as folder:
+            saved, resumed = (digests_in(start_ranks(2, case, folder, stage))
+                              for start_ranks, case, stage in zip((save, resume), ("saves", "resumes"), stages))
+            if resumed != saved:
+                raise SystemExit(f"resumed with {resumed}, saved with {saved}")
+            if digests_in(resume(3, "resumes", folder, stages[1]))[0] != saved[0]:
+                raise SystemExit("three ranks have loaded other values")
+
+
+def digests_in(outputs):
+    """When the checkpoint was made or loaded, and at the end."""
+    found = re.findall(r"saved (\S+), ended (\S+)", outputs[0])
+    if len(found) != 1 or found[0][0] == found[0][1]:
+        raise SystemExit(outputs[0] + outputs[1])
+    return found[0]
 
 
 def gloo_conformance(placements=("0,0,1",)):
@@ -125,28 +149,66 @@ def gloo_placements():
     gloo_conformance(("0,1", "0,1,2", "0,1,0", "0,0,1,1", "0,1,0,2"))
 
 
+def launch_doctor():
+    """The sentences of `zero doctor`, from ranks of Python under each launcher."""
+    zero = str(pathlib.Path(PACKAGE).parent / "bin/zero")
+    alone = json.loads(run([zero, "doctor", "--json"])[0])
+    command = ("-m", "zerocore.doctor", "--json")
+    torchrun = (PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    for ranks, transport, start_ranks in (
+            (1, None, (PYTHON,)), (2, "shm", (*torchrun, "--master-port", str(free_port()))),
+            (2, "shm", (MPIEXEC, "--oversubscribe", "-n", "2", PYTHON))):
+        report = json.loads(run([*start_ranks, *command], environment=OMPI)[0])
+        if (report["ranks"], report["transport"], len(report["links"])) != (ranks, transport, ranks - 1):
+            raise SystemExit(str(report))
+        host = report["hosts"][0]
+        if sentences_of(host) != sentences_of(alone["hosts"][0]):
+            raise SystemExit(f"{sentences_of(host)}, not those of zero doctor: {sentences_of(alone['hosts'][0])}")
+        contains(host["program"], "Python", "torch")
+        contains(" ".join(host["loaded"]), "libtorch_cpu.so")
+    contains(run([PYTHON, *command[:2]])[0], "of these will make some runs fail")
+    # Hosts that are pretended, each of them with each; the last one has two ranks.
+    for start_ranks, nodes, hosts, links in ((by_torchrun, "0,1,2,2", 3, 4), (by_mpirun, "", 1, 1)):
+        ranks = 4 if nodes else 2
+        out = start_ranks(ranks, "examined", environment={"ZERO_TEST_NODES": nodes})[0]
+        found = re.findall(rf"examined {hosts} hosts, {links} links: \w+", out)
+        if len(found) != ranks or len(set(found)) != 1:
+            raise SystemExit(out)
+
+
+def sentences_of(host):
+    """Those that depend on the host alone: memory changes between two readings, and software is that of the program."""
+    return [(finding["text"], finding["level"], finding["advice"]) for finding in host["findings"]
+            if finding["topic"] in ("cores", "limits", "network")]
+
+
 def launch_hosts():
     """torchrun on two hosts, simulated by network namespaces: the bits of one host, and the end of a job whose link
     is cut."""
     sys.path.insert(0, str(HERE.parents[1] / "faults"))
     from multi_node_hosts import Hosts, NotAllowed
 
-    def start_torchrun(hosts, index, *arguments):
+    def start_torchrun(hosts, index, *script):
         return subprocess.Popen(
             ["ip", "netns", "exec", hosts.spaces[index + 1], "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"',
              hosts.name(index), PYTHON, "-u", "-W", "ignore", "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank",
-             str(index), "--nproc-per-node", "1", "--master-addr", hosts.address(0), "--master-port", "29500", SCRIPT,
-             *arguments],
+             str(index), "--nproc-per-node", "1", "--master-addr", hosts.address(0), "--master-port", "29500", *script],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "net0"})
 
     try:
         with Hosts([1, 1]) as hosts:
-            results = outcomes([start_torchrun(hosts, index, "train") for index in range(2)])
+            results = outcomes([start_torchrun(hosts, index, SCRIPT, "train") for index in range(2)])
             expect_codes(results, 0, 0)
             contains(results[0][1], "gloo over 2 ranks on 2 nodes")
             if digests_of(2, results[0][1]) != digests_of(2, by_mpirun(2, "train")[0]):
                 raise SystemExit("other bits than on one host")
-            jobs = [start_torchrun(hosts, index, "fails", "by", "-1") for index in range(2)]
+            results = outcomes([start_torchrun(hosts, index, "-m", "zerocore.doctor", "--json") for index in range(2)])
+            expect_codes(results, 0, 0)
+            report = json.loads(results[0][1])
+            if [host["host"] for host in report["hosts"]] != [hosts.name(0), hosts.name(1)] or [
+                    (link["ranks"], link["transport"]) for link in report["links"]] != [([0, 1], "gloo")]:
+                raise SystemExit(str(report))
+            jobs = [start_torchrun(hosts, index, SCRIPT, "fails", "by", "-1") for index in range(2)]
             while jobs[0].stdout.readline().strip() != "at work":
                 if jobs[0].poll() is not None:
                     raise SystemExit(jobs[0].stderr.read())
@@ -235,6 +297,19 @@ def launch_groups():
              "MPI's launcher says 1 ranks and torchrun, which it started, 2")
 
 
+def launch_mpich():
+    """Under the mpiexec of an MPI that the package was not built with, no rank trains alone."""
+    hydra = shutil.which("mpiexec.hydra")
+    if hydra is None:
+        print("SKIPPED: MPICH is not installed")
+        return
+    _, err = run([hydra, "-n", "2", PYTHON, "-W", "ignore", SCRIPT, "arrives"], environment=OMPI, expect=None)
+    contains(err, "PMI_SIZE says 2 ranks, but MPI sees 1: the program was built with another MPI than the launcher's", "torchrun")
+    # PyTorch's variables do not help: the ranks are the launcher's.
+    contains(run([hydra, "-n", "2", PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
+                  str(free_port()), SCRIPT, "arrives"], environment=OMPI, expect=None)[1], "PMI_SIZE says 2 ranks")
+
+
 def installed_package(folder):
     """Installed as pip does: Python reads zerocore.pth of a site folder."""
     subprocess.run(["cmake", "--install", str(pathlib.Path(PACKAGE).parent), "--component", "python", "--prefix", folder],
@@ -271,21 +346,42 @@ def launch_as_deepspeed():
 
 
 def launch_accelerate():
-    """accelerate launch with the YAML files of DeepSpeed, on CPU ranks: stages are equal."""
-    if not has("accelerate"):
-        print("SKIPPED: accelerate is not installed")
+    """accelerate launch with files of DeepSpeed and FSDP, its own and those that TRL ships, on CPU ranks: plain training."""
+    expect_plain_losses([(HERE / f"accelerate_zero{stage}.yaml", ()) for stage in (2, 3)])
+    # The precision apart, which is bf16 in all of these.
+    expect_plain_losses([(file, ("--mixed_precision", "no")) for file in trl_files()])
+
+
+def launch_accelerate_shipped():
+    """All files of TRL as they are, but for the number of ranks."""
+    expect_plain_losses([(file, ()) for file in trl_files()], tolerance=0.01)
+
+
+def trl_files():
+    found = importlib.util.find_spec("trl")
+    if found is None:
+        return []
+    folder = pathlib.Path(found.origin).parent / "accelerate_configs"
+    return [folder / f"{name}.yaml" for name in ("zero1", "zero2", "zero3", "fsdp1", "fsdp2")]
+
+
+def expect_plain_losses(files, tolerance=1e-6):
+    """Compares the losses of each rank with plain training, for each (file, further options); all files give the same bits."""
+    if not has("accelerate") or not files:
+        print("SKIPPED: accelerate or trl is not installed")
         return
+    first = None
     with tempfile.TemporaryDirectory() as folder:
         asked = {**installed_package(folder), "ZEROCORE_AS_DEEPSPEED": "1"}
-        first = None
-        for stage in (2, 3):
-            out, _ = run([PYTHON, "-W", "ignore", "-m", "accelerate.commands.launch", "--config_file",
-                          str(HERE / f"accelerate_zero{stage}.yaml"), "--main_process_port", str(free_port()),
+        for file, options in files:
+            out, _ = run([PYTHON, "-W", "ignore", "-m", "accelerate.commands.launch", "--config_file", str(file),
+                          "--num_processes", "2", *options, "--main_process_port", str(free_port()),
                           str(HERE / "accelerate_launched.py")], environment=asked)
-            losses = re.findall(r"rank \d of 2: [\d.]+", out)
-            first = first or sorted(losses)
-            if len(losses) != 2 or sorted(losses) != first:
-                raise SystemExit(f"stage {stage}: {out}, not {first}")
+            losses = sorted(re.findall(r"rank (\d) of 2 in \w+: ([\d.]+), plain ([\d.]+)", out))
+            first = first or losses
+            if len(losses) != 2 or losses != first or "offload_param.device cpu" in out or any(
+                    abs(float(loss) - float(plain)) > tolerance for _, loss, plain in losses):
+                raise SystemExit(f"{file}: {out}, not {first}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """A rank of a job that any launcher may have started: launched.py CASE [ARGUMENT]..."""
 
+import hashlib
 import os
 import signal
 import sys
@@ -39,6 +40,54 @@ def train():
         engine.destroy()
     if ranks.rank == 0:
         print(ranks.describe(), flush=True)
+
+
+def numbered_step(engine, number):
+    """With a batch that depends on the step alone, and on the rank."""
+    torch.manual_seed(100 * number + engine.global_rank)
+    step(engine)
+
+
+def saves(folder, stage):
+    """A checkpoint after two of four steps: the digests then and at the end."""
+    engine = make_engine(int(stage))
+    for number in range(4):
+        numbered_step(engine, number)
+        if number == 1:
+            at_save = engine.digest()
+            engine.save_checkpoint(folder)
+    print_on_root(f"saved {at_save}, ended {engine.digest()}")
+
+
+def resumes(folder, stage):
+    """Takes the last two of these steps."""
+    engine = make_engine(int(stage))
+    path, _ = engine.load_checkpoint(folder)
+    assert path is not None, folder
+    at_load = engine.digest()
+    for number in (2, 3):
+        numbered_step(engine, number)
+    print_on_root(f"saved {at_load}, ended {engine.digest()}")
+
+
+def print_on_root(text):
+    if zerocore.ranks().rank == 0:
+        print(text, flush=True)
+
+
+def examined():
+    """zerocore.doctor() between two steps; all ranks have the same report."""
+    engine = make_engine(3)
+    step(engine)
+    found = zerocore.doctor([os.getcwd()])
+    step(engine)
+    text = str(found)
+    assert found.data["hosts"][0]["disks"][0]["path"] == os.getcwd(), found.data
+    print(f"examined {len(found.data['hosts'])} hosts, {len(found.data['links'])} links: {hash_of(text)}", flush=True)
+
+
+def hash_of(text):
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def fails(how, where):

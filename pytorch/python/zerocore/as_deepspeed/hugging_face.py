@@ -7,6 +7,7 @@ import os
 import weakref
 
 import torch
+from torch.distributed.fsdp import CPUOffloadPolicy
 
 from .. import _native
 from ..construction import ZeroParamStatus
@@ -206,12 +207,12 @@ def _of_plugin(plugin):
                                      "it out; mixed_precision of the Accelerator says the dtype")
     reshard = plugin.reshard_after_forward if plugin.fsdp_version == 2 or plugin.sharding_strategy is None else \
         plugin.sharding_strategy
-    offload = getattr(plugin.cpu_offload, "offload_params", plugin.cpu_offload)
+    offload = getattr(plugin.cpu_offload, "offload_params", isinstance(plugin.cpu_offload, CPUOffloadPolicy))
     return {"distributed_type": "FSDP",
             "fsdp_config": {"fsdp_version": plugin.fsdp_version,
                             "fsdp_reshard_after_forward": reshard if isinstance(reshard, bool) else
                             getattr(reshard, "name", str(reshard)),
-                            "fsdp_offload_params": bool(offload),
+                            "fsdp_offload_params": offload,
                             "fsdp_activation_checkpointing": bool(plugin.activation_checkpointing)}}
 
 

@@ -1,4 +1,4 @@
-"""Changes that let unmodified scripts and libraries run on ranks. This file imports nothing of zerocore."""
+"""Changes that let unmodified scripts and libraries run on ranks. It imports nothing of zerocore before a rank needs it."""
 
 import argparse
 import functools
@@ -51,3 +51,14 @@ def let_accelerate_see_cpu_ranks(state=None):
 
     prepare_backend.sees_cpu_ranks = True
     state.PartialState._prepare_backend = prepare_backend
+
+
+def let_fsdp_become_a_stage():
+    """Under `accelerate launch` with FSDP's settings nothing imports deepspeed, which would install the rest. The launcher
+    itself is no rank."""
+    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" and "RANK" in os.environ:
+        # Weights on rank 0 alone, which FSDP sends to the others: accelerate refuses that without a GPU, and the engine
+        # takes each rank's own.
+        os.environ.update(FSDP_CPU_RAM_EFFICIENT_LOADING="false", FSDP_SYNC_MODULE_STATES="false")
+        from zerocore import as_deepspeed
+        as_deepspeed.install()

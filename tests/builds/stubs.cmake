@@ -1,0 +1,30 @@
+# Adds to a build of any options, by CMAKE_PROJECT_ZeroCore_INCLUDE, small programs that link what a user's program would:
+# the library with and without each back end. The target `stubs` builds those that the options have.
+set(stub_sources ${CMAKE_CURRENT_LIST_DIR})
+
+function(add_stub name)
+  add_executable(${name} ${stub_sources}/stub.cpp)
+  target_link_libraries(${name} PRIVATE zero_build_flags ${ARGN})
+  add_dependencies(stubs ${name})
+endfunction()
+
+function(add_stubs)
+  add_custom_target(stubs)
+  if(NOT TARGET ZeroCore::zerocore)  # without MPI there is the tool alone
+    add_dependencies(stubs zero)
+    return()
+  endif()
+  add_stub(stub_cpu ZeroCore::zerocore)
+  if(TARGET ZeroCore::cuda)
+    add_stub(stub_cuda ZeroCore::cuda ZeroCore::zerocore)
+  endif()
+  if(TARGET ZeroCore::torch)
+    add_stub(stub_torch ZeroCore::torch ZeroCore::zerocore)
+    target_compile_definitions(stub_torch PRIVATE STUB_OF_TORCH)
+  endif()
+  if(TARGET doctest_main)
+    zero_test(stub_test SOURCES ${stub_sources}/stub_test.cpp LIBRARIES zero_engine)
+    add_dependencies(stubs stub_test)
+  endif()
+endfunction()
+cmake_language(DEFER CALL add_stubs)

@@ -1,0 +1,50 @@
+#include "tools/doctor/examination.h"
+
+#include <optional>
+#include <sstream>
+
+#include "tools/doctor/report.h"
+#include "tools/zero/machine.h"
+#include "zero/runtime/runtime_core.h"
+
+namespace zero::doctor {
+namespace {
+
+std::string text_of_cpus(const std::vector<int>& cpus) {
+  std::string text;
+  for (const int cpu : cpus) text += std::to_string(cpu) + " ";
+  return text;
+}
+
+// Returns the ranks on this rank's host.
+std::vector<RankOnHost> ranks_of(const comm::Topology& topology,
+                                 const std::vector<std::string>& cpus_of_ranks) {
+  std::vector<RankOnHost> ranks;
+  for (int rank = 0; rank < topology.size; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    if (topology.node_of[at] != topology.node) continue;
+    RankOnHost& added = ranks.emplace_back(RankOnHost{rank, {}});
+    std::istringstream text(cpus_of_ranks[at]);
+    for (int cpu = 0; text >> cpu;) added.cpus.push_back(cpu);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+std::string examine(Runtime& runtime, const std::vector<std::string>& directories,
+                    const std::string& program) {
+  comm::World& world = runtime.core().world();
+  const comm::Topology& topology = world.topology();
+  const std::vector<std::string> cpus = gather_texts(world, text_of_cpus(tool::allowed_cpus()));
+  std::string own;
+  if (topology.local_rank == 0)
+    own = host_report(read_host(directories, ranks_of(topology, cpus), program));
+  std::vector<std::string> hosts = gather_texts(world, own);
+  std::erase(hosts, "");
+  std::optional<Links> links;
+  if (topology.size > 1) links = measure_links(world);
+  return report_of(hosts, links);
+}
+
+}  // namespace zero::doctor

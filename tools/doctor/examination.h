@@ -1,0 +1,19 @@
+// The examination of all hosts of a job.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace zero {
+class Runtime;
+}
+
+namespace zero::doctor {
+
+// Returns the report (report.h) on every rank. Collective: one rank of each host reads its host,
+// and with several ranks the links between them are measured. directories, program: as for
+// read_host(); equal on all ranks.
+std::string examine(Runtime& runtime, const std::vector<std::string>& directories,
+                    const std::string& program);
+
+}  // namespace zero::doctor
