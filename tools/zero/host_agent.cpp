@@ -43,7 +43,8 @@ class Agent {
       pollfd input{STDIN_FILENO, POLLIN, 0};
       if (poll(&input, 1, tick.count()) > 0 && !take_input()) break;
     }
-    // Nothing can be done about a process that even SIGKILL does not end; it cannot commit.
+    // A process may survive SIGKILL for a while, blocked in the kernel. It does no harm: the newer
+    // generation keeps it from committing a checkpoint.
     end_processes_of_job(job_, patience);
   }
 
@@ -51,7 +52,7 @@ class Agent {
   void send(const std::string& line) {
     const std::string text = line + "\n";
     if (write(STDOUT_FILENO, text.data(), text.size()) != std::ssize(text)) {
-      // Without a reader no answer comes, and the lease ends.
+      // Ignore the error: without a reader there are no answers, so the lease ends.
     }
   }
 
@@ -76,7 +77,7 @@ class Agent {
     } else if (line.starts_with(beat)) {
       std::int64_t sent = 0;
       std::from_chars(line.data() + beat.size(), line.data() + line.size(), sent);
-      // An answer that was under way for long still counts from the beat.
+      // Count from the time of the beat, because the answer may have been on its way for long.
       answered_ = std::max(answered_, std::min(sent, now_ms()));
     }
   }
@@ -96,7 +97,7 @@ void run_host_agent(const std::string& job) {
 void add_host_agent(CLI::App& app) {
   auto job = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("host-agent", "Started by `zero run` on other hosts");
-  command->group("");  // not in the list of commands
+  command->group("");  // hidden in the list of commands
   command->add_option("JOB", *job)->required();
   command->callback([job] { run_host_agent(*job); });
 }

@@ -22,11 +22,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Time to start for an agent, and between two trials.
+// Time limit for an agent to start, and the pause before a lost host is tried again.
 constexpr seconds start_limit{15}, retry{3};
 constexpr milliseconds tick{100};
 
-// The child's part: an agent without the job's own variables, whose later complaints are hidden.
+// Runs in the child. Removes the generation from the environment, so that the agent does not count
+// as a process of the job. quiet: hide errors, which repeat with every trial of a lost host.
 [[noreturn]] void become_agent(const std::vector<std::string>& command, int input, int output,
                                bool quiet) {
   dup2(input, STDIN_FILENO);
@@ -58,7 +59,7 @@ HostLinks::HostLinks(const std::vector<std::string>& hosts, Reach reach)
 HostLinks::~HostLinks() {
   for (Link& link : links_)
     if (link.input >= 0) close(std::exchange(link.input, -1));
-  // An agent that answers ends by itself; a remote shell to a lost host does not.
+  // An answering agent exits when its input ends; a remote shell to a lost host does not.
   const auto deadline = Clock::now() + silence;
   for (Link& link : links_) {
     if (link.pid < 0) continue;
@@ -118,7 +119,7 @@ void HostLinks::serve() {
     const auto now = Clock::now();
     if (link.state == State::answering && now - link.last_beat >= silence) lose(link);
     if (link.state == State::starting && now - link.since >= start_limit) lose(link);
-    // Not before the lease of the former agent is over.
+    // Wait until the lease of the former agent is over, so that two agents never overlap.
     if (link.state == State::lost && now - link.since >= retry && now - link.last_beat >= silence)
       start(link);
   }
@@ -153,7 +154,7 @@ void HostLinks::take_line(Link& link, const std::string& line) {
   link.last_beat = Clock::now();
   const std::string answer = line + "\n";
   if (write(link.input, answer.data(), answer.size()) != std::ssize(answer)) {
-    // The agent's lease ends, and so do its beats.
+    // Ignore the error: without an answer the agent's lease ends, and the host becomes lost.
   }
 }
 
@@ -188,7 +189,7 @@ void HostLinks::end_job() {
     link.ending = link.state == State::answering;
     constexpr std::string_view order = "end\n";
     if (link.ending && write(link.input, order.data(), order.size()) != std::ssize(order)) {
-      // It then falls silent.
+      // Ignore the error: the host becomes lost.
     }
   }
 }

@@ -1,6 +1,6 @@
-// The other hosts of a job that may be started again, each with an agent (host_agent.h): which of
-// them answer, and since when one does not. A host that is lost is tried again every few seconds.
-// For one thread, which serves it between its own work.
+// Connections to the agents (host_agent.h) on the other hosts of a job that may be restarted. Keeps
+// track of which hosts answer, and tries a lost host again every few seconds. Not thread-safe: the
+// owning thread must call serve() often enough, at least once per beat.
 #pragma once
 
 #include <poll.h>
@@ -20,24 +20,24 @@ class HostLinks {
 
   // Starts an agent on each host.
   HostLinks(const std::vector<std::string>& hosts, Reach reach);
-  // Ends the agents, which end what is left of the job.
+  // Ends the agents, which end the remaining processes of the job.
   ~HostLinks();
   HostLinks(const HostLinks&) = delete;
 
   bool empty() const { return links_.empty(); }
   void add_sources(std::vector<pollfd>& sources) const;
-  // Reads what agents have sent, answers, and notes hosts that are silent.
+  // Reads and answers lines from agents, marks silent hosts as lost and tries lost ones again.
   void serve();
-  // Serves for this long, or until done() is true.
+  // Serves until this time, or until done() is true.
   void serve_until(std::chrono::steady_clock::time_point end, const std::function<bool()>& done);
 
-  // Returns true if every host answers, or has not done so for its time to start.
+  // Returns true if no agent is still starting: each host answers or is lost.
   bool settled() const;
   bool answers(const std::string& host) const;
   // Counts the ranks on hosts that answer.
   int ranks() const;
-  // Asks all agents that answer to end the job's processes; all_ended() is true when they have, or
-  // their hosts are lost and their leases are over.
+  // Sends all answering agents the order to end the job's processes, without waiting. all_ended()
+  // is true once each of them has done so, or is lost and its lease is over.
   void end_job();
   bool all_ended() const;
 
@@ -48,10 +48,10 @@ class HostLinks {
   struct Link {
     std::string host;
     pid_t pid = -1;
-    int input = -1, output = -1;  // of the agent; -1: none
+    int input = -1, output = -1;  // pipes to and from the agent; -1: none
     State state = State::starting;
-    bool tried = false;  // more than once
-    std::string text;    // of an unfinished line
+    bool tried = false;  // started before, so later errors are hidden
+    std::string text;    // an unfinished line
     Clock::time_point since{}, last_beat{};
     bool ending = false;
     int ranks = 0;

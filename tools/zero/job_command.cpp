@@ -15,9 +15,9 @@
 namespace zero::tool {
 namespace {
 
-constexpr const char* written_hostfile = "zero-hosts";  // in the printed line
+constexpr const char* written_hostfile = "zero-hosts";  // the file's name in the printed command
 
-// Returns an in-memory file that disappears with this process and its launcher.
+// Returns an in-memory file, which disappears when this process and its launcher have ended.
 int hand_over(const std::vector<std::string>& lines) {
   const int file = memfd_create(written_hostfile, 0);
   std::string text;
@@ -69,7 +69,7 @@ std::vector<std::string> JobCommand::words() {
     if (file_ < 0) file_ = hand_over(hosts_);
     *std::ranges::find(words, written_hostfile) = "/dev/fd/" + std::to_string(file_);
   }
-  // Under Open MPI, ranks on other machines have only those variables that are named.
+  // Open MPI passes to ranks on other machines only the variables that are named.
   if (marked_ && elsewhere_) words.insert(words.begin() + 1, {"-x", run_marks_variable});
   return words;
 }

@@ -1,5 +1,5 @@
-// The launcher's command of one start of a job, with its hosts in an in-memory file if `zero run`
-// gives it a list of its own.
+// The launcher's command for one start of a job. If `zero run` chose the hosts, they are in an
+// in-memory file, which leaves nothing on the disk.
 #pragma once
 
 #include <string>
@@ -11,19 +11,19 @@ namespace zero::tool {
 
 class JobCommand {
  public:
-  // `hosts`: lines of the hostfile, instead of request.hostfile; empty: that one, or none. Under
-  // Open MPI ranks get `marks` as ZERO_RUN_MARKS (zero/base/run_marks.h).
+  // `hosts`: lines of a hostfile that replaces request.hostfile; empty: request.hostfile is used, if
+  // there is one. Under Open MPI, `marks` is the ranks' ZERO_RUN_MARKS (zero/base/run_marks.h).
   JobCommand(LaunchRequest request, const MachineFacts& machine, const Launcher& launcher,
              std::vector<std::string> hosts, const std::string& marks);
   ~JobCommand();
   JobCommand(const JobCommand&) = delete;
 
-  // One line each: why an option is there.
+  // The reasons for options, one line each.
   const std::vector<std::string>& notes() const { return plan_.notes; }
-  // Lines for a shell.
+  // The command in the syntax of a shell, over several lines.
   std::string text() const;
-  // The command to execute; keeps the hosts in memory while this object, or the started process,
-  // lives.
+  // The command to execute. The in-memory hostfile exists as long as this object or the started
+  // process.
   std::vector<std::string> words();
 
  private:

@@ -20,7 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Open MPI 4, Open MPI 5, Hydra: started by a remote shell, so without the environment of the job.
+// Daemons of Open MPI 4, Open MPI 5 and Hydra. A remote shell starts them, so they do not have the
+// job's environment.
 constexpr std::array<std::string_view, 3> daemons = {"orted", "prted", "hydra_pmi_proxy"};
 
 std::string network_of(const std::string& process) {

@@ -1,5 +1,5 @@
-// The processes of a job on this host, found by the generation (zero/checkpoint/generation.h) in
-// their environment, so that those whose launcher is gone are found too.
+// Finds the processes of a job on this host by the generation (zero/checkpoint/generation.h) in
+// their environment, so that it also finds processes whose launcher has ended.
 #pragma once
 
 #include <sys/types.h>
@@ -10,14 +10,14 @@
 
 namespace zero::tool {
 
-// Returns the processes of any generation of this job: ranks, what they have started, and the
-// launcher's helpers. A process in another network namespace belongs to another host.
+// Returns the processes of all generations of this job: ranks, their children, and the launcher's
+// daemons. Processes in another network namespace count as those of another host.
 std::vector<pid_t> processes_of_job(const std::string& job);
 
-// Returns the number of those that are ranks.
+// Returns the number of ranks among them.
 int ranks_of_job(const std::string& job);
 
-// Kills them all, until none is left or the time is over. Returns true if none is left.
+// Kills them until none is left or the time is over. Returns true if none is left.
 bool end_processes_of_job(const std::string& job, std::chrono::milliseconds limit);
 
 }  // namespace zero::tool

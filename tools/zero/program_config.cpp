@@ -11,7 +11,7 @@
 namespace zero::tool {
 namespace {
 
-// The config file and the overrides that the arguments give.
+// The config file and the overrides among the arguments.
 struct Given {
   std::string file;
   Text overrides;

@@ -88,7 +88,7 @@ Placement Recovery::place() {
   return placement;
 }
 
-// Ranks fill the slots that are left in the order of the hosts.
+// Ranks fill the usable slots in the order of the hosts.
 std::optional<Recovery::At> Recovery::find(int rank) const {
   for (std::size_t p = 0; p < used_.size(); rank -= used_[p++]) {
     if (rank >= used_[p]) continue;
@@ -116,7 +116,7 @@ void Recovery::blame(const JobFailure& failure) {
                (alone_ ? "this machine" : "host " + place.host.name) + " has failed twice";
 }
 
-// The launcher does not always name the rank.
+// The launcher does not always name the failed rank, so two failures match if one lacks it.
 bool Recovery::is_crash_loop(const JobFailure& failure) const {
   if (!last_ || failure.from_outside || last_->from_outside) return false;
   const bool same_rank = !failure.rank || !last_->rank || failure.rank == last_->rank;

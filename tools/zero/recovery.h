@@ -1,6 +1,5 @@
-// Decisions after a failure of a job that may be started again: on which slots, with how many
-// ranks, after which pause, or not at all. Pure: nothing here reads, starts or waits, so every
-// sequence of failures is testable.
+// Decides after a failure whether a job is restarted, on which slots, with how many ranks and after
+// which pause. It does no I/O and starts nothing, so that tests can try every sequence of failures.
 #pragma once
 
 #include <chrono>
@@ -24,48 +23,49 @@ struct RecoveryOptions {
 struct JobFailure {
   std::string subject;        // "rank 1", "host b"
   std::string cause;          // "was ended by signal 9"
-  std::optional<int> rank;    // the one that failed, if it is known
-  bool blames_slot = false;   // the rank's place may be the reason
-  bool from_outside = false;  // a signal that programs do not send themselves, or a lost host
+  std::optional<int> rank;    // the failed rank, if known
+  bool blames_slot = false;   // the host or core of the rank may be the cause
+  bool from_outside = false;  // SIGKILL, a lost host, or a failure of the launcher
   bool permanent = false;     // another start would fail in the same way
-  std::optional<std::int64_t> step, resumed;  // the last one that was made, the one it began with
+  std::optional<std::int64_t> step, resumed;  // the last step done, and the step that it resumed from
 };
 
-// The slots of one start: the first `hosts[i].slots` ones that are left of each host.
+// The slots of one start: the first `hosts[i].slots` usable slots of each host.
 struct Placement {
   int ranks = 0;
-  std::vector<Host> hosts;  // those with ranks; empty: this machine alone
+  std::vector<Host> hosts;  // hosts with ranks; empty: only this machine
 };
 
 class Recovery {
  public:
-  // `hosts`: all with slots; empty: this machine, with a slot per rank. `refusal` returns why the
+  // `hosts`: each with its slots; empty: this machine, with a slot per rank. `refusal` returns why the
   // program cannot run on that many ranks, or "".
   Recovery(const RecoveryOptions& options, std::vector<Host> hosts,
            std::function<std::string(int ranks)> refusal);
 
-  // A host that is not available has no slots; one that comes back has all of its slots again.
-  // Returns true if that is a change.
+  // An unavailable host has no slots; when it is available again, all of its slots count again.
+  // Returns true if this changes its state.
   bool set_available(const std::string& host, bool available);
 
-  // Returns the largest placement that is possible now; ranks == 0: none, for reason_to_stop(). If
-  // fewer slots than the least number of ranks are left, those that have failed are used again, and
-  // forgiven() is their number.
+  // Returns the largest placement that is possible now. If there is none, `ranks` is 0 and
+  // reason_to_stop() has the reason. If fewer slots than min_ranks are left, slots that have failed
+  // are used again, and forgiven() is their number.
   Placement place();
   int forgiven() const { return forgiven_; }
-  // The host of a rank of the last placement, and its slot, from 0 on.
+  // Returns the host and the slot of a rank in the last placement; slots count from 0.
   struct Slot {
     std::string host;  // empty: this machine
     int number = 0;
   };
   std::optional<Slot> slot_of(int rank) const;
 
-  // Notes the end of the last placement's job. Returns true if another start is due.
+  // Records the failure of the last placement's job. Returns true if it is to be restarted.
   bool note(const JobFailure& failure);
   const std::string& reason_to_stop() const { return reason_; }
-  // Slots that the last failure has cost, as text; "" if none.
+  // The slot that is not used any more because of the last failure, as text; "" if none.
   const std::string& lost_slot() const { return lost_slot_; }
-  // Before the next start: longer with every failure before a first step.
+  // The pause before the next start. It grows with every failure that precedes a first step, so that
+  // a broken machine is not flooded with starts.
   std::chrono::seconds pause() const;
   int restarts() const { return restarts_; }
 
@@ -73,7 +73,7 @@ class Recovery {
   struct Place {
     Host host;
     bool available = true;
-    std::vector<int> failures;  // of each slot
+    std::vector<int> failures;  // per slot
     int left() const;
   };
   struct At {
@@ -87,9 +87,9 @@ class Recovery {
 
   const RecoveryOptions options_;
   const std::function<std::string(int)> refusal_;
-  const bool alone_;  // this machine
+  const bool alone_;  // only this machine
   std::vector<Place> places_;
-  std::vector<int> used_;  // slots of each place, in the last placement
+  std::vector<int> used_;  // slots per place in the last placement
   std::optional<JobFailure> last_;
   int restarts_ = 0, without_progress_ = 0, forgiven_ = 0;
   std::string reason_, lost_slot_;

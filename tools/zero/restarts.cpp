@@ -37,12 +37,12 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr int stopped_saved = 20, stopped_unsaved = 21;
-constexpr seconds hosts_limit{20};                // for the first answers of hosts
-constexpr std::chrono::minutes return_limit{10};  // for a lost host, if too few are left
-constexpr seconds launcher_limit{10};             // after the end of its ranks
-constexpr std::chrono::minutes start_window{2};   // in which ranks come up
-constexpr seconds end_limit{10};                  // for the end of what a failed job has left
-constexpr int signal_of_code = 128;  // a launcher's code for a rank that signal N has ended
+constexpr seconds hosts_limit{20};                // until all hosts have answered at first
+constexpr std::chrono::minutes return_limit{10};  // until a lost host answers again, if too few are left
+constexpr seconds launcher_limit{10};             // until mpirun exits after its ranks
+constexpr std::chrono::minutes start_window{2};   // in which the ranks start
+constexpr seconds end_limit{10};                  // until remaining processes of a failed job end
+constexpr int signal_of_code = 128;  // launchers return 128 + N for a rank killed by signal N
 
 void report(const std::string& text) {
   write_line("zero run: " + text);
@@ -65,7 +65,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// Returns the remote shell that Open MPI would use: the first of several that a colon separates.
+// Returns the remote shell that Open MPI would use: the first of a list separated by colons.
 std::vector<std::string> remote_shell(const LaunchRequest& launch) {
   std::string agent;
   for (const char* variable : {"OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"})
@@ -149,10 +149,10 @@ class Restarts : public JobCompanion {
   Placement placement_;
   std::unique_ptr<LauncherLines> lines_;  // of this start
   std::optional<std::int64_t> saved_;     // the step of the newest checkpoint
-  // Times of the last failure: noticed, the job's end, the end of the pause.
+  // Times after the last failure: it was noticed, the job ended, the pause ended.
   Clock::time_point failed_, ended_, restarted_;
-  // Times in this start, 0 if not yet: its beginning, all ranks have started, a failure is noticed, the
-  // ranks were counted, some or all of them were missing after they had been seen.
+  // Times in this start, 0 if not yet: it began, all ranks had started, a failure was noticed, the
+  // ranks were last counted, ranks that had been seen were missing.
   Clock::time_point begun_, started_{}, noticed_{}, counted_{}, gone_{};
   int most_ranks_ = 0;    // seen in this start
   bool stopped_ = false;  // by a signal between two starts
@@ -216,7 +216,7 @@ JobEnd Restarts::start() {
   LaunchRequest launch = request_.launch;
   launch.ranks = placement_.ranks;
   launch.hosts = placement_.hosts;
-  // Open MPI 4 would wait 2 s after it has asked the other ranks to end.
+  // By default, Open MPI 4 waits 2 s between SIGTERM and SIGKILL to the other ranks.
   const std::string patience = "odls_base_sigkill_timeout";
   std::vector<std::string>& given = launch.launcher_arguments;
   if (request_.launcher.major == 4 && std::ranges::find(given, patience) == given.end())
@@ -252,8 +252,8 @@ void Restarts::serve() {
   if (lines_->step() && !std::exchange(goes_on_, true)) report_progress();
 }
 
-// Open MPI may miss the end of a rank that is killed while it connects to its daemon. Then either
-// no rank is left, or the others wait for it in MPI's start.
+// Open MPI may not notice that a rank is killed while it connects to its daemon. Then either no
+// rank is left, or the others wait for it in MPI_Init.
 void Restarts::count_ranks(Clock::time_point now) {
   if (now - counted_ < beat_interval) return;
   counted_ = now;
@@ -294,7 +294,7 @@ std::string Restarts::reason_to_end() const {
                           : "";
 }
 
-// Ranks of a host that is out of reach end before their lease is over.
+// Ranks on an unreachable host end by themselves when the lease of their agent is over.
 void Restarts::end_remains() {
   links_.end_job();
   end_processes_of_job(job_, end_limit);
@@ -310,7 +310,7 @@ std::string Restarts::name_of(int rank) const {
 
 JobFailure Restarts::failure_of(const JobEnd& end) const {
   JobFailure failure;
-  failure.step = std::max(lines_->step(), lines_->saved());  // not every step is reported
+  failure.step = std::max(lines_->step(), lines_->saved());  // ranks do not report every step
   failure.resumed = lines_->resumed();
   if (const std::string host = lost_host(); !host.empty()) {
     failure.subject = "host " + host;
@@ -332,7 +332,7 @@ JobFailure Restarts::failure_of(const JobEnd& end) const {
   return failure;
 }
 
-// Adds the cause that a rank has, by the launcher's exit code.
+// Adds the cause, from the rank's signal or exit code, otherwise from the launcher's exit code.
 void Restarts::add_cause(int launcher_code, JobFailure& failure) const {
   std::optional<int> signal = lines_->signal();
   if (!signal && launcher_code > signal_of_code) signal = launcher_code - signal_of_code;
@@ -376,7 +376,7 @@ bool Restarts::await_host() {
   return !stopped_ && answer() > before;
 }
 
-// Returns false if a signal asked to stop, at any time since the job's end.
+// Returns false if a signal since the job's end has requested a stop.
 bool Restarts::pause() {
   const seconds time = recovery_.pause();
   goes_on_ = false;

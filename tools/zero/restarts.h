@@ -1,6 +1,6 @@
-// zero run --restarts: starts the job again after a failure, with the slots that are left, as a new
-// generation (zero/checkpoint/generation.h). It stays outside of MPI: each start has an mpirun of
-// its own.
+// zero run --restarts: restarts a job after a failure on the remaining slots, as a new generation
+// (zero/checkpoint/generation.h). The restarting process itself does not use MPI, because a failed
+// MPI job cannot be repaired: each start runs a new mpirun.
 #pragma once
 
 #include "tools/zero/launcher.h"
@@ -9,15 +9,15 @@
 namespace zero::tool {
 
 struct RestartRequest {
-  LaunchRequest launch;  // `hosts` with all hosts that may be used; empty: this machine
+  LaunchRequest launch;  // `hosts`: all hosts that may be used; empty: this machine
   MachineFacts machine;
   Launcher launcher;
   RecoveryOptions recovery;
-  bool verbose = false;  // shows all that the launcher says
+  bool verbose = false;  // show all of the launcher's output
 };
 
-// Ends this process as the last start of the job ends. Throws TopologyError if the launcher cannot
-// be started.
+// Exits with the exit code or signal of the last start of the job. Throws TopologyError if the
+// launcher cannot be started.
 [[noreturn]] void run_with_restarts(const RestartRequest& request);
 
 }  // namespace zero::tool

@@ -43,7 +43,7 @@ void write_all(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EAGAIN) {  // others may have made it so
+    if (written < 0 && errno == EAGAIN) {  // another process may have set O_NONBLOCK
       pollfd room{STDERR_FILENO, POLLOUT, 0};
       poll(&room, 1, -1);
       continue;

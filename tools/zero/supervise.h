@@ -1,6 +1,6 @@
-// Runs a command as if this process had become it, except that its standard error passes through a
-// filter: standard input and output, the terminal and its job control, signals and the exit code
-// are the command's.
+// Runs a command as if this process had been replaced by it: the command has its standard input and
+// output, its terminal with job control, and its signals, and determines its exit code. Only
+// standard error passes through a filter.
 #pragma once
 
 #include <poll.h>
@@ -14,7 +14,7 @@
 
 namespace zero::tool {
 
-// The signals of this process, as a descriptor to poll, while it lives.
+// Blocks the signals of this process and reports them through a descriptor to poll.
 class JobSignals {
  public:
   JobSignals();
@@ -22,7 +22,7 @@ class JobSignals {
   JobSignals(const JobSignals&) = delete;
 
   int descriptor() const { return descriptor_; }
-  // As it was before: for the child, and for the end of this process.
+  // Restores the former signal mask, for the child and before this process ends.
   void restore() const;
 
  private:
@@ -36,30 +36,30 @@ struct JobEnd {
   bool stop_requested = false;  // by SIGTERM, SIGINT or SIGUSR2 to this process
 };
 
-// Work next to a running job.
+// Work that supervise() does while a job runs.
 class JobCompanion {
  public:
   virtual ~JobCompanion() = default;
   virtual void add_sources(std::vector<pollfd>& sources) const = 0;
-  // Called after each wait, which takes at most tick_ms.
+  // Called at least every tick_ms.
   virtual void serve() = 0;
   static constexpr int tick_ms = 100;
   // Returns why the job must end now; "" if it continues.
   virtual std::string reason_to_end() const = 0;
 };
 
-// If a launcher does not end after a rank has reported why the job ends and all ranks of this
-// machine have left, it is terminated, and the exit code is the cause's. If fewer than `ranks`
-// ranks start, the missing ones are named. Returns nothing if the command cannot be started, with
-// errno set.
+// If a rank has reported why the job ends and all ranks on this machine have ended, but the launcher
+// has not, the launcher is terminated, and the exit code is that of the reported cause. If fewer
+// than `ranks` ranks start, prints the missing ones. Returns nothing, with errno set, if the command
+// cannot be started.
 std::optional<JobEnd> supervise(const std::vector<std::string>& command, int ranks,
                                 LauncherLines& lines, const JobSignals& signals,
                                 JobCompanion* companion = nullptr);
 
-// Writes a line to standard error, also if that is a full pipe.
+// Writes a line to standard error; waits if that is a full pipe.
 void write_line(const std::string& text);
 
-// Ends this process in the same way.
+// Ends this process with the job's exit code or signal.
 [[noreturn]] void end_like(const JobEnd& job, const JobSignals& signals);
 
 }  // namespace zero::tool
