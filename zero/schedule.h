@@ -1,4 +1,4 @@
-// The values that the scheduler of a config gives each step, computed without an engine.
+// Computes the values of a config's scheduler for a step, without an engine.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace zero {
 
 struct ScheduledStep {
   double learning_rate = 0;
-  std::optional<std::pair<double, double>> betas;  // if the scheduler moves them
+  std::optional<std::pair<double, double>> betas;  // if the scheduler changes them
 };
 
 // `step` counts applied steps, from 1. Without a scheduler the rate is the optimizer's. Throws

@@ -1,4 +1,4 @@
-// The examination of all hosts of a job.
+// Examines all hosts of a job.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ class Runtime;
 namespace zero::doctor {
 
 // Returns the report (report.h) on every rank. Collective: one rank of each host reads its host,
-// and with several ranks the links between them are measured. directories, program: as for
+// and if there are several ranks, they measure the links between them. directories, program: as for
 // read_host(); equal on all ranks.
 std::string examine(Runtime& runtime, const std::vector<std::string>& directories,
                     const std::string& program);

@@ -16,7 +16,7 @@ constexpr double small_shared_memory = 1 * gibibyte, little_disk = 10 * gibibyte
 constexpr std::int64_t small_locked_limit = 65536;  // bytes
 constexpr std::int64_t few_files = 4096, few_processes = 1024;
 constexpr int oldest_driver_cuda = 12000;
-// A link is named as slow if it has less than this share of the fastest of its kind.
+// A link is reported as slow if it has less than this share of the fastest link of its kind.
 constexpr double slow_share = 0.5;
 constexpr double slow_network = 100e6;   // bytes per second: below gigabit Ethernet
 constexpr double most_clock_offset = 1;  // seconds
@@ -68,7 +68,7 @@ void add_cores(const Readings& host, Findings& findings) {
                         "(--cap-add SYS_PTRACE); ZeroCore's own shared memory does not need it"});
 }
 
-// Ranks with the same CPUs have one line.
+// Prints one line for all ranks that have the same CPUs.
 void add_ranks(const Readings& host, Findings& findings) {
   std::map<std::vector<int>, std::vector<std::string>> ranks_by_cpus;
   std::set<int> all;

@@ -1,4 +1,4 @@
-// Conclusions from readings: one line for each fact, and advice if it will hurt a run.
+// Draws conclusions from readings: a line for each fact, with advice if it is a problem for a run.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace zero::doctor {
 
 enum class Level : std::uint8_t {
   fine,
-  slow,    // works, slower than it could
+  slow,    // works, but slower than possible
   failing  // some runs will fail
 };
 const char* name_of(Level level);

@@ -19,9 +19,9 @@ using Pair = std::pair<int, int>;  // of ranks
 
 constexpr std::int64_t large_bytes = std::int64_t{8} << 20, small_bytes = std::int64_t{64} << 10;
 constexpr int round_trips = 50, rate_rounds = 4;
-constexpr double large_seconds = 0.25;  // that one large message may take
+constexpr double large_seconds = 0.25;  // time limit of one large message
 
-// The measurement of a pair, as its ranks send it to the others.
+// The measurement of a pair, in the form in which its ranks send it to the others.
 struct Measured {
   double latency_seconds = 0, bytes_per_second = 0, clock_offset_seconds = 0;
   std::array<char, 40> transport{};
@@ -37,7 +37,7 @@ double steady() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Returns the best rate, one way, of some messages of `count` bytes there and back.
+// Sends messages of `count` bytes there and back. Returns the best rate, one way.
 double rate_of(Communicator& pair, std::vector<std::byte>& bytes, std::int64_t count) {
   const std::int64_t words = count / size_of(DType::int64);
   double best = 0;
@@ -51,7 +51,7 @@ double rate_of(Communicator& pair, std::vector<std::byte>& bytes, std::int64_t c
   return best;
 }
 
-// Both ranks of the pair call it; rank 0 of it has the result.
+// Both ranks of the pair must call it; the result is valid on the pair's rank 0.
 Measured measure(Communicator& pair) {
   Measured result;
   pair.transport().copy(result.transport.data(), result.transport.size() - 1);
@@ -69,7 +69,7 @@ Measured measure(Communicator& pair) {
   }
   result.latency_seconds = shortest / 2;
   std::vector<std::byte> bytes(large_bytes);
-  // A link of 1 Mbit/s would take minutes for the large ones.
+  // Choose the size by a first rate: on a link of 1 Mbit/s, 8 MiB would take minutes.
   std::array<double, 1> rate{rate_of(pair, bytes, small_bytes)};
   pair.broadcast(rate.data(), 1, DType::int64, 0);
   const auto most = static_cast<std::int64_t>(rate[0] * large_seconds);
@@ -78,8 +78,8 @@ Measured measure(Communicator& pair) {
   return result;
 }
 
-// No pair of a round has a host in common with another one: the hosts' insides, then each host with
-// each other one, by the circle method.
+// Returns rounds of pairs in which no two pairs share a host: first the pairs inside of hosts, then
+// every host with every other host, by the circle method.
 std::vector<std::vector<Pair>> rounds_of(const comm::Topology& topology) {
   std::map<int, std::vector<int>> ranks_of_node;
   for (int rank = 0; rank < topology.size; ++rank)
@@ -103,7 +103,7 @@ std::vector<std::vector<Pair>> rounds_of(const comm::Topology& topology) {
   return rounds;
 }
 
-// Collective; all ranks have the links of the round.
+// Measures the pairs of one round. Collective; returns the links on all ranks.
 std::vector<Link> measure_round(Communicator& all, const std::vector<Pair>& pairs) {
   const auto own = std::ranges::find_if(
       pairs, [&](const Pair& p) { return p.first == all.rank() || p.second == all.rank(); });

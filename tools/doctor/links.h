@@ -1,5 +1,5 @@
-// Measurements between ranks: latency and bandwidth of pairs of hosts, of two ranks on one host,
-// and the offsets of the hosts' clocks.
+// Measures latency and bandwidth between pairs of hosts and between two ranks of a host, and the
+// offsets of the hosts' clocks.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct Link {
   int first = 0, second = 0;        // ranks
   std::string transport;            // as Communicator::transport()
   double latency_seconds = 0;       // one way
-  double bytes_per_second = 0;      // one way, of messages of 8 MiB, or less on slow links
-  double clock_offset_seconds = 0;  // of the second's clock against the first's
+  double bytes_per_second = 0;      // one way, with messages of 8 MiB, or less on slow links
+  double clock_offset_seconds = 0;  // the second's clock minus the first's
 };
 
 struct Links {
@@ -25,12 +25,12 @@ struct Links {
   std::vector<Link> links;
 };
 
-// Every rank's text, on all ranks, by rank. Collective.
+// Returns every rank's text, by rank, on all ranks. Collective.
 std::vector<std::string> gather_texts(comm::World& world, const std::string& own);
 
-// Collective, some seconds; all ranks have the result. The first two ranks of each host are paired,
-// and the first ranks of each two hosts, in rounds in which a host is in one pair at most. The
-// world has two ranks or more.
+// Measures the first two ranks of each host, and the first ranks of every two hosts. A host is in
+// at most one pair at a time, so that measurements do not share a link. Takes some seconds.
+// Collective; returns the result on all ranks. The world must have two ranks or more.
 Links measure_links(comm::World& world);
 
 }  // namespace zero::doctor

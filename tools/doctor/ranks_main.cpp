@@ -1,5 +1,5 @@
-// The ranks of `zero doctor` under an MPI launcher. Rank 0 prints the report, of `zero doctor -n N`
-// as one line of JSON.
+// The program of the ranks of `zero doctor` under an MPI launcher. Rank 0 prints the report; for
+// `zero doctor -n N` as one line of JSON.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>

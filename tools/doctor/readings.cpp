@@ -36,7 +36,7 @@ std::int64_t limit_of(__rlimit_resource resource) {
   return static_cast<std::int64_t>(limit.rlim_cur);
 }
 
-// Bytes of a row of /proc/meminfo, which has KiB.
+// Returns a row of /proc/meminfo, which is in KiB, in bytes.
 std::int64_t memory_row(const std::string& name) {
   std::ifstream rows("/proc/meminfo");
   for (std::string line; std::getline(rows, line);)
@@ -44,7 +44,7 @@ std::int64_t memory_row(const std::string& name) {
   return 0;
 }
 
-// The value in brackets: "always [madvise] never".
+// Returns the value in brackets: "madvise" of "always [madvise] never".
 std::string chosen_huge_pages() {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
   std::string line;
@@ -76,7 +76,7 @@ std::string file_system_of(const std::string& path) {
   return found == names.end() ? "unknown" : found->second;
 }
 
-// The first of these libraries that can be loaded; it stays loaded.
+// Returns the path of the first of these libraries that can be loaded, and leaves it loaded.
 std::string loadable(std::initializer_list<const char*> names, const char* symbol) {
   for (const char* name : names) {
     void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -88,7 +88,7 @@ std::string loadable(std::initializer_list<const char*> names, const char* symbo
   return "";
 }
 
-// Adds the file, if it is a library whose version matters, to a vector of paths.
+// A callback of dl_iterate_phdr(): adds libraries of interest to the vector `paths`.
 int add_loaded(dl_phdr_info* info, std::size_t, void* paths) {
   const std::string path = info->dlpi_name, name = path.substr(path.rfind('/') + 1);
   for (const char* known : {"libmpi.so", "libnccl.so", "libcuda.so", "libcudart.so",
@@ -97,7 +97,7 @@ int add_loaded(dl_phdr_info* info, std::size_t, void* paths) {
   return 0;
 }
 
-// That the ranks may use, or without ranks this process.
+// Returns the CPUs that the ranks may use, or without ranks this process.
 std::vector<int> cpus_of(const std::vector<RankOnHost>& ranks) {
   std::set<int> cpus;
   for (const RankOnHost& rank : ranks) cpus.insert(rank.cpus.begin(), rank.cpus.end());

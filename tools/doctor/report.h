@@ -1,4 +1,4 @@
-// The report on all hosts, as JSON, with the names in docs/doctor.md, and as text.
+// Writes the report on all hosts, as JSON with the names in docs/doctor.md, and as text.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,14 @@
 
 namespace zero::doctor {
 
-// The part of one host: its readings, and the conclusions from them.
+// Returns the JSON of one host: its readings, and the conclusions from them.
 std::string host_report(const Readings& host);
-// hosts: their parts, as host_report() returns them; links: none for a job of one rank. One line.
+// Returns the report as one line of JSON. hosts: results of host_report(), one per host. links:
+// none for a job of one rank.
 std::string report_of(const std::vector<std::string>& hosts, const std::optional<Links>& links);
 
-// The report as people read it, and as other programs do, over several lines. Throw ConfigError if
-// it is no report.
+// Return the report as text for people, and as JSON over several lines. Throw ConfigError if the
+// argument is not a report.
 std::string text_of(const std::string& report);
 std::string indented(const std::string& report);
 

@@ -17,7 +17,7 @@ std::int64_t sum_of(const std::vector<std::int64_t>& widths) {
   return std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
 }
 
-// The loss head: normed rows and their gradient, a chunk of logits, and losses.
+// Returns the bytes of the loss head: normed rows, their gradient, a chunk of logits, and losses.
 std::int64_t head_bytes(const gpt::Dims& dims, const ActivationTerms& terms) {
   const std::int64_t rows = dims.rows(), least = terms.gpu ? 128 : 64;
   const std::int64_t logit = terms.gpu ? terms.element_bytes : float_bytes;

@@ -1,8 +1,8 @@
-// The bytes of activations, by two models. For the trainer's families: the buffers that its block
-// plan lists, as the trainer takes them. For other decoders: 34 bytes x tokens x channels of a
-// block in 16 bits with fused attention (Korthikanti et al., arXiv 2205.05198), or with
-// recomputation the block's input and one block in full; and the logits with their gradient, in 32
-// bits.
+// Computes the bytes of activations, by two models. For the model families of train_gpt: the
+// trainer's own buffers, from its block plan. For other decoders: 34 bytes x tokens x channels per
+// block, in 16 bits with fused attention (Korthikanti et al., arXiv 2205.05198), or with
+// recomputation each block's input and one block in full; in both cases also the logits with their
+// gradient in 32 bits.
 #pragma once
 
 #include <cstdint>

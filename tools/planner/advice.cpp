@@ -13,7 +13,7 @@ namespace zero::planner {
 namespace {
 
 constexpr double equal_time = 1.02;
-constexpr int most_combined = 3;  // changes at once
+constexpr int most_combined = 3;  // changes at the same time
 
 double time_per_token(const Estimate& estimate) {
   return 1 / estimate.tokens_per_second;
@@ -56,7 +56,7 @@ std::vector<Candidate> candidates(const Request& request) {
   return all;
 }
 
-// Returns whether the change makes a difference.
+// Applies the change. Returns false if the micro-batch cannot be halved.
 bool apply(const Candidate& candidate, Request& request, std::int64_t micro_batch,
            std::int64_t accumulation) {
   for (const auto& [path, value] : candidate.overrides) request.overrides[path] = value;
@@ -68,7 +68,7 @@ bool apply(const Candidate& candidate, Request& request, std::int64_t micro_batc
   return true;
 }
 
-// Whether two of them set the same key.
+// Returns true if two of the changes set the same key.
 bool overlap(const std::vector<const Candidate*>& parts) {
   Text seen;
   for (const Candidate* part : parts)
@@ -93,7 +93,7 @@ std::optional<Change> tried(const Request& request, const std::vector<const Cand
     Change change{what, estimate(changed, {"config"})};
     const bool smaller = change.estimate.bytes_per_rank < before.bytes_per_rank;
     if (change.estimate.fits && smaller) return change;
-  } catch (const ConfigError&) {  // the engine refuses the combination
+  } catch (const ConfigError&) {  // the engine refuses this combination
   }
   return std::nullopt;
 }
@@ -191,7 +191,7 @@ std::optional<CheapestShape> cheapest_shape(const Request& request, const Budget
     std::vector<Estimate> rows;
     try {
       rows = estimates(smaller, all_rows(smaller.cluster));
-    } catch (const ConfigError&) {  // the config does not go with this number of ranks
+    } catch (const ConfigError&) {  // the config does not permit this number of ranks
       continue;
     }
     const Recommendation chosen = recommend(rows);

@@ -1,4 +1,4 @@
-// Conclusions from estimates: the row to choose, and what to change if none fits.
+// Draws conclusions from estimates: the row to choose, and changes to try if no row fits.
 #pragma once
 
 #include <optional>
@@ -13,40 +13,40 @@ struct Recommendation {
   std::optional<std::size_t> row;  // index of the estimate; nothing if none fits
   std::string reason;              // a sentence or two
 };
-// The fastest exact row that fits. Rows within 2 % of it count as equal, and the one that comes
-// first among them is chosen, since lists begin with the simplest.
+// Returns the fastest exact row that fits. Rows within 2 % of it count as equally fast; the first
+// of them is chosen, because lists begin with the simplest strategy.
 Recommendation recommend(const std::vector<Estimate>& estimates);
 
-// A change of the request with which it fits.
+// A change with which the request would fit.
 struct Change {
   std::string what;  // "zero_optimization.stage 3", "--recompute"
   Estimate estimate;
 };
-// The `most` cheapest changes, by predicted step time per token, with which the request would fit.
-// Single changes come first; two and three at once are tried only if there are too few of them.
+// Returns at most `most` changes with which the request would fit, the cheapest first, by predicted
+// step time per token. Tries two and three changes at once only if too few single ones suffice.
 std::vector<Change> cheapest_changes(const Request& request, std::size_t most);
 
-// For a run that has no memory at its start: planned against available, and the three cheapest
-// changes that would fit, each with its predicted cost in time. Available: the memory of the
-// request's device.
+// Returns the advice for a run that runs out of memory at start: the planned and the available
+// memory (that of the request's device), and the three cheapest changes that would fit, each with
+// its predicted step time.
 std::string shortage_text(const Request& request);
 
-// Cost of training on a number of tokens with an estimate.
+// The cost of a run over a number of tokens.
 struct RunCost {
   double hours = 0, price = 0;
 };
 RunCost cost_of(const Estimate& estimate, int ranks, double tokens, double price_per_hour);
 
-// The cheapest number of ranks for a row, among whole nodes up to the request's, that fits and ends
-// within the deadline; nothing if there is none.
+// The cheapest number of ranks that fits and meets the deadline.
 struct CheapestShape {
   int ranks = 0;
   Estimate estimate;
   RunCost cost;
 };
 struct Budget {
-  double tokens = 0, price_per_hour = 0, deadline_hours = 0;  // of the run; 0: no deadline
+  double tokens = 0, price_per_hour = 0, deadline_hours = 0;  // of the run; deadline 0: none
 };
+// Tries whole nodes, up to the request's number. Returns nothing if no number meets the deadline.
 std::optional<CheapestShape> cheapest_shape(const Request& request, const Budget& budget);
 
 }  // namespace zero::planner

@@ -9,8 +9,8 @@ namespace {
 
 constexpr double tera = 1e12, giga = 1e9, micro = 1e-6;
 
-// Peaks, memory and links: NVIDIA's data sheets of the SXM boards and of DGX systems, dense
-// products. product_share: large products on random data at full power. Latencies of hops and the
+// Sources. Peaks, memory and links: NVIDIA's data sheets of the SXM boards and of DGX systems, for
+// dense products. product_share: large products on random data at full power. Latencies of hops and
 // rates of rings: NCCL's own model of its collectives and its published tests. attention_share: the
 // papers of FlashAttention-2 and 3, causal, forward and backward together.
 Device gpu_like_a100() {
@@ -26,7 +26,7 @@ Device gpu_like_a100() {
           .exchange_share = 0.12,
           .reserved_bytes = 1.5 * (1 << 30),
           .inside = {235 * giga, 3.4 * micro, 16e6},
-          // Chosen with one published run, Llama 2 7B on 64 GPUs in YaFSDP's table; the adapter's
+          // Fitted to one published run (Llama 2 7B on 64 GPUs in YaFSDP's table); the adapter's
           // data sheet has 25e9 bytes/s.
           .between = {9.66 * giga, 14 * micro, 25e6},
           .host = {24 * giga, 10 * micro},
@@ -72,8 +72,8 @@ Device gpu_like_b200() {
   return device;
 }
 
-// Two cores of a server CPU with AVX-512 in both widths of products, with the rates that
-// docs/benchmarks.md measures; `zero plan --device FILE` describes another one.
+// Two cores of a server CPU with AVX-512 for products in 16 and 32 bits, with the rates measured in
+// docs/benchmarks.md. For another CPU, use `zero plan --device FILE`.
 Device cpu_node() {
   return {.name = "cpu",
           .gpu = false,

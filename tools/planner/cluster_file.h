@@ -1,5 +1,5 @@
-// Devices in JSON files: {"like": "h100", "name": "...", "product_share": 0.7, ...}, each key a
-// member of Device by its name, those of links as "inside_rate" and "inside_latency".
+// Reads devices from JSON files: {"like": "h100", "name": "...", "product_share": 0.7, ...}. Keys
+// are the names of Device's members; those of links are "inside_rate", "inside_latency" and so on.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace zero::planner {
 
-// Throws ConfigError with the file, the key and what it expects.
+// Throws ConfigError with the file, the key and the expected value.
 Device read_device(const std::string& file);
 
 }  // namespace zero::planner

@@ -1,6 +1,6 @@
-// DeepSpeed's own estimate of a run, next to ours: the formulas of its documentation of memory
-// requirements (estimate_zero2_model_states_mem_needs_all_live and
-// estimate_zero3_model_states_mem_needs_all_live). It has none for stages 0 and 1.
+// Computes DeepSpeed's own estimate of a run, for comparison with ours, by the formulas in its
+// documentation of memory requirements (estimate_zero2_model_states_mem_needs_all_live and
+// estimate_zero3_model_states_mem_needs_all_live).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace zero::planner {
 
-// Bytes of a GPU; nothing for other stages.
+// Returns bytes per GPU; nothing for stages 0 and 1, for which DeepSpeed has no formula.
 std::optional<std::int64_t> deepspeed_estimate(const ModelShape& shape,
                                                const detail::Strategy& strategy,
                                                const ZeroOptions& options, int ranks);

@@ -17,10 +17,10 @@ using namespace detail;
 
 namespace {
 
-constexpr std::int64_t planned_steps = 1'000'000;  // of schedules that need their end
+constexpr std::int64_t planned_steps = 1'000'000;  // any number, for schedulers that need one
 constexpr std::int64_t most_tokens = std::int64_t{1} << 22;
 
-// Rows with a file need a path, and a plan opens none.
+// Rows with offload to a file need a path, although a plan opens no file.
 constexpr const char* some_path = "/local_nvme";
 
 void clear_strategy(Config& config, const PlanRow& row) {
@@ -80,7 +80,7 @@ Kernels kernels_of(const Request& request) {
   return request.kernels.value_or(gpu ? Kernels::eager : Kernels::fused);
 }
 
-// The plan of rank 0, with all that it refers to.
+// The plan of rank 0, with the objects that it refers to.
 struct PlannedRow {
   PlannedRow(const Request& request, const PlanRow& row)
       : config(load(request, row)),
@@ -174,9 +174,9 @@ Estimate estimate(const Request& request, const PlanRow& row) {
   return result;
 }
 
-// A row that the engine refuses is a result too, unless it refuses all of them.
+// A row that the engine refuses is reported as refused; if all are refused, this throws.
 std::vector<Estimate> estimates(const Request& request, const std::vector<PlanRow>& rows) {
-  load(request, {"config"});  // an error of the file is not one of a row
+  load(request, {"config"});  // throws for an error in the file, which would affect every row
   std::vector<Estimate> results;
   bool any = false;
   for (const PlanRow& row : rows) {

@@ -1,5 +1,5 @@
-// The estimate of one row: memory of a rank from the engine's own ledger, traffic and time from the
-// simulation of its instructions.
+// Estimates one row: the memory of a rank from the engine's own ledger, traffic and time from a
+// simulation of the engine's instructions.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace zero::planner {
 
 // A training run that has not begun.
 struct Request {
-  // The user's config: a file, or text as JSON; both empty: bf16 on GPUs, fp32 on CPUs, AdamW.
+  // The user's config, a file or JSON text. If both are empty: bf16 on GPUs, fp32 on CPUs, AdamW.
   std::string config_file, config_text;
-  Text overrides = {};  // by path, before those of the rows
+  Text overrides = {};  // by path; the rows' own are applied later
   ModelShape shape = {};
   Cluster cluster = {};
-  std::optional<std::int64_t> micro_batch = {};  // samples; absent: as the config says, or 1
+  std::optional<std::int64_t> micro_batch = {};  // samples; absent: the config's, or 1
   std::int64_t sequence = 0;                     // tokens of a sample; 0: the model's
   bool recompute = false;
   std::optional<Kernels> kernels = {};  // absent: eager on GPUs, fused on CPUs
@@ -30,15 +30,15 @@ struct Request {
 
 struct Estimate {
   std::string row;
-  std::string refusal = {};  // why the engine would not start; all else is then empty
+  std::string refusal = {};  // why the engine would refuse; if set, all else is empty
   std::string strategy = {};
   Text overrides = {};
   bool exact = true;
   MemoryPlan memory = {};           // of the rank, by category
-  std::int64_t activations = 0;     // bytes of the program, in the memory of computation
-  std::int64_t bytes_per_rank = 0;  // both, in the memory of computation
+  std::int64_t activations = 0;     // bytes of the program, in the computing device's memory
+  std::int64_t bytes_per_rank = 0;  // both together, in that memory
   std::int64_t bytes_in_host = 0, bytes_in_file = 0;  // per rank
-  // What DeepSpeed estimates for a GPU, without activations; nothing where it has no estimate.
+  // What DeepSpeed estimates for a GPU, without activations; nothing for stages 0 and 1.
   std::optional<std::int64_t> deepspeed_bytes = {};
   bool fits = false;
   std::string why_not = {};  // if it does not fit
@@ -52,14 +52,16 @@ struct Estimate {
 Estimate estimate(const Request& request, const PlanRow& row);
 std::vector<Estimate> estimates(const Request& request, const std::vector<PlanRow>& rows);
 
-// The smallest tokens of a rank's micro-batch with which it waits for at most `waiting` of a step,
-// to 5 %; nothing if there are none below 4 million.
+// The share of a step up to which waits count as hidden by computation.
 inline constexpr double hidden_share = 0.05;
+// Returns the smallest number of tokens in a rank's micro-batch, to 5 %, with which waits are at
+// most hidden_share of a step; nothing if there is none below 4 million.
 std::optional<std::int64_t> hiding_tokens(const Request& request, const PlanRow& row);
 
-// The planned bytes of a tier.
+// Returns the sum of the planned bytes of one tier.
 std::int64_t total(const std::vector<MemoryUse>& uses);
-// Bytes of parameters, gradients, master weights and optimizer states: the papers' model states.
+// Returns the bytes of parameters, gradients, master weights and optimizer states, which the papers
+// call model states.
 std::int64_t model_states(const Estimate& estimate);
 
 }  // namespace zero::planner

@@ -43,7 +43,7 @@ GroupPlace Exchanges::place_of(GroupId group) const {
   return place;
 }
 
-// Each rank sends to its neighbor. Rings of the ranks of a node leave it by different adapters.
+// Each rank sends to its neighbor. The ranks of a node use different adapters to other nodes.
 ExchangeCost Exchanges::ring(const GroupPlace& place, double slice_bytes, double pieces) const {
   const Device& device = cluster_.device;
   const double steps = place.ranks - 1, bytes = steps * slice_bytes;
@@ -63,8 +63,9 @@ ExchangeCost Exchanges::ring(const GroupPlace& place, double slice_bytes, double
   return cost;
 }
 
-// Ranks of a node exchange by shared memory, and each of them its part with its peers on other
-// nodes. The node's memory and its adapter serve all of its ranks, so all groups that run at once.
+// Ranks of a node exchange through shared memory, and each of them exchanges its part with its
+// peers on other nodes. All groups that run at the same time share the node's memory and its
+// adapter.
 ExchangeCost Exchanges::by_host(const GroupPlace& place, Kind kind, double slice_bytes,
                                 double pieces) const {
   const Device& device = cluster_.device;
@@ -94,7 +95,7 @@ ExchangeCost Exchanges::hop(GroupId group, Kind kind, double slice_bytes, double
                              : by_host(place, kind, slice_bytes, pieces);
 }
 
-// The outer hop comes first, with one slice per rank; the inner one gathers what it has brought.
+// The outer hop is first, with one slice per rank; the inner hop gathers the slices it received.
 ExchangeCost Exchanges::gather(const Route& route) const {
   const auto pieces_of = [&](std::int64_t piece) {
     return std::ceil(static_cast<double>(route.count) / static_cast<double>(piece));

@@ -1,5 +1,5 @@
-// The time and the bytes of the collectives of a route: rings over GPUs, shared memory and messages
-// over CPU nodes, in one hop or two.
+// Computes time and bytes of the collectives of a route, in one hop or two: rings on GPUs, shared
+// memory and messages on CPU nodes.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,33 @@ namespace zero::planner {
 
 // Cost for one rank, as a mean over the ranks of a group.
 struct ExchangeCost {
-  double inside_seconds = 0, between_seconds = 0;  // a GPU's run at once, a CPU's in turn
+  double inside_seconds = 0, between_seconds = 0;  // at once on GPUs, one after the other on CPUs
   double latency = 0;
-  double inside_bytes = 0, between_bytes = 0;  // sent
+  double inside_bytes = 0, between_bytes = 0;  // bytes sent
   double seconds = 0;
 
   ExchangeCost& operator+=(const ExchangeCost& other);
 };
 
-// Members of one of the plan's groups.
+// The size of one of the plan's groups.
 struct GroupPlace {
   int ranks = 1, nodes = 1;
 };
 
 class Exchanges {
  public:
-  // The plan is that of the cluster's first rank; both must outlive it.
+  // `plan` is that of the cluster's first rank. Both must outlive this object.
   Exchanges(const detail::EnginePlan& plan, const Cluster& cluster);
 
   ExchangeCost of(const detail::Route& route) const;
-  // An exchange of a few words among all ranks.
+  // Seconds of an exchange of a few words among all ranks.
   double agreement() const;
 
  private:
   enum class Kind : std::uint8_t { gather, reduce, all_to_all };
 
   GroupPlace place_of(detail::GroupId group) const;
-  // Slices of `slice_bytes` from or to every rank of the group, in `pieces` calls.
+  // The cost of slices of `slice_bytes` from or to every rank of the group, in `pieces` calls.
   ExchangeCost hop(detail::GroupId group, Kind kind, double slice_bytes, double pieces) const;
   ExchangeCost gather(const detail::Route& route) const;
   ExchangeCost sum(const detail::Route& route) const;

@@ -1,11 +1,11 @@
-// Memory of the host that the planner runs on.
+// The memory of the host on which the planner runs.
 #pragma once
 
 #include <cstdint>
 
 namespace zero::planner {
 
-// Bytes that a new allocation could take, by the system and its control groups.
+// Returns the bytes that a new allocation could take, within the system and its control groups.
 std::int64_t available_host_memory();
 
 }  // namespace zero::planner

@@ -10,13 +10,13 @@ namespace {
 
 struct Style {
   const char* name;
-  double passes;  // over the elements that fused kernels read and write once
+  double passes;  // over the elements; fused kernels make one
 };
-// Counted on a Llama block: a norm in fp32, rotary embedding and SwiGLU take 3 to 6 kernels each in
-// PyTorch.
+// Counted on a Llama block, in which a norm in fp32, the rotary embedding and SwiGLU are 3 to 6
+// kernels each in eager PyTorch.
 constexpr Style styles[] = {{"fused", 1}, {"compiled", 1.3}, {"eager", 3.5}};
 
-// Backward of attention has five products where forward has two.
+// Attention has two products in forward and five in backward.
 constexpr double attention_backward = 2.5;
 
 }  // namespace
@@ -45,7 +45,7 @@ double KernelTime::product(std::int64_t m, std::int64_t k, std::int64_t n) const
   return std::max(flops / (peak() * share), bytes / memory_rate()) + launch();
 }
 
-// One pass over the products, and over kernels that stream `elements` per token.
+// Returns the time of the unit's products and of kernels that stream `elements` per token.
 double KernelTime::pass(const UnitWork& work, const Tokens& tokens, double elements) const {
   double seconds = 0;
   for (const Product& each : work.products) seconds += product(tokens.rows(), each.in, each.out);

@@ -1,4 +1,5 @@
-// The time of a rank's kernels: products by their size, attention, and kernels that stream memory.
+// Predicts the time of a rank's kernels: matrix products, attention, and kernels that stream
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +10,16 @@
 
 namespace zero::planner {
 
-// How often kernels other than products read and write their elements: as few times as they can
-// (train_gpt, llm.c), as torch.compile fuses them, or one operator after the other (PyTorch).
+// How often kernels other than products read and write their elements: as seldom as possible
+// (train_gpt, llm.c), as fused by torch.compile, or once per operator (eager PyTorch).
 enum class Kernels : std::uint8_t { fused, compiled, eager };
-// Throws ConfigError.
+// Throws ConfigError for other names.
 Kernels kernels_named(const std::string& name);
 
 class KernelTime {
  public:
-  // The cluster must outlive it. element_bytes: of activations and parameters.
+  // The cluster must outlive this object. element_bytes: size of an element of activations and
+  // parameters.
   KernelTime(const Cluster& cluster, int element_bytes, Kernels kernels)
       : cluster_(cluster), element_bytes_(element_bytes), kernels_(kernels) {}
 

@@ -18,7 +18,7 @@ namespace {
 
 using Kind = gpt::OperationKind;
 
-// Elements that an operation's kernels read and write per token, forward and backward.
+// The elements that an operation's kernels read and write per token, forward and backward.
 struct Streamed {
   double forward = 0, backward = 0;
 };

@@ -1,5 +1,5 @@
-// A model as the planner sees it: the units that the engine would manage, and the work of their
-// kernels for a micro-batch. Plain values; neither kernels nor memory.
+// Describes a model for the planner: the units that the engine would manage, and the work of their
+// kernels for a micro-batch. Plain values, without kernels or memory of the model.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct Tokens {
 };
 
 // A matrix product of the forward pass, [rows, in] by [in, out]; rows are the micro-batch's tokens.
-// Backward has two of its size.
+// Backward has two products of the same size.
 struct Product {
   std::int64_t in = 0, out = 0;
 };
 
-// Kernels of one unit. Elements are those of activations, read and written, per token.
+// The kernels of one unit. Elements are of activations, read and written, per token.
 struct UnitWork {
   std::string unit;
   std::vector<Product> products = {};
@@ -35,7 +35,7 @@ struct UnitWork {
   bool fused = false;
 };
 
-// Bytes that a program keeps and works with, outside of the engine.
+// The values that determine the bytes of a program's activations.
 struct ActivationTerms {
   Tokens tokens;
   int element_bytes = 2;
@@ -52,25 +52,25 @@ struct ModelShape {
   double looked_up = 0;         // parameters that take part in no product
   // Bytes of activations, by the rules of activations.h.
   std::function<std::int64_t(const ActivationTerms&)> activation_bytes;
-  std::string activation_model;  // in a few words
-  // Elements of the largest parameter: the layer that DeepSpeed's estimators mean.
+  std::string activation_model;  // the rule's name, in a few words
+  // Elements of the largest parameter, which DeepSpeed's estimators call the largest layer.
   std::int64_t largest_layer = 0;
 
-  // Multiplications and additions per token, forward and backward, without recomputation: the
-  // measure of MFU, as of train_gpt.
+  // Multiplications and additions per token, forward and backward, without recomputation. MFU is
+  // computed from them, as in train_gpt.
   double flops_per_token(std::int64_t sequence) const;
 };
 
-// "124M", "7e9". Throws ConfigError that names the option.
+// Parses "124M" or "7e9". Throws ConfigError that names the option.
 std::int64_t parse_count(const std::string& option, const std::string& text);
 
 struct DecoderSize {
   std::int64_t parameters = 0, layers = 0, hidden = 0, vocabulary = 0;  // 0: derived
 };
-// A Llama-like decoder of this many parameters, with untied embedding and head.
+// Returns a Llama-like decoder of this size, with untied embedding and head.
 ModelShape decoder_shape(const DecoderSize& size);
-// A preset or a config.json of the trainer, or the header of a safetensors file. Throws
-// ConfigError, or LoadError for the last.
+// Loads a preset of train_gpt, a config.json, or the header of a safetensors file. Throws
+// ConfigError, or LoadError for a safetensors file.
 ModelShape load_shape(const std::string& name_or_file);
 
 struct NamedTensor {
@@ -78,8 +78,8 @@ struct NamedTensor {
   Shape shape;
   bool trainable = true;
 };
-// A model of any program, from the names and shapes of its parameters in forward order: those that
-// share a number ("layers.0.") form a unit. `unit_of`: the units' names, if the program knows them.
+// Makes a shape from the names and shapes of any program's parameters, in forward order. Parameters
+// that share a number ("layers.0.") form a unit, unless `unit_of` has the unit of each parameter.
 ModelShape shape_of_tensors(const std::string& name, const std::vector<NamedTensor>& tensors,
                             const std::vector<std::string>& unit_of = {});
 

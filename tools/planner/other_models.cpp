@@ -15,8 +15,8 @@ namespace zero::planner {
 namespace {
 
 constexpr std::int64_t default_vocabulary = 32000;
-// Elements that norms, rotary embeddings, additions, attention and activation functions of a
-// decoder's block move per token, in multiples of its channels.
+// The elements that norms, rotary embeddings, additions, attention and activation functions of a
+// decoder block read and write per token, in multiples of its channels.
 constexpr double block_forward = 26, block_backward = 37;
 constexpr int block_kernels = 15;
 
@@ -33,8 +33,8 @@ bool is_lookup(const std::string& name) {
   return contains_any(name, {"embed", "wte", "wpe", "tok_", "shared"});
 }
 
-// Returns the name up to its first number, number included: "model.layers.3"; without a number, the
-// part that says where it is in the pass.
+// Returns the name up to and including its first number, "model.layers.3". For a name without a
+// number, returns "first" or "last", by its place in the pass.
 std::string unit_of_name(const std::string& name) {
   for (std::size_t begin = 0; begin < name.size();) {
     const std::size_t end = std::min(name.find('.', begin), name.size());
@@ -46,7 +46,7 @@ std::string unit_of_name(const std::string& name) {
   return is_lookup(name) ? "first" : "last";
 }
 
-// Sorts units by their numbers; "first" comes first, "last" last.
+// Sorts units by their numbers, after "first" and before "last".
 std::int64_t position(const std::string& unit) {
   if (unit == "first") return -1;
   if (unit == "last") return std::int64_t{1} << 40;
@@ -100,7 +100,7 @@ std::vector<Unit> grouped(const std::vector<NamedTensor>& tensors,
   return units;
 }
 
-// The channels: the dimension that most matrices of the repeated units have.
+// Returns the channels: the dimension that most matrices of the repeated units have.
 std::int64_t channels_of(const std::vector<Unit>& units) {
   std::map<std::int64_t, int> uses;
   for (const Unit& unit : units)
@@ -210,7 +210,7 @@ ModelShape shape_of_tensors(const std::string& name, const std::vector<NamedTens
     shape.work.push_back(work_of(unit, shape.hidden));
     shape.layers += shape.work.back().attention_width > 0 ? 1 : 0;
   }
-  // A table of embeddings without a classifier of its size is the classifier too.
+  // If no classifier has the size of the embedding table, the two are assumed to be tied.
   const bool own_classifier = std::ranges::any_of(shape.work, [&](const UnitWork& unit) {
     return std::ranges::count(unit.products, shape.vocabulary, &Product::out) > 0;
   });

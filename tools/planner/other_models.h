@@ -1,4 +1,5 @@
-// Models that the trainer does not know: by a number of parameters, or by names and shapes.
+// Shapes of models that train_gpt does not have: from a number of parameters, or from the names and
+// shapes of tensors.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +9,14 @@
 
 namespace zero::planner {
 
-// Work of the first and the last unit of a decoder.
+// Return the work of the first and of the last unit of a decoder.
 UnitWork embedding_work(const std::string& unit, std::int64_t channels);
 UnitWork head_work(const std::string& unit, std::int64_t channels, std::int64_t vocabulary);
 
-// Elements of the largest parameter.
+// Returns the elements of the largest parameter.
 std::int64_t largest_layer(const ModelSpec& spec);
 
-// The tensors of a safetensors file. Throws LoadError.
+// Reads the header of a safetensors file. Throws LoadError.
 ModelShape shape_of_file(const std::string& path);
 
 }  // namespace zero::planner

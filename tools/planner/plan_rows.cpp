@@ -12,7 +12,7 @@ namespace {
 
 const std::string stage_3 = "3+";
 
-// "3+gather=int8": stage 3 with one wire format. Returns false for other items.
+// Parses "3+gather=int8", stage 3 with one wire format. Returns false for other items.
 bool read_format(const std::string& item, PlanRow& row) {
   for (const char* direction : {"gather", "reduce"}) {
     const std::string begin = stage_3 + direction + "=";
@@ -35,7 +35,7 @@ PlanRow row_of(const std::string& item) {
   const report::StageVariant variant = report::stage_variant(format ? "3" : item, "--rows");
   for (const auto& [path, value] : variant.overrides) row.overrides.try_emplace(path, value);
   row.exact = row.exact && !variant.encoded;
-  row.overrides.erase("zero_core.wire.max_error");  // it measures errors, for comparisons
+  row.overrides.erase("zero_core.wire.max_error");  // only comparisons of runs need its measurement
   return row;
 }
 

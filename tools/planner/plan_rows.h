@@ -1,4 +1,5 @@
-// The rows of a plan: each strategy, offload and wire format, with the config keys that select it.
+// The rows of a plan: strategies, offload and wire formats, each with the config keys that select
+// it.
 #pragma once
 
 #include <string>
@@ -10,23 +11,24 @@
 namespace zero::planner {
 
 struct PlanRow {
-  std::string name;  // "3+hpz/8", as --rows takes it; "config": the file as it is
+  std::string name;  // "3+hpz/8", as in --rows; "config": the unchanged file
   Text overrides = {};
-  // Complete rows select a strategy: what the file sets for another one does not apply to them.
+  // A complete row selects a strategy, so the file's keys for another strategy do not apply to it.
   bool complete() const { return name != "config"; }
-  bool exact = true;  // gradients and parameters travel unencoded
+  bool exact = true;  // gradients and parameters are sent unencoded
 };
 
-// The keys that select a strategy, and are at their defaults in a complete row that does not set
-// them.
+// The keys that select a strategy. In a complete row, those that it does not set have their
+// defaults, whatever the file sets.
 inline constexpr const char* strategy_keys[] = {
     "zero_core.shard_group_size", "zero_core.optimizer_over_all_ranks",
     "zero_optimization.mics_shard_size", "zero_optimization.zero_hpz_partition_size",
     "zero_core.wire"};
 
-// Every row that exists on this cluster: stages, groups of a node, offload and wire formats.
+// Returns every row that is possible on this cluster: stages, groups of a node, offload and wire
+// formats.
 std::vector<PlanRow> all_rows(const Cluster& cluster);
-// "0,1,3+cpu,3+reduce=int4". Throws ConfigError that names --rows and the item.
+// Parses "0,1,3+cpu,3+reduce=int4". Throws ConfigError that names --rows and the item.
 std::vector<PlanRow> parse_rows(const std::string& list);
 
 }  // namespace zero::planner

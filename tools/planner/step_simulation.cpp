@@ -11,10 +11,10 @@ using namespace detail;
 
 namespace {
 
-// More micro steps than these are not simulated: all but the first and the last take equal times.
+// The most micro steps that are simulated: all but the first and the last take the same time.
 constexpr int simulated_micro_steps = 4;
-// The first two steps fill the pipeline of work that crosses steps, the third is measured, and the
-// work of the last one may begin during it.
+// Some work overlaps with the next step. So two steps fill this pipeline, the third is measured,
+// and the last one provides the work that overlaps with it.
 constexpr int simulated_steps = 4, measured_step = 2;
 
 bool is_compute(const Instruction& instruction) {
@@ -30,7 +30,7 @@ struct StepSimulation::Trace {
   std::vector<TaskTimes> times;
   std::vector<std::size_t> step_ends;  // index after each step's last instruction
 
-  // The end of a step's computation: what follows overlaps with the next step.
+  // The end of a step's computation; later work of the step overlaps with the next one.
   double end_of(int step) const {
     double end = 0;
     const std::size_t begin = step == 0 ? 0 : step_ends[step - 1];
@@ -62,7 +62,7 @@ double StepSimulation::update_bytes(const Chunk& chunk) const {
   return per_element * static_cast<double>(chunk.count);
 }
 
-// Bytes of a chunk that pass through its slot, one way.
+// The bytes of a chunk that pass through its slot in one direction.
 double StepSimulation::moved_bytes(const Chunk& chunk, bool with_gradient) const {
   const SegmentTypes types = plan_.policy.types(plan_.layout.segment(chunk));
   const bool has_master = types.master_dtype != types.dtype;
@@ -87,7 +87,7 @@ double StepSimulation::shard_bytes(int flat_unit, bool gradient) const {
   return bytes;
 }
 
-// Copies, sums and codecs on the rank itself.
+// Seconds of copies, sums and codecs on the rank itself.
 double StepSimulation::route_work(const Route& route) const {
   const double added = route.replaces ? 0 : size_of(route.to.dtype);
   const double per_element = size_of(route.from.dtype) + size_of(route.to.dtype) + added;
@@ -114,7 +114,8 @@ StepSimulation::Cost StepSimulation::exchange_cost(const Instruction& instructio
       inside += exchange.inside_seconds + own;
     }
   const Device& device = cluster_.device;
-  // A GPU's processors serve the whole exchange; a CPU's only the part in memory.
+  // An exchange occupies processors of a GPU for all of its time, cores of a CPU only for the part
+  // in memory.
   const double part = device.gpu || cost.seconds == 0 ? 1 : std::min(1.0, inside / cost.seconds);
   cost.takes = device.exchange_share * part;
   return cost;
@@ -134,7 +135,7 @@ StepSimulation::Cost StepSimulation::compute_cost(const Instruction& instruction
     default:
       break;
   }
-  // The norm of the gradient, and the vote.
+  // The time of the gradient's norm and of the vote.
   double bytes = 0;
   for (const SegmentId& id : plan_.layout.segments()) {
     const Segment& segment = plan_.layout.segment(id);
@@ -145,7 +146,7 @@ StepSimulation::Cost StepSimulation::compute_cost(const Instruction& instruction
   return {kernels_.streaming(bytes) + exchanges_.agreement()};
 }
 
-// Between memories and the file. A node's disk and memory serve all of its ranks.
+// The cost of copies between memories and the file. All ranks of a node share its disk and memory.
 StepSimulation::Cost StepSimulation::copy_cost(const Instruction& instruction) const {
   const Device& device = cluster_.device;
   const double ranks = cluster_.ranks_on_node();

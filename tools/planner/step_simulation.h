@@ -1,5 +1,5 @@
-// Runs the engine's own instructions for some steps in the simulator, with the time of kernels,
-// routes and copies on a cluster.
+// Simulates the engine's own instructions for a few steps, with the times of kernels, routes and
+// copies on a cluster.
 #pragma once
 
 #include <map>
@@ -15,23 +15,23 @@
 
 namespace zero::planner {
 
-// The work of a rank in each micro step.
+// The work of a rank in one micro step.
 struct Pass {
   Tokens tokens;
   bool recompute = false;
   Kernels kernels = Kernels::eager;
 };
 
-// Per optimizer step of the first rank, once steps follow each other.
+// Per optimizer step of the first rank, in the steady state.
 struct StepTimes {
   double seconds = 0;
-  double exposed = 0;  // while the compute stream waits
+  double exposed = 0;  // seconds in which the compute stream waits
   double inside_bytes = 0, between_bytes = 0;
 };
 
 class StepSimulation {
  public:
-  // All must outlive it. The plan is that of rank 0 on the cluster's ranks.
+  // All arguments must outlive this object. `plan` is that of rank 0 on the cluster's ranks.
   StepSimulation(const detail::EnginePlan& plan, const ModelShape& shape, const Cluster& cluster,
                  const Pass& pass);
 

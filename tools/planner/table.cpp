@@ -57,7 +57,7 @@ std::string row_line(const Estimate& row, bool chosen) {
                         fixed(row.tokens_per_second, 0), fixed(100 * row.mfu, 1)});
 }
 
-// Breaks a text into lines of at most 98 columns, further ones indented.
+// Breaks a text into lines of at most 98 columns; all but the first are indented.
 std::string wrapped(const std::string& text) {
   constexpr std::size_t most = 98;
   std::string result;
@@ -151,7 +151,7 @@ std::vector<report::MemoryUse> memory_of(const std::vector<MemoryUse>& uses,
   return result;
 }
 
-// Sets a key by its path. Returns false if that would only repeat a default.
+// Sets a key by its path; null removes it. A value that is not JSON is a string.
 void set_path(Json& config, const std::string& path, const std::string& value) {
   Json* section = &config;
   std::size_t begin = 0;

@@ -1,4 +1,4 @@
-// The planner's output: text of at most 100 columns, JSON, and the page of tools/report.
+// Formats the planner's results: text of at most 100 columns, JSON, and the page of tools/report.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace zero::planner {
 
-// All that a call of the planner has found.
+// All results of one call of the planner.
 struct PlanResult {
   const Request& request;
   std::vector<Estimate> estimates = {};
@@ -22,19 +22,20 @@ struct PlanResult {
   std::optional<CheapestShape> cheapest = {};      // with a deadline
 };
 
-// Plans all rows, and draws the conclusions.
+// Estimates all rows and draws the conclusions.
 PlanResult make_plan(const Request& request, const std::vector<PlanRow>& rows,
                      const std::optional<Budget>& budget);
 
 std::string text_of(const PlanResult& result);
-// Memory by category and tier, for the rows that are not refused.
+// Returns a table of memory by category and tier, for the rows that are not refused.
 std::string memory_text(const PlanResult& result);
-// A list of objects, one per row: row, ranks, bytes_per_rank, fits, bytes_inside_node,
+// Returns a JSON list of objects, one per row: row, ranks, bytes_per_rank, fits, bytes_inside_node,
 // bytes_between_nodes, step_seconds, exposed_seconds, tokens_per_s_per_rank, mfu; and more.
 std::string json_of(const PlanResult& result);
 report::Comparison page_of(const PlanResult& result);
 
-// The user's config with the recommended row's keys, as JSON. Throws ConfigError if no row fits.
+// Returns the user's config with the recommended row's keys, as JSON. Throws ConfigError if no row
+// fits.
 std::string config_of(const PlanResult& result);
 
 }  // namespace zero::planner

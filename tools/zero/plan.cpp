@@ -1,4 +1,4 @@
-// zero plan: memory, traffic and time of a training run that has not begun.
+// zero plan: predicts memory, traffic and time of a training run before it starts.
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -110,7 +110,7 @@ void plan(const PlanOptions& options) {
 void add_model(CLI::App& command, PlanOptions& options) {
   command
       .add_option("--deepspeed_config,--deepspeed-config", options.config_file,
-                  "DeepSpeed JSON file, or an Accelerate file; without it, bf16 and AdamW")
+                  "DeepSpeed or Accelerate file; default: AdamW, bf16 (fp32 on CPUs)")
       ->type_name("FILE");
   command.add_option("--set", options.settings, "One value instead of the file's, as PATH=VALUE")
       ->allow_extra_args(false);
@@ -118,12 +118,14 @@ void add_model(CLI::App& command, PlanOptions& options) {
       .add_option("--model", options.model,
                   "A model of train_gpt, a config.json, or a .safetensors file")
       ->type_name("NAME|FILE");
-  command.add_option("--params", options.params, "Parameters of another decoder, such as 7B");
-  add_number(command, "--layers", options.layers, "Its layers");
-  add_number(command, "--hidden", options.hidden, "Its channels");
-  add_number(command, "--vocabulary", options.vocabulary, "Its tokens; default: 32000");
+  command.add_option("--params", options.params,
+                     "Number of parameters of another decoder, such as 7B");
+  add_number(command, "--layers", options.layers, "Layers of the decoder of --params");
+  add_number(command, "--hidden", options.hidden, "Channels of the decoder of --params");
+  add_number(command, "--vocabulary", options.vocabulary,
+             "Vocabulary of the decoder of --params; default: 32000");
   add_number(command, "--micro-batch", options.micro_batch, "Samples per rank and micro step");
-  add_number(command, "--sequence-length", options.sequence, "Tokens of a sample");
+  add_number(command, "--sequence-length", options.sequence, "Tokens per sample");
   command.add_flag("--recompute", options.recompute, "Keep only each block's input for backward");
   command.add_option("--kernels", options.kernels,
                      "fused (train_gpt, llm.c), compiled (torch.compile) or eager (PyTorch);\n"
@@ -132,29 +134,29 @@ void add_model(CLI::App& command, PlanOptions& options) {
 
 void add_cluster(CLI::App& command, PlanOptions& options) {
   add_number(command, "--ranks", options.ranks, "Number of ranks; default: 8");
-  add_number(command, "--per-node", options.per_node, "Ranks of a node; default: 8");
+  add_number(command, "--per-node", options.per_node, "Ranks per node; default: 8");
   command
       .add_option("--device", options.device, device_names() + ", or a JSON file; default: h100")
       ->type_name("NAME|FILE");
   add_number(command, "--device-memory", options.device_memory,
-             "Instead of the device's, such as 24GiB");
+             "Memory of the device, such as 24GiB; default: the device's");
   add_number(command, "--inside-node", options.inside,
-             "GiB/s of a GPU to its node, or of a CPU node's shared memory");
+             "GiB/s of a GPU's links in its node, or of a CPU node's shared memory");
   add_number(command, "--between-nodes", options.between,
-             "GiB/s of a GPU's network adapter, or of a CPU node's");
+             "GiB/s of the network adapter of a GPU, or of a CPU node");
 }
 
 void add_output(CLI::App& command, PlanOptions& options) {
   command.add_option("--rows", options.rows,
-                     "Some of: config, 0, 1, 2, 3, grad_op, hybrid/S, hfsdp/S, 3+hpz/S, 3+qwz,\n"
-                     "3+qgz, 3+cpu, 3+nvme, 3+gather=FORMAT, 3+reduce=FORMAT; default: all");
-  command.add_flag("--memory", options.memory, "Also the bytes of each category");
+                     "Rows to plan: config, 0, 1, 2, 3, grad_op, hybrid/S, hfsdp/S, 3+hpz/S,\n"
+                     "3+qwz, 3+qgz, 3+cpu, 3+nvme, 3+gather=FORMAT, 3+reduce=FORMAT; default: all");
+  command.add_flag("--memory", options.memory, "Also print the bytes of each category");
   add_number(command, "--price", options.price, "Price of a rank per hour");
   command.add_option("--total-tokens", options.total_tokens, "Tokens of the run, such as 100B");
-  add_number(command, "--deadline", options.deadline, "Hours until the run has to end");
+  add_number(command, "--deadline", options.deadline, "Hours in which the run must finish");
   command.add_option("--write", options.write, "Write the recommended row's config")
       ->type_name("FILE");
-  command.add_option("--json", options.json, "The rows as JSON; - for the terminal")
+  command.add_option("--json", options.json, "Write the rows as JSON; - for standard output")
       ->type_name("FILE|-");
   command.add_option("--report", options.report, "Write report.html, report.md and report.json")
       ->type_name("DIR");
@@ -165,11 +167,11 @@ void add_output(CLI::App& command, PlanOptions& options) {
 void add_plan(CLI::App& app) {
   auto options = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand(
-      "plan", "Memory, traffic and time of a training run, before it starts and without a machine");
+      "plan", "Predict memory, traffic and time of a training run, on any machine");
   add_model(*command, *options);
   add_cluster(*command, *options);
   add_output(*command, *options);
-  command->footer("docs/sizing.md explains the table, and what stands behind the figures.");
+  command->footer("docs/sizing.md explains the table and its figures.");
   command->callback([options] { plan(*options); });
 }
 

@@ -216,7 +216,7 @@ JobEnd Restarts::start() {
   LaunchRequest launch = request_.launch;
   launch.ranks = placement_.ranks;
   launch.hosts = placement_.hosts;
-  // By default, Open MPI 4 waits 2 s between SIGTERM and SIGKILL to the other ranks.
+  // Open MPI 4 waits 2 s by default between SIGTERM and SIGKILL to the other ranks.
   const std::string patience = "odls_base_sigkill_timeout";
   std::vector<std::string>& given = launch.launcher_arguments;
   if (request_.launcher.major == 4 && std::ranges::find(given, patience) == given.end())

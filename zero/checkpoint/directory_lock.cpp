@@ -59,7 +59,7 @@ void write_text(const Descriptor& lock, const std::string& text) {
   const std::string line = text + "\n";
   if (::ftruncate(lock.get(), 0) != 0 ||
       ::pwrite(lock.get(), line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) {
-    // The lock holds without its text.
+    // Ignore the error: the text is only for messages and takeovers; the lock works without it.
   }
 }
 
@@ -79,7 +79,7 @@ bool is_of_older_generation(const std::string& holder) {
   return found && found->is_older_than(*own);
 }
 
-// The holder keeps its lock on a file that no longer has the name.
+// Replaces the lock file. The former holder's lock stays on the old file, which has no name now.
 Descriptor take_over(const Directory& root) {
   const std::string temporary = ".tmp-lock-" + make_save_id();
   Descriptor lock = open_lock(root, temporary);

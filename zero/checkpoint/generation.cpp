@@ -29,8 +29,8 @@ std::optional<Generation> generation_in(const Directory& root) {
                   " of this run may no longer save: " + newer + "; its ranks are left over");
 }
 
-// After the number is written, an older generation that has checked it before can still rename its
-// temporary directory, unless that has another name by then.
+// Writes the number, then renames the temporary directories of older generations. Writing alone is
+// not enough: a rank that read the old number just before could still commit its directory.
 void take_over(const Directory& root, const Generation& own) {
   const std::string temporary = ".tmp-generation-" + make_save_id();
   root.write_text(temporary, own.text() + "\n");
@@ -42,7 +42,7 @@ void take_over(const Directory& root, const Generation& own) {
       root.rename(name, retired, false);
       root.remove_tree(retired);
     } catch (const SaveError&) {
-      // It was committed just now, or its rank still writes to it: the next save removes it.
+      // It was committed just now, or a rank still writes to it. The next save removes it.
     }
   }
   root.sync();

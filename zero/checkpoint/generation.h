@@ -1,9 +1,9 @@
-// Generations of a training run that `zero run` starts again after failures. Each start has the
-// next number, in ZERO_GENERATION as "JOB:NUMBER", and a directory of checkpoints names the newest
-// one that has used it, in `.generation`. Ranks of an older generation may outlive their job, on a
-// host that is out of reach for example: they cannot commit a checkpoint any more, because the next
-// generation writes its number first and takes the older one's temporary directories away after
-// that. For rank 0.
+// Generations of a training run that `zero run` restarts after failures. Each start has the next
+// number, in ZERO_GENERATION as "JOB:NUMBER", and a directory of checkpoints contains, in
+// `.generation`, the newest one that has used it. Ranks of an older generation may survive, for
+// example on an unreachable host, but cannot commit a checkpoint any more: a new generation first
+// writes its number and then renames the temporary directories of the older one. Only rank 0 calls
+// these functions.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace zero::checkpoint {
 inline constexpr const char* generation_variable = "ZERO_GENERATION";
 
 struct Generation {
-  std::string job;  // one `zero run`
+  std::string job;  // identifies one `zero run`
   std::int64_t number = 0;
 
   std::string text() const { return job + ":" + std::to_string(number); }
@@ -28,22 +28,23 @@ struct Generation {
   }
 };
 
-// Returns nothing if the text has another form.
+// Returns nothing if the text does not have the form JOB:NUMBER.
 std::optional<Generation> parse_generation(std::string_view text);
 
-// Returns the generation of this process; nothing without the variable. Throws ConfigError if the
-// variable has another form.
+// Returns the generation of this process; nothing if the variable is not set. Throws ConfigError if
+// its value does not have the form JOB:NUMBER.
 std::optional<Generation> own_generation();
 
-// Makes this process's generation the one that may save, with the directory's lock held; without a
-// generation, removes that of an earlier run. Throws SaveError if a newer one is there.
+// Makes this process's generation the only one that may save; if it has none, removes that of an
+// earlier run. Call it with the directory's lock held. Throws SaveError if the directory has a
+// newer generation.
 void claim(const Directory& root);
 
-// Does the same before a load, without the lock, if an earlier generation of the same run has saved
-// in this directory. Otherwise it may belong to another run, and is left as it is.
+// Does the same before a load, without the lock, but only if a generation of the same run has saved
+// in this directory: another run's directory must not change.
 void claim_again(const std::string& directory);
 
-// Throws SaveError, which names the newer generation, if this process's may no longer save.
+// Throws SaveError, with the newer generation, if this process's generation may no longer save.
 void require_newest(const Directory& root);
 
 }  // namespace zero::checkpoint

@@ -170,7 +170,7 @@ std::optional<comm::wire::SliceFeedback> Transfers::feedback_of(const Route& rou
   return feedback;
 }
 
-// A GPU adds a whole piece of each summand, since launches cost more than its memory.
+// A GPU adds a whole piece of each summand, because launches cost more than its memory traffic.
 void Transfers::fold(const Route& route, const Hops* hops, Stream stream) {
   const Typed to = at(route, route.to);
   const DType wire = route.wire;
@@ -203,13 +203,13 @@ const std::byte* Transfers::summands(const Route& route, const Hops* hops, std::
   return received;
 }
 
-// `all` are the communicators of the route's work, for the gather of its whole result.
+// `all`: the communicators of the route's work, for the gather of its whole result.
 void Transfers::sum(const Route& route, const Hops& hops, const Hops& all, const Residues::Use& use,
                     Stream stream) {
   const DType wire = route.wire;
   const Typed to = at(route, route.to);
   std::byte* const whole = route.whole ? at(route, *route.whole).data : nullptr;
-  // A sum that is replaced has wire values, and is sent on in the wire dtype.
+  // A sum that is replaced has values of the wire dtype, so it is also sent in that dtype.
   const bool spreads_wire =
       whole != nullptr && route.replaces && to.dtype != wire && all.ranks() == hops.ranks();
   const comm::wire::Workspace workspace{train_.runtime.codec(), train_.arrays.wire_staging(),

@@ -1,6 +1,6 @@
-// The work of the communication stream for an engine: gathers parameters, adds up and reduces
-// gradients, in pieces of the bucket sizes, and counts the bytes. A single rank copies and casts,
-// and sends nothing. Calls queue work; for the program's thread.
+// Queues the work of an engine's communication stream: gathers parameters, adds up and reduces
+// gradients, in pieces of the bucket sizes, and counts the bytes. A single rank only copies and
+// casts. Calls return before the work is done. Call it from the program's thread only.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +34,14 @@ class Transfers {
   // Queues an operation of the optimizer step on a flat unit. All ranks queue these in one order;
   // the bytes are traffic of the step. Requires more than one rank.
   void queue_for_update(int flat_unit, Ranks::Transfer operation);
-  // After owners have changed reduced gradients: sends them to the ranks that hold all of them.
+  // Sends reduced gradients that their owners have changed to the ranks that hold all of them.
   void spread_gradients(const SegmentId& id);
   // Records that reduced gradients were discarded; all ranks do this between the same transfers.
   void note_dropped() { count_as_issued(Op::agree, -1, 0); }
   // A rolling hash of all issued work, compared over ranks before each step.
   std::uint64_t issued_hash() const { return issued_hash_; }
 
-  // Written by the communication stream.
+  // Only the communication stream writes these counts.
   const comm::Traffic& traffic() const { return traffic_; }
 
  private:
@@ -54,8 +54,8 @@ class Transfers {
     std::byte* data = nullptr;
     std::int64_t stride = 0;
   };
-  // Runs the work on the communication stream, with the staging of its communicators and the counts
-  // of their bytes; without hops on a single rank.
+  // Runs the work on the communication stream, with the staging of its communicators, and counts
+  // their bytes. On a single rank there are no hops.
   using Work = std::function<void(const Hops*, Stream)>;
   void transfer(GroupId first, std::optional<GroupId> second, int flat_unit, Work work);
   void exchange(const Hops& hops, int flat_unit, const Work& work, Stream stream);
@@ -78,9 +78,11 @@ class Transfers {
   Typed at(const Route& route, const ArrayRef& ref) const {
     return {train_.arrays.array(route.id, ref), ref.dtype};
   }
-  // For work queued now. `first`: the route's first use of its residues in the step.
+  // Returns the residues for work queued now. `first`: the route's first use of its residues in the
+  // step.
   Residues::Use use_of_residues(bool first) const;
-  // For one leg, from element `begin` of its part on; empty without error feedback.
+  // Returns the residues of one leg from element `begin` of its part on; empty without error
+  // feedback.
   std::optional<comm::wire::SliceFeedback> feedback_of(const Route& route, int leg,
                                                        const Residues::Use& use,
                                                        std::int64_t begin) const;

@@ -1,10 +1,9 @@
 // zero_core.rank_independent: losses, gradients and weights have equal bits at any number of ranks.
 //
-// A step has B micro batches, numbered from 0 on; number b is micro step b / ranks of rank
-// b % ranks. A gradient is the sum of all w(g_b), where w rounds to the dtype of the wire (on a
-// single rank too), added in fp32 in the order of their numbers, starting from the first. So the
-// ranks of one micro step hold consecutive summands, and each micro step adds its own to the sum of
-// earlier ones (Route::Kind::fold).
+// A step has B micro batches, numbered from 0. Rank b % ranks trains micro batch b in its micro
+// step b / ranks. A gradient is the sum of all w(g_b), added in fp32 in the order of their numbers;
+// w rounds to the wire dtype, even on a single rank. The ranks of one micro step have consecutive
+// summands, so each micro step adds its summands to the sum of earlier ones (Route::Kind::fold).
 #pragma once
 
 #include "zero/config.h"
@@ -14,7 +13,7 @@ namespace zero::detail {
 struct Model;
 struct PlanRank;
 
-// Throws ConfigError that names the key, for settings under which sums depend on the ranks.
+// Throws ConfigError that names the key, for settings with which sums depend on the ranks.
 void check_rank_independent(const Config& config, const Model& model, const PlanRank& on);
 
 }  // namespace zero::detail
