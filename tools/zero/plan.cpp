@@ -148,8 +148,8 @@ void add_cluster(CLI::App& command, PlanOptions& options) {
 
 void add_output(CLI::App& command, PlanOptions& options) {
   command.add_option("--rows", options.rows,
-                     "Rows to plan: config, 0, 1, 2, 3, grad_op, hybrid/S, hfsdp/S, 3+hpz/S,\n"
-                     "3+qwz, 3+qgz, 3+cpu, 3+nvme, 3+gather=FORMAT, 3+reduce=FORMAT; default: all");
+                     "Rows: config, 0, 1, 2, 3, grad_op, hybrid/S, hfsdp/S, 3+hpz/S, 3+qwz,\n"
+                     "3+qgz, 3+cpu, 3+nvme, 3+gather=FORMAT, 3+reduce=FORMAT; default: all");
   command.add_flag("--memory", options.memory, "Also print the bytes of each category");
   add_number(command, "--price", options.price, "Price of a rank per hour");
   command.add_option("--total-tokens", options.total_tokens, "Tokens of the run, such as 100B");
