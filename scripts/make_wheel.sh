@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Makes the wheel of the Python package, for CPU ranks and GPUs, one minor version of torch and one of Python. It runs on
-# systems with a glibc and libstdc++ as new as those here, so make it in an empty Debian 12: a container or chroot, as root.
-# What is missing is installed by apt, and by pip into build/wheel (7 GB, with CUDA's compiler if there is no nvcc).
+# Builds the wheel of the Python package, for CPU ranks and GPUs, one minor version of torch and one of Python. A wheel needs
+# a glibc and libstdc++ as new as those of the building system, so run this as root in an empty Debian 12, in a container or
+# chroot. It installs missing packages by apt, and by pip into build/wheel (7 GB, with CUDA's compiler if there is no nvcc).
 # Usage: scripts/make_wheel.sh [--torch 2.15] [--python PYTHON] [--no-cuda] [FOLDER]
-#   --torch    the minor version of torch; by default the newest on PyPI
-#   --python   an interpreter that has its headers and venv; by default python3, which apt completes on Debian
-#   --no-cuda  without the CUDA back end
-#   FOLDER     receives the wheel; by default dist
-# CUDAARCHS in the environment names the GPUs, as CMake takes them.
+#   --torch    the minor version of torch; default: the newest on PyPI
+#   --python   an interpreter with headers and venv; default: python3, for which apt installs them on Debian
+#   --no-cuda  build without the CUDA back end
+#   FOLDER     the folder for the wheel; default: dist
+# CUDAARCHS in the environment selects the GPUs, in CMake's form.
 set -euo pipefail
 
-# Libraries that the wheel takes from where it runs: torch's, and the MPI that has started the ranks. auditwheel would
-# otherwise copy them.
+# Libraries that must be those of the running system: torch's, and the MPI that has started the ranks. auditwheel would
+# copy them otherwise.
 not_copied=('libtorch*.so' 'libc10*.so' libmpi.so.40)
-# Debian's packages whose code is in the wheel: auditwheel copies these libraries, and headers are compiled in.
+# Debian's packages whose code the wheel contains, so it needs their licenses: auditwheel copies these libraries, and these
+# headers are compiled in.
 copied=(libyaml-cpp liburing)
 headers=(nlohmann-json3-dev libxxhash-dev)
 
@@ -41,7 +42,7 @@ fail() {
   exit 11
 }
 
-# Step 1: get what is needed.
+# Step 1: install compilers, libraries and torch.
 scripts/install_dependencies.sh --python
 work=build/wheel
 rm -rf "$work"
@@ -67,8 +68,8 @@ pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$work/built" . \
   --config-settings=cmake.define.ZERO_CUDA="$cuda" --config-settings=cmake.define.ZERO_UNITY=ON \
   --config-settings=build-dir="$work/cmake"
 
-# Step 3: write down the torch that pip must install or keep, and the licenses. The build number keeps the wheels for
-# several versions of torch apart.
+# Step 3: add the required version of torch, and the licenses. The build number distinguishes the wheels for several versions
+# of torch.
 "$work/venv/bin/wheel" unpack --dest "$work/tree" "$work"/built/zerocore-*.whl
 tree=$(echo "$work"/tree/zerocore-*)
 sed -i "s/^Requires-Dist: torch.*/Requires-Dist: torch==$torch.*/" "$tree"/zerocore-*.dist-info/METADATA

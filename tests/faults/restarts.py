@@ -1,5 +1,5 @@
-"""Failures of jobs under `zero run --restarts`: each is named, the training goes on by itself or ends with the cause, and
-nothing is left.
+"""Tests failures of jobs under `zero run --restarts`: it names each failure, the training continues by itself or ends with
+the cause, and no processes or files are left.
 
 usage: restarts.py MPIEXEC TRAIN_GPT ZERO
 """
@@ -23,7 +23,7 @@ ENDLESS = 100_000_000
 
 
 class Training(launch.Job):
-    """A training under `zero run` that resumes and saves, or another program."""
+    """A job under `zero run --restarts`: train_gpt, which resumes and saves, or another program."""
 
     def __init__(self, folder, ranks=3, steps=ENDLESS, options=("--restarts", "5"), keys=None, program=None, hosts=None):
         keys = {"train_batch_size": 12, "steps_per_print": 1, **(keys or {})}
@@ -58,7 +58,7 @@ class Training(launch.Job):
             time.sleep(0.02)
 
     def until_step(self, step, starts):
-        """Waits for this number of starts, and until the last one has made the step."""
+        """Waits for this number of starts, and then until the last start has done the step."""
         self.until(lambda: len(self.starts()) == starts, f"start {starts}")
         before = len(self.printed())
         self.until(lambda: any(int(made) >= step for made in re.findall(r"^step +(\d+)/", self.printed()[before:], re.MULTILINE)),
@@ -83,7 +83,7 @@ class Training(launch.Job):
 
 
 def killed_ranks(folder):
-    """One twice, so that it loses its slot: the batch then fits two ranks. Then all of them."""
+    """Kills one rank twice, so that its slot is not used any more, and the batch fits only two ranks. Then kills all ranks."""
     job = Training(folder, 4, options=("--elastic", "1:4"), keys={"train_batch_size": 4})
     job.until_step(25, 1)
     job.send(signal.SIGKILL, 2)
@@ -111,7 +111,7 @@ def a_rank_that_hangs(folder):
 
 
 def killed_while_it_loads(folder):
-    """Before any step: with a pause."""
+    """A failure before the first step causes a pause."""
     job = Training(folder)
     job.until_step(25, 1)
     job.send(signal.SIGKILL, 0)
@@ -148,7 +148,7 @@ def a_crash_loop(folder):
 
 
 def a_mistake(folder):
-    """It would fail in the same way again."""
+    """An error in the config causes no restart, because it would fail in the same way again."""
     job = Training(folder, keys={"zero_optimization.stage": 7})
     job.expect_end(10, [3], r"^zero run: no further start: another start would fail in the same way$")
 
@@ -180,7 +180,7 @@ def stopped_in_a_pause(folder):
 
 
 def ended(folder):
-    """A training that ends is not started again."""
+    """A training that has finished is not restarted."""
     job = Training(folder, steps=25)
     job.expect_end(0, [3])
     steps = sorted(path.name for path in pathlib.Path(folder, "saves").glob("step-*"))

@@ -1,6 +1,6 @@
-"""Random schedules of faults against `zero run --restarts`, chosen by a seed: a rank, all ranks or a whole host is killed
-or cut off, at a step, in a save or in a start. Each training ends without a hand, with the result of an undisturbed
-one: the same bits if it kept its number of ranks, otherwise losses that differ by the order of sums.
+"""Tests `zero run --restarts` with random schedules of faults, chosen by a seed: a rank, all ranks or a host is killed, or
+a host is cut off, at a step, in a save or during a start. Each training must end without help, with the result of an
+undisturbed one: the same bits if it kept its number of ranks, otherwise losses that differ only by the order of sums.
 
 usage: restarts_campaign.py MPIEXEC TRAIN_GPT ZERO [--schedules N] [--seed S] [--first I]
 """
@@ -24,7 +24,7 @@ from multi_node_hosts import Hosts, NotAllowed  # noqa: E402
 
 STEPS, SAVE_EVERY, RESTARTS, LIMIT_S = 60, 7, 8, 120
 BATCH = 60  # a multiple of all numbers of ranks
-CLOSE = 1e-3  # of losses, relative
+CLOSE = 1e-3  # largest relative difference of losses
 PARTS = ("total", "end of the job", "pause", "start of the ranks", "load and first step")
 
 
@@ -41,7 +41,7 @@ class Fault:
 @dataclasses.dataclass
 class Schedule:
     ranks: int
-    slots: list  # of hosts; one: this machine
+    slots: list  # per host; one entry: this machine
     stage: int
     faults: list
 
@@ -69,7 +69,7 @@ def program(stage, folder):
 
 
 class Undisturbed:
-    """Results by number of ranks: all stages have the same bits."""
+    """Results of undisturbed runs by number of ranks. All stages have the same bits, so stage 0 represents them."""
 
     def __init__(self):
         self.runs = {}
@@ -85,7 +85,7 @@ class Undisturbed:
 
 
 class Supervised:
-    """One training under `zero run`, and the faults that it is given."""
+    """One training under `zero run`, with its schedule of faults."""
 
     def __init__(self, schedule, folder, hosts):
         self.schedule, self.folder, self.hosts = schedule, pathlib.Path(folder), hosts
@@ -103,7 +103,7 @@ class Supervised:
         return launch.content(self.job.errors)
 
     def generations(self):
-        """Returns the numbers of ranks of the starts so far."""
+        """Returns the number of ranks of each start so far."""
         return [int(n) for n in re.findall(r"^(?:\S*mpirun) -n (\d+)", self.error_text(), re.MULTILINE)]
 
     def steps(self):
@@ -115,7 +115,7 @@ class Supervised:
         return saves.is_dir() and any(name.startswith(".tmp-step") for name in os.listdir(saves))
 
     def await_moment(self, fault):
-        """Returns false if the training has ended before."""
+        """Waits for the moment of the fault. Returns False if the training ends first."""
         begun = len(self.generations())
         noted = None
         while self.job.process.poll() is None:
@@ -144,7 +144,7 @@ class Supervised:
             self.rejoin_at = None
 
     def strike(self, fault):
-        """Returns the time."""
+        """Causes the fault. Returns the time."""
         ranks = self.job.ranks()
         chosen = sorted(ranks)[fault.rank % len(ranks)] if ranks else None
         if fault.target == "stop":
@@ -157,7 +157,7 @@ class Supervised:
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
-                    pass  # it has ended meanwhile
+                    pass  # the rank has ended in the meantime
         return time.monotonic()
 
     def recoveries(self):
@@ -172,8 +172,8 @@ class Supervised:
         return time.monotonic() if len(self.recoveries()) > known else None
 
     def run(self):
-        """Returns the seconds from each fault to the next step, with the parts that `zero run` gives."""
-        times, struck_before = [], False  # whether the last fault was given before the training had recovered
+        """Returns the seconds from each fault to the next step, with the phases that `zero run` prints."""
+        times, struck_before = [], False  # whether the last fault hit before the training had recovered
         for number, fault in enumerate(self.schedule.faults):
             if not self.await_moment(fault):
                 break
@@ -243,7 +243,7 @@ def hosts_allowed():
 
 
 def show_times(times):
-    """Prints the medians and the longest."""
+    """Prints medians and maxima."""
     for name, targets in (("processes", ("rank", "all")), ("hosts", ("stop", "cut"))):
         rows = [parts for fault, parts in times if fault.target in targets and len(parts) == len(PARTS)]
         if not rows:

@@ -1,5 +1,5 @@
-# Sourced by tests on empty machines: minimal systems that are made for one script. Developers' machines hide packages
-# that a script forgets to install. The current folder is the source tree; $work is a folder that is removed at the end.
+# Functions for tests on empty machines, to be sourced: they make a minimal system for one script, because developers' machines
+# have packages that a script may forget to install. The current folder must be the source tree; $work is a temporary folder.
 
 skip() {
   echo "skipped: $1"
@@ -25,12 +25,12 @@ root_options=(--quiet --variant=minbase --format=null)
 for file in /etc/apt/apt.conf.d/*; do
   if grep -q Acquire "$file" 2>/dev/null; then root_options+=(--aptopt="$file"); fi
 done
-# Trusts whom this machine trusts, a proxy of its own too.
+# Trust the same certificates as this machine, which may use a proxy with its own.
 if [[ -e /etc/ssl/certs/ca-certificates.crt ]]; then
   root_options+=("--customize-hook=copy-in /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs")
 fi
 
-# pack_sources FILE: the working tree without build results.
+# pack_sources FILE: writes the working tree, without build results, to a tar file.
 pack_sources() {
   if git rev-parse --git-dir >/dev/null 2>&1; then
     git ls-files -z --cached --others --exclude-standard
@@ -39,9 +39,9 @@ pack_sources() {
   fi | tar -c --null --ignore-failed-read -T - -f "$1" 2>/dev/null
 }
 
-# empty_root SUITE PACKAGES SOURCE [FILE ...]: runs $work/inside in a new root of this release, with these packages (apart
-# by commas) and no others, from SOURCE, a mirror or a line of apt's sources.list. The files and folders are copied to its
-# /, and what it leaves in /results is then in $work/results.
+# empty_root SUITE PACKAGES SOURCE [FILE ...]: runs $work/inside in a new root of this release, with only these packages
+# (separated by commas), from SOURCE, a mirror or a line of apt's sources.list. Copies the files and folders to / there, and
+# its /results to $work/results at the end.
 empty_root() {
   local suite=$1 packages=$2 source=$3 file copies=()
   shift 3

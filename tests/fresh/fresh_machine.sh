@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The README's first command on an empty machine: a minimal Debian of the given release, this source tree in it, and
-# examples/quickstart.sh from the installation of missing packages to the printed table. Exits with 77 if no such root
-# can be made.
+# Tests the README's first command on an empty machine: runs examples/quickstart.sh of this source tree in a minimal Debian
+# of the given release, from the installation of missing packages to the printed table. Exits with 77 if no such root can be
+# made.
 # Usage: tests/fresh/fresh_machine.sh bookworm|trixie
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

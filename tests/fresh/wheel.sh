@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# The wheel, from an empty machine to another one: scripts/make_wheel.sh makes it in a minimal Debian 12, for the Python of
-# the given release; the README's commands install it and train by it in a minimal system of that release, which has
-# Python and no compiler, MPI or lists of apt. Debian 12 has one Python; another is compiled there from the sources of the
-# release. Exits with 77 if no such root can be made. WHEELS in the environment names a folder that has the wheel already,
-# or receives it.
+# Tests the wheel: scripts/make_wheel.sh builds it in a minimal Debian 12, for the Python of the given release, and the
+# README's commands install it and train with it in a minimal system of that release, which has Python but no compiler, MPI
+# or package lists. Debian 12 has only one Python, so any other is compiled there from the sources of the release. Exits with
+# 77 if no such root can be made. WHEELS in the environment names a folder that has the wheel already, or where it is stored.
 # Usage: tests/fresh/wheel.sh bookworm|trixie|noble
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -14,7 +13,7 @@ case $suite in
   bookworm) python=3.11 source=$mirror sources="deb-src $mirror bookworm main" ;;
   trixie) python=3.13 source=$mirror sources="deb-src $mirror trixie main" ;;
   noble)
-    # Debian has no keys of Ubuntu; nothing but this test uses the packages.
+    # Debian does not have Ubuntu's keys, and only this test uses the packages.
     ubuntu="[trusted=yes] http://archive.ubuntu.com/ubuntu noble main universe"
     python=3.12 source="deb $ubuntu" sources="deb-src $ubuntu"
     ;;
@@ -45,7 +44,7 @@ if [[ $suite != bookworm ]]; then
   make -s -j "\$(nproc)" install >make.log 2>&1 || { tail -n 20 make.log && exit 1; }
   interpreter=/opt/python/bin/python$python
 fi
-# One kind of GPU, to save time.
+# Compile for one kind of GPU, to save time.
 CUDAARCHS=90 /source/scripts/make_wheel.sh --python "\$interpreter" /results
 INSIDE
   empty_root bookworm "" "$mirror" "$work/source.tar"

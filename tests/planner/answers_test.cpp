@@ -1,5 +1,5 @@
-// The known answers of the founding papers (ZeRO, arXiv 1910.02054; ZeRO-Offload and ZeRO-Infinity,
-// arXiv 2104.07857). Units use a segment per block, which padding changes by less than 1 %.
+// Compares plans with figures of the original papers (ZeRO, arXiv 1910.02054; ZeRO-Offload and
+// ZeRO-Infinity, arXiv 2104.07857). Padding of the segments changes results by less than 1 %.
 #include <doctest/doctest.h>
 
 #include "tests/planner/planned.h"

@@ -1,4 +1,4 @@
-"""Runs `zero plan`. Usage: command_test.py ZERO"""
+"""Tests the command `zero plan`. Usage: command_test.py ZERO"""
 
 import json
 import os

@@ -9,7 +9,7 @@ using namespace zero::planner;
 
 namespace {
 
-// Bytes per rank and step of a row, with the engine's own padding.
+// Returns the bytes per rank and step of a row, with the engine's own padding.
 double inside_and_between(const Estimate& estimate) {
   return estimate.step.inside_bytes + estimate.step.between_bytes;
 }
@@ -23,7 +23,8 @@ TEST_CASE("traffic follows the formulas of the stages") {
         doctest::Approx(2 * 2 * parameters * share).epsilon(0.01));
   CHECK(inside_and_between(planned(request, "2")) ==
         doctest::Approx(2 * 2 * parameters * share).epsilon(0.01));
-  // Less the two gathers of units whose slots survive the turn, and of the tied embedding.
+  // Two gathers are not needed: of the units whose slots survive from forward to backward, and of
+  // the tied embedding.
   CHECK(inside_and_between(planned(request, "3")) ==
         doctest::Approx((195.3e6 + parameters) * 2 * share).epsilon(0.01));
   CHECK(planned(request, "3").step.between_bytes == 0);

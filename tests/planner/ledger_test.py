@@ -1,7 +1,7 @@
 """Compares plans with the ledgers of training runs, to the byte. Usage: ledger_test.py ZERO TRAIN_GPT
 
-40 combinations of model, strategy, dtype, ranks, slots, offload and wire format train for a step; each category that
-the engine holds must be what `zero plan` said, on rank 0. Activations are a model: to 3 %.
+Trains one step with 40 combinations of model, strategy, dtype, ranks, slots, offload and wire format. Each category of the
+engine's memory on rank 0 must be equal to that of `zero plan`. Activations come from a model and must be within 3 %.
 """
 
 import itertools
@@ -42,7 +42,7 @@ class Ledger(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
 
     def config(self, settings):
-        """A config with these values, by path, and the trainer's own batch."""
+        """Writes a config with these values, by path, and the trainer's default batch."""
         config = {"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
         for setting in settings:
             path, value = setting.split("=", 1)
@@ -62,7 +62,7 @@ class Ledger(unittest.TestCase):
         return json.loads(text)[0]
 
     def measured(self, model, ranks, row, config, *options):
-        """The ledger of rank 0 of a run with the row's own config, as `zero plan --write` gives it."""
+        """Returns the ledger of rank 0 of a run with the row's config, as written by `zero plan --write`."""
         written, log = os.path.join(self.folder.name, "written.json"), os.path.join(self.folder.name, "log.jsonl")
         self.planned(model, ranks, row, config, "--write", written)
         with open(written, encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""Holds the planner against published training runs. Usage: published.py ZERO
+"""Compares the planner with published training runs. Usage: published.py ZERO
 
-Prints the tables of docs/plan-validation.md: each row with the published and the simulated time of a step, and the
-error of the simulation; our own runs; and DeepSpeed's estimates of memory. Each cluster has at most one constant that one row of it decides.
+Prints the tables of docs/plan-validation.md: the published and the simulated step time of each row, with the error; our own
+runs; and DeepSpeed's estimates of memory. In each cluster, at most one constant is fitted to one row.
 """
 
 import json
@@ -16,7 +16,7 @@ NAMED = {"model_type": "llama", "max_position_embeddings": 131072}
 
 
 def planned(zero, data, row, folder):
-    """The planner's estimate of a published row, as its JSON object."""
+    """Returns the planner's estimate of a published row, as its JSON object."""
     model, device = row["model"], os.path.join(folder, "device.json")
     if model in data["models"]:
         model = os.path.join(folder, "config.json")
@@ -39,7 +39,7 @@ def published_seconds(row):
 
 
 def compare(zero, rows="rows"):
-    """Yields each row, its published and its simulated seconds, and whether it decides a constant of its cluster."""
+    """Yields each row, its published and simulated seconds, and whether a constant of its cluster is fitted to it."""
     with open(ROWS, encoding="utf-8") as file:
         data = json.load(file)
     with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +70,7 @@ def own_lines(results):
 
 
 def estimator_lines(zero):
-    """Model states as planned, with slots, next to DeepSpeed's estimates."""
+    """Yields the table of planned model states, with slots, and DeepSpeed's estimates."""
     yield "| model | GPUs | strategy | planned GiB | DeepSpeed's estimate GiB |"
     yield "|---|---|---|---|---|"
     for model, ranks in (("gpt2-xl", 8), ("gpt2-xl", 64), ("llama-3.2-1b", 8)):

@@ -1,4 +1,4 @@
-"""Holds the planner against published runs, and docs/plan-validation.md against its output.
+"""Compares the planner with published runs, and docs/plan-validation.md with its output.
 
 Usage: published_test.py ZERO REPOSITORY
 """

@@ -1,4 +1,4 @@
-"""zerocore.plan() from Python. Usage: python_plan_test.py FOLDER_OF_THE_PACKAGE"""
+"""Tests zerocore.plan(). Usage: python_plan_test.py FOLDER_OF_THE_PACKAGE"""
 
 import json
 import os

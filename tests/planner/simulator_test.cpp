@@ -24,7 +24,7 @@ TEST_CASE("tasks of a stream run in order, after the tasks that they wait for") 
 TEST_CASE("an exchange slows computation down while both run") {
   const std::vector<Task> tasks = {{compute, 4}, {exchange, 2, {}, 0.5}};
   const std::vector<TaskTimes> times = simulate(tasks, 2, compute);
-  // In 2 seconds a half of the work of 2 is done, and 3 are left.
+  // In the first 2 seconds only half of the rate is left, so 3 seconds of work remain afterwards.
   CHECK(times[0].end == doctest::Approx(5));
   CHECK(times[1].end == doctest::Approx(2));
 }

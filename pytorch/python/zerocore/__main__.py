@@ -1,4 +1,4 @@
-"""python -m zerocore prints the libraries that this package was built with and those that it finds, one per line."""
+"""`python -m zerocore` prints the libraries with which this package was built and those found now, one per line."""
 
 import ctypes
 import os

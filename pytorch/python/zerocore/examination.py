@@ -1,4 +1,4 @@
-"""The examination of a job's hosts: their resources, and problems for a training run."""
+"""zerocore.doctor(): examines the hosts of a job, and finds problems for a training run."""
 
 import json
 import os
@@ -22,10 +22,10 @@ class Examination:
 
 
 def doctor(directories=()):
-    """Reads each host of the job, and measures the links between its ranks. Returns an Examination, on every rank.
+    """Examines each host of the job, and measures the links between its ranks. Returns an Examination, on every rank.
 
-    Collective; call it between steps. `directories` of checkpoints and offload, equal on all ranks, are each tried with
-    a small file, which is removed again.
+    Collective; call it between steps. `directories`: for checkpoints and offload, equal on all ranks; each is tested with
+    a small file, which is removed.
     """
     program = f"Python {platform.python_version()} with torch {torch.__version__}"
     return Examination(ranks().examine([os.fspath(directory) for directory in directories], program))

@@ -1,16 +1,16 @@
-"""Gradients that the program sets between backward() and step(), which replace those of backward."""
+"""Gradients that the program sets between backward() and step(); they replace those of backward."""
 
 from . import _native
 
 
 class GivenGradients:
     """The gradients set for one engine: averaged over ranks and micro-batches, without a loss scale, whole on each rank.
-    `drops` counts the times that the native engine has dropped its gradients, by zero_grad() of any kind, which also drops
-    the gradients set here."""
+    Any kind of zero_grad() also drops these gradients: `drops` is the number of times that the native engine has dropped
+    its own, and the gradients here are forgotten when it changes."""
 
     def __init__(self):
         self._given = {}  # by the parameter's name: (the parameter, its gradient before, the gradient set)
-        self._drops = 0  # when the first was given
+        self._drops = 0  # its value when the first gradient was set
 
     def give(self, parameter, name, before, values, drops):
         """Sets a gradient. `before` is the gradient of the micro-batches so far."""
@@ -38,13 +38,15 @@ class GivenGradients:
 
 
 def read_gradient(engine, parameter):
-    """The engine's, of the micro steps so far. Read twice, it has the same bits, by which what has come between is found."""
+    """Returns the engine's gradient of the micro steps so far. Two reads return the same bits, so the difference of two
+    reads is exactly the gradient of the micro steps between them."""
     return engine.native.read_gradient(engine.name_of(parameter), list(parameter.shape),
                                        engine._mean_over()).to(parameter.device)
 
 
 def set_gradient(engine, parameter, values):
-    """`values`: equal on all ranks, of the parameter's shape, fp32. Collective."""
+    """Sets the gradient to `values`, an fp32 tensor of the parameter's shape that is equal on all ranks. Collective.
+    Raises UsageError before the first backward() of a step."""
     with engine._guarded("safe_set_full_grad", settles=True):
         name = engine.name_of(parameter)
         if not engine.native.has_gradients():
@@ -55,9 +57,10 @@ def set_gradient(engine, parameter, values):
 
 
 def set_state(engine, parameter, state, values):
-    """As set_gradient(), for a state of the optimizer."""
+    """Sets a state of the optimizer, with `values` as for set_gradient(). Collective. Raises UsageError for a name that
+    is not a state."""
     if state in ("value", "master", "grad"):
-        raise _native.UsageError(f"safe_set_full_optimizer_state: {state} is no state of the optimizer: call "
+        raise _native.UsageError(f"safe_set_full_optimizer_state: {state} is not a state of the optimizer: call "
                                  "safe_set_full_fp32_param() or safe_set_full_grad()")
     with engine._guarded("safe_set_full_optimizer_state", settles=True):
         engine.native.write_state(engine.name_of(parameter), state, values)

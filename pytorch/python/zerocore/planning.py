@@ -1,4 +1,4 @@
-"""zerocore.plan(): what a run will cost, before it starts and without its machines."""
+"""zerocore.plan(): predicts memory, traffic and time of a run before it starts, on any machine."""
 
 import json
 import os
@@ -11,11 +11,12 @@ from . import _native, config as configs, units
 
 def plan(model_or_config, ds_config=None, *, ranks=8, per_node=8, device="h100", micro_batch=None, sequence_length=0,
          recompute=False, kernels="", rows=""):
-    """The rows of `zero plan`, as a list of dicts: bytes_per_rank, fits, step_seconds and more of each strategy.
+    """Returns the rows of `zero plan`, as a list of dicts: bytes_per_rank, fits, step_seconds and more of each strategy.
 
-    `model_or_config` is a module (on meta too), a model of train_gpt by its name, the path of a config.json or of a
-    .safetensors file, or a config of transformers, as an object or a dict. `ds_config` is what initialize() takes; None:
-    bf16 and AdamW. The others are the options of `zero plan`. Needs no ranks and starts none; raises ConfigError."""
+    `model_or_config` is a module (also on the meta device), the name of a model of train_gpt, the path of a config.json
+    or a .safetensors file, or a config of transformers, as an object or a dict. `ds_config` is as for initialize(); None:
+    AdamW, in bf16 on GPUs and fp32 on CPUs. The other arguments are the options of `zero plan`. Starts no ranks. Raises
+    ConfigError."""
     terms = _native.PlanTerms()
     for name, value in (("ranks", ranks), ("per_node", per_node), ("device", os.fspath(device)), ("rows", rows),
                         ("kernels", kernels), ("micro_batch", micro_batch), ("sequence_length", sequence_length),

@@ -1,5 +1,5 @@
-"""deepspeed.utils: reads and writes values of single parameters. Collective: all ranks call these functions in the same
-order. Raises UsageError for a parameter that is in no engine."""
+"""Reads and writes values of single parameters, as deepspeed.utils does. Collective: all ranks must call these functions
+in the same order. They raise UsageError for a parameter that is in no engine."""
 
 import torch
 
@@ -34,21 +34,21 @@ def safe_set_full_fp32_param(parameter, values):
 
 def safe_set_full_optimizer_state(parameter, values, name):
     """Sets a state of the optimizer ("exp_avg", "exp_avg_sq", ...), on all ranks, to the values of rank 0. Call it
-    between steps, or between the micro-batches of one."""
+    between steps, or between the micro-batches of a step."""
     engine = _engine_of(parameter)
     set_state(engine, parameter, name, _of_root(engine, parameter, values))
 
 
 def safe_set_full_grad(parameter, values):
-    """Sets the gradient of this step so far, averaged over ranks and micro-batches and without a loss scale, to the
-    values of rank 0. Clipping acts on it, and gradients of later micro-batches are added. Call it between backward()
-    and step()."""
+    """Sets the gradient of this step so far, on all ranks, to the values of rank 0: an average over ranks and
+    micro-batches, without a loss scale. The step clips it, and later micro-batches add to it. Call it between
+    backward() and step()."""
     engine = _engine_of(parameter)
     set_gradient(engine, parameter, _of_root(engine, parameter, values))
 
 
-# At stage 3 each rank has a part of the flat parameter in DeepSpeed: equal parts in the order of ranks, the last of which
-# are filled up with zeros. The engine's own parts are others, so that these functions cut the whole, and are collective.
+# DeepSpeed divides the flat parameter at stage 3 into equal parts in the order of ranks, padded with zeros at the end. The
+# engine divides parameters differently, so these functions cut the whole values, and are therefore collective.
 
 def safe_get_local_fp32_param(parameter):
     """Returns this rank's part of the master weights, flat, as fp32. Raises UsageError below stage 3."""
@@ -71,12 +71,12 @@ def safe_set_local_fp32_param(parameter, values):
 
 
 def safe_set_local_grad(parameter, values):
-    """Sets the gradient of this step so far from the parts of all ranks."""
+    """Sets the gradient of this step so far from the parts of all ranks, each flat and of equal size."""
     safe_set_full_grad(parameter, _whole_of(parameter, values))
 
 
 def safe_set_local_optimizer_state(parameter, values, name):
-    """Sets a state of the optimizer from the parts of all ranks."""
+    """Sets a state of the optimizer from the parts of all ranks, each flat and of equal size."""
     safe_set_full_optimizer_state(parameter, _whole_of(parameter, values), name)
 
 
@@ -84,7 +84,7 @@ def _of_root(engine, parameter, values):
     values = torch.as_tensor(values)
     if values.numel() != parameter.ds_numel:
         raise _native.UsageError(f"parameter {engine.name_of(parameter)} has {parameter.ds_numel} elements, of the shape "
-                                 f"{tuple(parameter.ds_shape)}, and what was given has {values.numel()}")
+                                 f"{tuple(parameter.ds_shape)}, and the given values have {values.numel()}")
     values = values.detach().to(device="cpu", dtype=torch.float32, copy=True).reshape(parameter.ds_shape).contiguous()
     engine._ranks.broadcast(values)
     return values
@@ -95,7 +95,7 @@ def _engine_with_parts(parameter):
     if engine.zero_optimization_stage() != 3:
         raise _native.UsageError(f"parameter {engine.name_of(parameter)} has no local part at stage "
                                  f"{engine.zero_optimization_stage()}, as in DeepSpeed: safe_get_full_* and safe_set_full_* "
-                                 "are there at every stage")
+                                 "work at every stage")
     return engine
 
 
@@ -111,7 +111,7 @@ def _whole_of(parameter, values):
     count = parameter.partition_numel()
     if values.numel() != count:
         raise _native.UsageError(f"the local part of parameter {engine.name_of(parameter)} has {count} elements on each of "
-                                 f"{engine.world_size} ranks, and what was given has {values.numel()}")
+                                 f"{engine.world_size} ranks, and the given values have {values.numel()}")
     parts = []
     for rank in range(engine.world_size):
         mine = rank == engine.global_rank

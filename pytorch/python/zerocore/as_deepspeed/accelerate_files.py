@@ -45,7 +45,7 @@ def environment_of(path):
     keys into a stage; files for plain data parallelism become stage 0. Raises ConfigError."""
     document = load(path)
     if not isinstance(document, dict):
-        raise _native.ConfigError(f"--config_file {path}: it is no file of accelerate, whose keys are in an object")
+        raise _native.ConfigError(f"--config_file {path}: expected a file of accelerate, with its keys in one object")
     mixed = str(document.get("mixed_precision", "no")).lower()
     found = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_MIXED_PRECISION": "no" if mixed in ("false", "none") else mixed}
     if str(document.get("distributed_type", "")).upper() != "DEEPSPEED":

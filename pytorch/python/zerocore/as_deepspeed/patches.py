@@ -54,11 +54,11 @@ def let_accelerate_see_cpu_ranks(state=None):
 
 
 def let_fsdp_become_a_stage():
-    """Under `accelerate launch` with FSDP's settings nothing imports deepspeed, which would install the rest. The launcher
-    itself is no rank."""
+    """Installs the adapters under `accelerate launch` with FSDP's settings, because nothing imports deepspeed there. Does
+    nothing in the launcher itself, which is not a rank."""
     if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" and "RANK" in os.environ:
-        # Weights on rank 0 alone, which FSDP sends to the others: accelerate refuses that without a GPU, and the engine
-        # takes each rank's own.
+        # This setting loads weights only on rank 0, and FSDP sends them to the others. accelerate refuses it without a GPU,
+        # and the engine uses each rank's own weights.
         os.environ.update(FSDP_CPU_RAM_EFFICIENT_LOADING="false", FSDP_SYNC_MODULE_STATES="false")
         from zerocore import as_deepspeed
         as_deepspeed.install()

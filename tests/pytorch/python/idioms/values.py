@@ -140,7 +140,7 @@ def no_such_state(job):
     safe_set_full_optimizer_state(engine.module.head.weight, torch.zeros(5, 18), "momentum_buffer")
 
 
-@idiom("a gradient that is set as a state", against_torch=False, refused="grad is no state of the optimizer")
+@idiom("a gradient that is set as a state", against_torch=False, refused="grad is not a state of the optimizer")
 def gradient_as_state(job):
     from zerocore import safe_set_full_optimizer_state
     engine = job.start(job.net())

@@ -1,4 +1,4 @@
-"""DeepSpeed's schedules as objects over an optimizer: their rates are those that the config's schedules have."""
+"""DeepSpeed's schedule classes, which set the rates of an optimizer to the values that the config's schedules compute."""
 
 import json
 
@@ -11,7 +11,7 @@ VALID_LR_SCHEDULES = ["LRRangeTest", "OneCycle", "WarmupLR", "WarmupDecayLR", "W
 
 
 class _Schedule:
-    """`options`: the config's scheduler.params. Those in _BY_GROUP may be lists with a value for each group."""
+    """`options`: the keys of scheduler.params. Those in _BY_GROUP may be lists with one value per parameter group."""
 
     _BY_GROUP = ()
 
@@ -54,7 +54,7 @@ class _Schedule:
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
     def step(self, last_batch_iteration=None):
-        """After each step of the optimizer."""
+        """Call it after each step of the optimizer."""
         self.last_batch_iteration = self.last_batch_iteration + 1 if last_batch_iteration is None else last_batch_iteration
         self._write()
 

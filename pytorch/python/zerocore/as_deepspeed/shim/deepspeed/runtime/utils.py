@@ -30,7 +30,7 @@ def set_random_seed(seed):
 
 
 def empty_cache():
-    """The engine's memory is taken once."""
+    """Does nothing: the engine allocates its memory once."""
 
 
 def see_memory_usage(message, force=False):

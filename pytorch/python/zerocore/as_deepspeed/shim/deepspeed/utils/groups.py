@@ -20,7 +20,7 @@ def get_data_parallel_group():
 
 
 def get_model_parallel_world_size():
-    """The model is not split among ranks."""
+    """Returns 1: there is no model parallelism."""
     return 1
 
 

@@ -8,7 +8,7 @@ __getattr__ = refuse_missing(__name__)
 
 
 class OnDevice(contextlib.AbstractContextManager):
-    """A model that is constructed inside has its parameters on that device, which may be "meta"."""
+    """Constructs parameters on the given device, which may be "meta", inside the block."""
 
     def __init__(self, dtype=None, device="meta", enabled=True):
         self._enabled, self._dtype = enabled, dtype

@@ -28,5 +28,5 @@ def warning_once(message):
 def set_log_level_from_string(log_level_str, custom_logger=None):
     level = logging.getLevelNamesMapping().get(log_level_str.upper())
     if level is None:
-        raise ValueError(f"{log_level_str!r} is no level of logging; expected debug, info, warning, error or critical")
+        raise ValueError(f"{log_level_str!r} is not a logging level; expected debug, info, warning, error or critical")
     (custom_logger or logger).setLevel(level)

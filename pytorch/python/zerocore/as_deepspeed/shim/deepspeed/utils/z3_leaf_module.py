@@ -1,5 +1,5 @@
-"""Marks of modules that DeepSpeed gathers as a whole. Here any module works as it is, experts without tokens too, so that
-a mark is kept for those who ask."""
+"""Marks of modules that DeepSpeed gathers as a whole. This engine needs no marks, even for experts without tokens; they
+are stored only so that get_z3_leaf_modules() and z3_leaf_module() return them."""
 
 from .._missing import refuse_missing
 
@@ -11,7 +11,7 @@ def z3_leaf_module(model):
 
 
 def z3_leaf_parameter(parameter):
-    """No parameter is gathered in another way than the others."""
+    """Returns False: all parameters are gathered in the same way."""
     return False
 
 
@@ -29,7 +29,7 @@ def _marked(model, is_meant, flag, named):
 
 
 def _is_of(classes):
-    """Classes, or their names."""
+    """Returns a test for modules of these classes, given as classes or names."""
     def is_of(_, module):
         kind = type(module)
         return any(one in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}") if isinstance(one, str) else

@@ -4,5 +4,5 @@ __getattr__ = refuse_missing(__name__)
 
 
 def is_zero_param(parameter):
-    """Whether an engine has the parameter."""
+    """Returns whether an engine manages the parameter."""
     return hasattr(parameter, "ds_id")
