@@ -83,7 +83,7 @@ class Training(launch.Job):
 
 
 def killed_ranks(folder):
-    """Kills one rank twice, so that its slot is not used any more, and the batch fits only two ranks. Then kills all ranks."""
+    """Kills a rank twice, so that its slot is lost and the batch fits only two ranks. Then kills all ranks."""
     job = Training(folder, 4, options=("--elastic", "1:4"), keys={"train_batch_size": 4})
     job.until_step(25, 1)
     job.send(signal.SIGKILL, 2)
@@ -94,10 +94,10 @@ def killed_ranks(folder):
     job.until_step(85, 4)
     job.stop()
     job.expect_end(20, [4, 4, 2, 2], r"^zero run: rank 2 was ended by signal 9, after step \d+$",
-                   r"^zero run: \d+ steps? since the checkpoint of step \d+ will be made again$",
-                   r"^zero run: slot 2 of this machine has failed twice: it is avoided$",
+                   r"^zero run: \d+ steps? since the checkpoint of step \d+ will be repeated$",
+                   r"^zero run: slot 2 of this machine has failed twice: it is used again only if --min-ranks needs it$",
                    r"^zero run: restart 2 of 10: generation 3, with 2 ranks of 4, from the checkpoint of step \d+$",
-                   r"^zero run: step \d+ is made, .* after the failure was noticed: end of the job .*, pause .*, start of "
+                   r"^zero run: step \d+ done, .* after the failure was noticed: end of the job .*, pause .*, start of "
                    r"the ranks .*, load and first step .*$")
 
 
@@ -176,7 +176,7 @@ def stopped_in_a_pause(folder):
     job = Training(folder, program=["sh", "-c", script])
     job.until(lambda: "pause of 2 seconds" in job.error_text(), "the second pause")
     job.stop()
-    job.expect_end(21, [3, 3], r"^zero run: a signal asked to stop before the next start$")
+    job.expect_end(21, [3, 3], r"^zero run: stopped by a signal before the next start$")
 
 
 def ended(folder):
@@ -226,7 +226,7 @@ def a_host_that_is_needed(folder):
         hosts.stop(1)
         job.until_step(45, 2)
         job.stop()
-        job.expect_end(20, [3, 3], r"^zero run: 1 slot is left, and --min-ranks is 3: waits for a lost host, at most 10 min")
+        job.expect_end(20, [3, 3], r"^zero run: 1 slot is left, and --min-ranks is 3: waiting for a lost host, at most 10 m")
 
 
 def main():

@@ -161,7 +161,7 @@ class Supervised:
         return time.monotonic()
 
     def recoveries(self):
-        return re.findall(r"^zero run: step \d+ is made, (.*)$", self.error_text(), re.MULTILINE)
+        return re.findall(r"^zero run: step \d+ done, (.*)$", self.error_text(), re.MULTILINE)
 
     def await_recovery(self, known):
         while self.job.process.poll() is None and len(self.recoveries()) == known:

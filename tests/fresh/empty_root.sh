@@ -1,5 +1,6 @@
-# Functions for tests on empty machines, to be sourced: they make a minimal system for one script, because developers' machines
-# have packages that a script may forget to install. The current folder must be the source tree; $work is a temporary folder.
+# Functions for tests on empty machines, to be sourced. They make a minimal system for one script, because developers'
+# machines have packages that a script may forget to install. The current folder must be the source tree; $work is a
+# temporary folder.
 
 skip() {
   echo "skipped: $1"

@@ -240,8 +240,8 @@ exec sleep 600
 """)
             result = self.zero("run", "-n", "2", "--restarts", "1", "echo")
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertRegex(result.stderr, r"(?m)^zero run: ranks have left, but the launcher goes on: the job is ended\n"
-                                            r"zero run: the launcher has missed the end of ranks, before the first step$")
+            self.assertRegex(result.stderr, r"(?m)^zero run: ranks have ended, but the launcher continues: the job is ended\n"
+                                            r"zero run: the launcher has not noticed that ranks ended, before the first step$")
 
     def test_restarts_need_slots_and_open_mpi(self):
         self.write("hosts", "192.0.2.77\n", 0o644)

@@ -17,7 +17,7 @@ using namespace detail;
 
 namespace {
 
-constexpr std::int64_t planned_steps = 1'000'000;  // any number, for schedulers that need one
+constexpr std::int64_t planned_steps = 1'000'000;  // for schedulers that need the run's length
 constexpr std::int64_t most_tokens = std::int64_t{1} << 22;
 
 // Rows with offload to a file need a path, although a plan opens no file.

@@ -11,8 +11,8 @@ namespace zero::tool {
 
 class JobCommand {
  public:
-  // `hosts`: lines of a hostfile that replaces request.hostfile; empty: request.hostfile is used, if
-  // there is one. Under Open MPI, `marks` is the ranks' ZERO_RUN_MARKS (zero/base/run_marks.h).
+  // `hosts`: lines of a hostfile that replaces request.hostfile; empty: request.hostfile is used,
+  // if there is one. Under Open MPI, `marks` is the ranks' ZERO_RUN_MARKS (zero/base/run_marks.h).
   JobCommand(LaunchRequest request, const MachineFacts& machine, const Launcher& launcher,
              std::vector<std::string> hosts, const std::string& marks);
   ~JobCommand();

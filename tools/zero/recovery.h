@@ -21,13 +21,13 @@ struct RecoveryOptions {
 };
 
 struct JobFailure {
-  std::string subject;        // "rank 1", "host b"
-  std::string cause;          // "was ended by signal 9"
-  std::optional<int> rank;    // the failed rank, if known
-  bool blames_slot = false;   // the host or core of the rank may be the cause
-  bool from_outside = false;  // SIGKILL, a lost host, or a failure of the launcher
-  bool permanent = false;     // another start would fail in the same way
-  std::optional<std::int64_t> step, resumed;  // the last step done, and the step that it resumed from
+  std::string subject;                        // "rank 1", "host b"
+  std::string cause;                          // "was ended by signal 9"
+  std::optional<int> rank;                    // the failed rank, if known
+  bool blames_slot = false;                   // the host or core of the rank may be the cause
+  bool from_outside = false;                  // SIGKILL, a lost host, or a failure of the launcher
+  bool permanent = false;                     // another start would fail in the same way
+  std::optional<std::int64_t> step, resumed;  // the last step done, the step it resumed from
 };
 
 // The slots of one start: the first `hosts[i].slots` usable slots of each host.
@@ -38,8 +38,8 @@ struct Placement {
 
 class Recovery {
  public:
-  // `hosts`: each with its slots; empty: this machine, with a slot per rank. `refusal` returns why the
-  // program cannot run on that many ranks, or "".
+  // `hosts`: each with its slots; empty: this machine, with a slot per rank. `refusal` returns why
+  // the program cannot run on that many ranks, or "".
   Recovery(const RecoveryOptions& options, std::vector<Host> hosts,
            std::function<std::string(int ranks)> refusal);
 
@@ -64,8 +64,8 @@ class Recovery {
   const std::string& reason_to_stop() const { return reason_; }
   // The slot that is not used any more because of the last failure, as text; "" if none.
   const std::string& lost_slot() const { return lost_slot_; }
-  // The pause before the next start. It grows with every failure that precedes a first step, so that
-  // a broken machine is not flooded with starts.
+  // The pause before the next start. It grows with every failure that precedes a first step, so
+  // that a broken machine is not flooded with starts.
   std::chrono::seconds pause() const;
   int restarts() const { return restarts_; }
 

@@ -38,7 +38,7 @@ using std::chrono::seconds;
 
 constexpr int stopped_saved = 20, stopped_unsaved = 21;
 constexpr seconds hosts_limit{20};                // until all hosts have answered at first
-constexpr std::chrono::minutes return_limit{10};  // until a lost host answers again, if too few are left
+constexpr std::chrono::minutes return_limit{10};  // until a lost host answers again
 constexpr seconds launcher_limit{10};             // until mpirun exits after its ranks
 constexpr std::chrono::minutes start_window{2};   // in which the ranks start
 constexpr seconds end_limit{10};                  // until remaining processes of a failed job end
@@ -171,11 +171,12 @@ JobEnd Restarts::run() {
     const JobFailure failure = failure_of(end);
     report_failure(failure);
     if (!recovery_.note(failure)) break;
-    if (!recovery_.lost_slot().empty()) report(recovery_.lost_slot() + ": it is avoided");
+    if (!recovery_.lost_slot().empty())
+      report(recovery_.lost_slot() + ": it is used again only if --min-ranks needs it");
     if (!pause()) break;
   }
   if (stopped_) {
-    report("a signal asked to stop before the next start");
+    report("stopped by a signal before the next start");
     return {.code = stopped_unsaved, .signal = 0, .stop_requested = true};
   }
   report("no further start: " + recovery_.reason_to_stop());
@@ -274,7 +275,7 @@ bool Restarts::outlives_ranks() const {
 
 void Restarts::report_progress() {
   const auto now = Clock::now();
-  report("step " + std::to_string(*lines_->step()) + " is made, " + seconds_text(now - failed_) +
+  report("step " + std::to_string(*lines_->step()) + " done, " + seconds_text(now - failed_) +
          " after the failure was noticed: end of the job " + seconds_text(ended_ - failed_) +
          ", pause " + seconds_text(restarted_ - ended_) + ", start of the ranks " +
          seconds_text(started_ - restarted_) + ", load and first step " +
@@ -290,8 +291,9 @@ std::string Restarts::lost_host() const {
 std::string Restarts::reason_to_end() const {
   if (const std::string host = lost_host(); !host.empty())
     return "zero run: host " + host + " does not answer: the job is ended";
-  return outlives_ranks() ? "zero run: ranks have left, but the launcher goes on: the job is ended"
-                          : "";
+  return outlives_ranks()
+             ? "zero run: ranks have ended, but the launcher continues: the job is ended"
+             : "";
 }
 
 // Ranks on an unreachable host end by themselves when the lease of their agent is over.
@@ -318,7 +320,7 @@ JobFailure Restarts::failure_of(const JobEnd& end) const {
     failure.from_outside = true;
   } else if (outlives_ranks()) {
     failure.subject = "the launcher";
-    failure.cause = "has missed the end of ranks";
+    failure.cause = "has not noticed that ranks ended";
     failure.from_outside = true;
   } else if (end.signal != 0) {
     failure.subject = "the launcher";
@@ -357,7 +359,7 @@ void Restarts::report_failure(const JobFailure& failure) const {
   const std::int64_t kept = saved_.value_or(0);
   if (!failure.step || *failure.step <= kept) return report("no step is lost");
   report(plural(*failure.step - kept, "step") +
-         (saved_ ? " since the checkpoint of step " + std::to_string(kept) + " will be made again"
+         (saved_ ? " since the checkpoint of step " + std::to_string(kept) + " will be repeated"
                  : " are lost: no checkpoint was saved (train_gpt --checkpoint)"));
 }
 
@@ -370,7 +372,7 @@ bool Restarts::await_host() {
   };
   const int before = answer();
   if (before == std::ssize(far_hosts(request_.launch.hosts))) return false;
-  report(recovery_.reason_to_stop() + ": waits for a lost host, at most " +
+  report(recovery_.reason_to_stop() + ": waiting for a lost host, at most " +
          plural(return_limit.count(), "minute"));
   links_.serve_until(Clock::now() + return_limit, [&] { return take_stop() || answer() > before; });
   return !stopped_ && answer() > before;

@@ -48,10 +48,10 @@ class JobCompanion {
   virtual std::string reason_to_end() const = 0;
 };
 
-// If a rank has reported why the job ends and all ranks on this machine have ended, but the launcher
-// has not, the launcher is terminated, and the exit code is that of the reported cause. If fewer
-// than `ranks` ranks start, prints the missing ones. Returns nothing, with errno set, if the command
-// cannot be started.
+// If a rank has reported why the job ends and all ranks on this machine have ended, but the
+// launcher has not, the launcher is terminated, and the exit code is that of the reported cause. If
+// fewer than `ranks` ranks start, prints the missing ones. Returns nothing, with errno set, if the
+// command cannot be started.
 std::optional<JobEnd> supervise(const std::vector<std::string>& command, int ranks,
                                 LauncherLines& lines, const JobSignals& signals,
                                 JobCompanion* companion = nullptr);
