@@ -138,8 +138,10 @@ constexpr void compare_vote(const StepRequest& request, const StepVote& vote, co
 constexpr double mean_of_losses(const double* losses, int ranks, std::int64_t micro_batches) {
   const std::int64_t of_rank = (micro_batches + ranks - 1) / ranks;
   double mean = 0;
-  for (std::int64_t b = 0; b < micro_batches; ++b)
-    mean += losses[b % ranks * of_rank + b / ranks] / static_cast<double>(micro_batches);
+  std::int64_t number = 0;
+  for (std::int64_t micro_step = 0; number < micro_batches; ++micro_step)
+    for (int rank = 0; rank < ranks && number < micro_batches; ++rank, ++number)
+      mean += losses[rank * of_rank + micro_step] / static_cast<double>(micro_batches);
   return mean;
 }
 
