@@ -132,6 +132,9 @@ TEST_CASE("launchers are told apart by their version text") {
   CHECK(open_mpi.kind == LauncherKind::open_mpi);
   CHECK(open_mpi.major == 4);
   CHECK(identify_launcher("m", "mpirun (Open MPI) 5.0.3").major == 5);
+  const Launcher mpiexec = identify_launcher("mpiexec", "mpiexec (OpenRTE) 4.1.4");
+  CHECK(mpiexec.kind == LauncherKind::open_mpi);
+  CHECK(mpiexec.major == 4);
   CHECK(identify_launcher("m", "HYDRA build details:\n    Version: 4.0.2").kind ==
         LauncherKind::hydra);
   CHECK(identify_launcher("m", "Intel(R) MPI Library for Linux* OS").kind == LauncherKind::other);

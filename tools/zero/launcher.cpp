@@ -187,9 +187,13 @@ LaunchPlan plan_launch(const LaunchRequest& request, const MachineFacts& machine
 Launcher identify_launcher(const std::string& path, std::string_view version_text) {
   Launcher launcher;
   launcher.path = path;
-  const std::string_view open_mpi = "(Open MPI) ";
-  if (const auto at = version_text.find(open_mpi); at != std::string_view::npos) {
-    const char* digits = version_text.data() + at + open_mpi.size();
+  // Open MPI 4 prints its own name as mpirun, and that of its launcher, OpenRTE, as mpiexec.
+  std::size_t digits_at = std::string_view::npos;
+  for (const std::string_view name : {"(Open MPI) ", "(OpenRTE) "})
+    if (const auto at = version_text.find(name); at != std::string_view::npos)
+      digits_at = at + name.size();
+  if (digits_at != std::string_view::npos) {
+    const char* digits = version_text.data() + digits_at;
     std::from_chars(digits, version_text.data() + version_text.size(), launcher.major);
   } else if (version_text.find("HYDRA") != std::string_view::npos) {
     launcher.kind = LauncherKind::hydra;

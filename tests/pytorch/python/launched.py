@@ -13,6 +13,13 @@ import zerocore
 from models import VOCABULARY, TiedTransformer
 
 
+def say(text):
+    """Writes one line at once: print() may write its arguments and the end of the line separately, with another rank's
+    text in between."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def make_engine(stage, **core):
     torch.manual_seed(1)
     engine, *_ = zerocore.initialize(model=TiedTransformer(), config={
@@ -36,10 +43,10 @@ def train():
             step(engine)
         digest = engine.digest()
         if ranks.rank == 0:
-            print(f"stage {stage} on {ranks.size}: {digest} {engine.last_step.loss}", flush=True)
+            say(f"stage {stage} on {ranks.size}: {digest} {engine.last_step.loss}")
         engine.destroy()
     if ranks.rank == 0:
-        print(ranks.describe(), flush=True)
+        say(ranks.describe())
 
 
 def numbered_step(engine, number):
@@ -72,7 +79,7 @@ def resumes(folder, stage):
 
 def print_on_root(text):
     if zerocore.ranks().rank == 0:
-        print(text, flush=True)
+        say(text)
 
 
 def examined():
@@ -83,7 +90,7 @@ def examined():
     step(engine)
     text = str(found)
     assert found.data["hosts"][0]["disks"][0]["path"] == os.getcwd(), found.data
-    print(f"examined {len(found.data['hosts'])} hosts, {len(found.data['links'])} links: {hash_of(text)}", flush=True)
+    say(f"examined {len(found.data['hosts'])} hosts, {len(found.data['links'])} links: {hash_of(text)}")
 
 
 def hash_of(text):
@@ -94,7 +101,7 @@ def fails(how, where):
     """Ends the rank `where` in the given way in its third step."""
     engine = make_engine(3, time_limit_seconds=3)
     if engine.global_rank == 0:
-        print("at work", flush=True)
+        say("at work")
     for count in range(100000):
         if count == 2 and engine.global_rank == int(where):
             if how == "killed":
@@ -116,7 +123,7 @@ def restarts():
         raise zerocore.ConfigError("the first attempt ends here")
     step(engine)
     if engine.global_rank == 0:
-        print(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']} done", flush=True)
+        say(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']} done")
 
 
 def groups(order):
@@ -132,7 +139,7 @@ def groups(order):
     assert total == sum(range(1, zerocore.ranks().size + 1)), total
     assert int(os.environ["LOCAL_RANK"]) == zerocore.ranks().local_rank
     assert (dist.get_rank(), dist.get_world_size()) == (zerocore.ranks().rank, zerocore.ranks().size)
-    print(f"group of {dist.get_world_size()}", flush=True)
+    say(f"group of {dist.get_world_size()}")
 
 
 def arrives(*seconds):
@@ -140,8 +147,7 @@ def arrives(*seconds):
     if seconds:
         time.sleep(float(seconds[0]))
     ranks = zerocore.ranks()
-    # Prints one text, since print() may write each of its arguments separately, with another rank's in between.
-    print(f"arrived {ranks.rank} of {ranks.size} {'with' if has_mpi() else 'without'} MPI", flush=True)
+    say(f"arrived {ranks.rank} of {ranks.size} {'with' if has_mpi() else 'without'} MPI")
 
 
 def has_mpi():

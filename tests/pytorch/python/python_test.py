@@ -438,7 +438,7 @@ def schedules():
 NOTICES = {
     "seed": "zero: seed: has no effect in Python",
     "key_with_dots": "zero: zero_optimization.reduce_bucket_size: has no effect as one key",
-    "two_schedulers": "zero: lr_scheduler: what initialize() was given does not act: the config has the scheduler WarmupLR",
+    "two_schedulers": "zero: lr_scheduler: the argument of initialize() has no effect: the config has the scheduler WarmupLR",
     "two_optimizers": "zero: optimizer: the config's AdamW does not act, as initialize() was given torch.optim.sgd.SGD",
     "bytes_held": "zero: 1 frozen parameters hold bytes rather than numbers (codes): each rank keeps them whole, 8 bytes",
     "forgotten": "zero: zero_grad() was called among the micro steps of a step",
