@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds tick{100}, patience{5000};
+constexpr milliseconds input_wait{100}, farewell_limit{5000};
 
 std::int64_t now_ms() {
   return std::chrono::duration_cast<milliseconds>(
@@ -41,11 +41,11 @@ class Agent {
         next = now_ms() + beat_interval.count();
       }
       pollfd input{STDIN_FILENO, POLLIN, 0};
-      if (poll(&input, 1, tick.count()) > 0 && !take_input()) break;
+      if (poll(&input, 1, input_wait.count()) > 0 && !take_input()) break;
     }
     // A process may survive SIGKILL for a while, blocked in the kernel. It does no harm: the newer
     // generation keeps it from committing a checkpoint.
-    end_processes_of_job(job_, patience);
+    end_processes_of_job(job_, farewell_limit);
   }
 
  private:

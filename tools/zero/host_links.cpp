@@ -24,7 +24,7 @@ using std::chrono::seconds;
 
 // Time limit for an agent to start, and the pause before a lost host is tried again.
 constexpr seconds start_limit{15}, retry{3};
-constexpr milliseconds tick{100};
+constexpr milliseconds answer_wait{100};
 
 // Runs in the child. Removes the generation from the environment, so that the agent does not count
 // as a process of the job. quiet: hide errors, which repeat with every trial of a lost host.
@@ -162,7 +162,7 @@ void HostLinks::serve_until(Clock::time_point end, const std::function<bool()>& 
   while (!done() && Clock::now() < end) {
     std::vector<pollfd> sources;
     add_sources(sources);
-    poll(sources.data(), sources.size(), tick.count());
+    poll(sources.data(), sources.size(), answer_wait.count());
     serve();
   }
 }

@@ -26,7 +26,7 @@ const char* value_of(const std::vector<std::string>& arguments, std::size_t at,
   return at + 1 < arguments.size() ? arguments[at + 1].c_str() : nullptr;
 }
 
-Given read(const std::vector<std::string>& arguments) {
+Given read_arguments(const std::vector<std::string>& arguments) {
   constexpr std::array<std::string_view, 3> files = {"--deepspeed_config", "--deepspeed-config",
                                                      "--deepspeed"};
   Given given;
@@ -46,7 +46,7 @@ Given read(const std::vector<std::string>& arguments) {
 
 std::function<std::string(int)> refusal_of_ranks(const std::vector<std::string>& arguments) {
   using namespace config_schemas;
-  const Given given = read(arguments);
+  const Given given = read_arguments(arguments);
   const std::string name = given.file.empty() ? "the config" : given.file;
   std::shared_ptr<const Loaded> loaded;
   try {

@@ -36,7 +36,6 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int stopped_saved = 20, stopped_unsaved = 21;
 constexpr seconds hosts_limit{20};                // until all hosts have answered at first
 constexpr std::chrono::minutes return_limit{10};  // until a lost host answers again
 constexpr seconds launcher_limit{10};             // until mpirun exits after its ranks

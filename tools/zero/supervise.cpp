@@ -37,8 +37,6 @@ constexpr milliseconds look{250}, launcher_grace{5000}, farewell{2500};
 // leaving.
 constexpr milliseconds unseen_grace{15'000};
 
-constexpr int stopped_saved = 20, stopped_unsaved = 21;  // of train_gpt; see docs/exit-codes.md
-
 void write_all(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());

@@ -14,6 +14,10 @@
 
 namespace zero::tool {
 
+// Exit codes of train_gpt after a signal: whether a checkpoint has the last step
+// (docs/exit-codes.md).
+inline constexpr int stopped_saved = 20, stopped_unsaved = 21;
+
 // Blocks the signals of this process and reports them through a descriptor to poll.
 class JobSignals {
  public:
