@@ -148,7 +148,10 @@ class Rules(unittest.TestCase):
                 "zero/a.cpp": f"// {word} the two moments.\n", "comm/a.h": f"int x;  // {word} a rank\n",
                 "optim/a.cu": f"/* {word} a rank */\n", "tests/a.py": f"# {word} a rank\nx = 1\n",
                 "tests/b.py": f'def f():\n    """{word} a rank."""\n', "tests/c.sh": f"# {word} a rank\n",
-                "tools/zero/CMakeLists.txt": f"x()  # {word} a rank\n"})
+                "tools/zero/CMakeLists.txt": f"x()  # {word} a rank\n",
+                "zero/after.cpp": f"int x;  // Offset\n// {word} a rank\nint y;\n",
+                "tests/after.py": f"x = 1  # Offset\n# {word} a rank\n"})
+        self.accepts("zero/a.cpp", "int x;  // The offset\n        // Of a rank\n")
         self.accepts("zero/a.cpp", '// Moments.\n// Of a rank.\nauto x = "// Of a rank";  // Offset\n')
         self.accepts("tests/a.py", '"""Tests."""\nx = "# To a rank"\n')
 

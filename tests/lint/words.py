@@ -97,14 +97,14 @@ class Words:
 def comments_of(path, lines):
     """Yields (line, text) of each comment, successive lines joined, and of each docstring."""
     if path.endswith(CPP):
-        yield from joined(cpp_comments(lines))
+        yield from joined(lines, cpp_comments(lines))
     elif path.endswith(".py"):
-        yield from joined((token.start[0], token.line[:token.start[1]].strip() == "", token.string.lstrip("#!").strip())
-                          for token in python_tokens(lines) if token.type == tokenize.COMMENT)
+        yield from joined(lines, ((*token.start, token.string.lstrip("#!").strip())
+                                  for token in python_tokens(lines) if token.type == tokenize.COMMENT))
         yield from docstrings(ast.parse("\n".join(lines)))
     elif path.endswith(HASH):
-        yield from joined((number, line.strip().startswith("#"), match[1].strip()) for number, line in enumerate(lines, 1)
-                          if (match := HASH_COMMENT.search(line)))
+        yield from joined(lines, ((number, line.index("#", match.start()), match[1].strip())
+                                  for number, line in enumerate(lines, 1) if (match := HASH_COMMENT.search(line))))
 
 
 def strings_of(path, lines):
@@ -125,32 +125,34 @@ def python_tokens(lines):
 
 
 def cpp_comments(lines):
-    for number, alone, text in cpp_tokens(lines):
+    for number, column, text in cpp_tokens(lines):
         if text.startswith(("//", "/*")):
-            yield number, alone, " ".join(line.strip(" */") for line in text.split("\n"))
+            yield number, column, " ".join(line.strip(" */") for line in text.split("\n"))
 
 
 def cpp_tokens(lines):
-    """Yields (line, whether only blanks are before it in its line, text) of comments, literals and numbers."""
+    """Yields (line, column, text) of comments, literals and numbers."""
     text = "\n".join(lines)
     number, at = 1, 0
     for match in CPP_TOKEN.finditer(text):
         number += text.count("\n", at, match.start())
         at = match.start()
-        yield number, text[text.rfind("\n", 0, at) + 1:at].strip() == "", match[0]
+        yield number, at - text.rfind("\n", 0, at) - 1, match[0]
 
 
-def joined(marks):
-    """Joins comments that fill their lines with the comment on the line before; a trailing one begins a new comment."""
+def joined(lines, marks):
+    """Joins comments that fill their lines with the comment on the line before; a trailing one begins a new comment, which
+    only comments in its column continue."""
     first = last = 0
-    parts = []
-    for number, alone, text in marks:
-        if not (alone and parts and number == last + 1):
+    parts, trails, column_before = [], False, 0
+    for number, column, text in marks:
+        alone = lines[number - 1][:column].strip() == ""
+        if not (alone and parts and number == last + 1 and (not trails or column == column_before)):
             if parts:
                 yield first, " ".join(parts)
-            first, parts = number, []
+            first, parts, trails = number, [], not alone
         parts.append(text)
-        last = number
+        last, column_before = number, column
     if parts:
         yield first, " ".join(parts)
 

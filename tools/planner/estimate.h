@@ -26,6 +26,9 @@ struct Request {
   std::int64_t sequence = 0;                     // tokens of a sample; 0: the model's
   bool recompute = false;
   std::optional<Kernels> kernels = {};  // absent: eager on GPUs, fused on CPUs
+
+  bool has_config() const { return !config_file.empty() || !config_text.empty(); }
+  std::int64_t tokens_per_sample() const { return sequence > 0 ? sequence : shape.context; }
 };
 
 struct Estimate {
@@ -38,7 +41,7 @@ struct Estimate {
   std::int64_t activations = 0;     // bytes of the program, in the computing device's memory
   std::int64_t bytes_per_rank = 0;  // both together, in that memory
   std::int64_t bytes_in_host = 0, bytes_in_file = 0;  // per rank
-  // What DeepSpeed estimates for a GPU, without activations; nothing for stages 0 and 1.
+  // DeepSpeed's estimate for a GPU, without activations; absent for stages 0 and 1.
   std::optional<std::int64_t> deepspeed_bytes = {};
   bool fits = false;
   std::string why_not = {};  // if it does not fit
