@@ -253,11 +253,9 @@ bool ProcessWorld::await_all_at_the_end() noexcept {
 }
 
 std::string ProcessWorld::describe() const {
-  const auto many = [](int count, const char* noun) {
-    return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-  };
   std::string text = std::string(communicator_->transport()) + " over " +
-                     many(topology().size, "rank") + " on " + many(topology().node_count, "node");
+                     count_of(topology().size, "rank") + " on " +
+                     count_of(topology().node_count, "node");
   if (!bootstrap_->any_thread()) text += ", MPI below THREAD_MULTIPLE: communication runs inline";
   return text;
 }

@@ -12,15 +12,13 @@
 namespace zero::planner {
 namespace {
 
+using report::fixed;
+
 constexpr double equal_time = 1.02;
 constexpr int most_combined = 3;  // changes at the same time
 
 double time_per_token(const Estimate& estimate) {
   return 1 / estimate.tokens_per_second;
-}
-
-std::string fixed(double value, int decimals) {
-  return report::fixed(value, decimals);
 }
 
 // One change, as keys of the config and options of the program.
@@ -81,10 +79,9 @@ std::optional<Change> tried(const Request& request, const std::vector<const Cand
                             const Estimate& before) {
   Request changed = request;
   std::string what;
-  const std::int64_t sequence = request.sequence > 0 ? request.sequence : request.shape.context;
   const std::int64_t micro_batch = request.micro_batch.value_or(1);
-  const std::int64_t accumulation =
-      std::max<std::int64_t>(1, before.tokens_per_step / (sequence * micro_batch));
+  const std::int64_t accumulation = std::max<std::int64_t>(
+      1, before.tokens_per_step / (request.tokens_per_sample() * micro_batch));
   for (const Candidate* part : parts) {
     if (!apply(*part, changed, micro_batch, accumulation)) return std::nullopt;
     what += (what.empty() ? "" : ", and ") + part->what;

@@ -48,7 +48,7 @@ Config load(const Request& request, const PlanRow& row) {
     overrides["train_batch_size"] = "null";
   }
   using config_schemas::Purpose;
-  const bool given = !request.config_file.empty() || !request.config_text.empty();
+  const bool given = request.has_config();
   if (!given) {
     overrides.try_emplace("bf16.enabled", request.cluster.device.gpu ? "true" : "false");
     overrides.try_emplace("optimizer.type", "AdamW");
@@ -71,10 +71,6 @@ Config load(const Request& request, const PlanRow& row) {
   return config;
 }
 
-std::int64_t sequence_of(const Request& request) {
-  return request.sequence > 0 ? request.sequence : request.shape.context;
-}
-
 Kernels kernels_of(const Request& request) {
   const bool gpu = request.cluster.device.gpu;
   return request.kernels.value_or(gpu ? Kernels::eager : Kernels::fused);
@@ -90,7 +86,9 @@ struct PlannedRow {
               .on_gpu = request.cluster.device.gpu,
               .node_ranks =
                   request.cluster.per_node < request.cluster.ranks ? request.cluster.per_node : 0}),
-        pass{{plan.batch.micro, sequence_of(request)}, request.recompute, kernels_of(request)} {}
+        pass{{plan.batch.micro, request.tokens_per_sample()},
+             request.recompute,
+             kernels_of(request)} {}
 
   Config config;
   EnginePlan plan;

@@ -15,9 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string fixed(double value, int decimals) {
-  return report::fixed(value, decimals);
-}
+using report::fixed;
 
 std::string seconds_text(double seconds) {
   if (seconds >= 1) return fixed(seconds, 3) + " s";
@@ -145,9 +143,10 @@ Json memory_json(const std::vector<MemoryUse>& uses) {
 std::vector<report::MemoryUse> memory_of(const std::vector<MemoryUse>& uses,
                                          std::int64_t activations) {
   std::vector<report::MemoryUse> result;
-  for (const MemoryUse& use : uses)
-    result.push_back({use.category, use.planned + (use.category == "activations" ? activations : 0),
-                      use.planned + (use.category == "activations" ? activations : 0)});
+  for (const MemoryUse& use : uses) {
+    const std::int64_t bytes = use.planned + (use.category == "activations" ? activations : 0);
+    result.push_back({use.category, bytes, bytes});
+  }
   return result;
 }
 
@@ -294,7 +293,7 @@ std::string config_of(const PlanResult& result) {
   if (!chosen.row)
     throw ConfigError("--write: " + chosen.reason + ", so there is no config to write");
   const Request& request = result.request;
-  const bool given = !request.config_file.empty() || !request.config_text.empty();
+  const bool given = request.has_config();
   Json config = !given ? Json::object()
                        : Json::parse(request.config_file.empty()
                                          ? config_as_json(request.config_text, "the config")

@@ -26,9 +26,7 @@ struct DoctorOptions {
 
 // Programs of one installation are in one directory.
 std::string beside_this_program(const std::string& name) {
-  std::error_code error;
-  const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
-  return (own.parent_path() / name).string();
+  return (std::filesystem::path(own_program()).parent_path() / name).string();
 }
 
 std::vector<std::string> ranks_command(const DoctorOptions& options) {

@@ -63,10 +63,7 @@ class Agent {
     if (got < 0 && errno == EINTR) return true;
     if (got <= 0) return false;
     input_.append(buffer.data(), static_cast<std::size_t>(got));
-    for (std::size_t end = 0; (end = input_.find('\n')) != std::string::npos;) {
-      take_line(input_.substr(0, end));
-      input_.erase(0, end + 1);
-    }
+    take_lines(input_, [this](const std::string& line) { take_line(line); });
     return true;
   }
 

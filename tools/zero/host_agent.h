@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 namespace zero::tool {
@@ -17,6 +18,15 @@ inline constexpr std::chrono::milliseconds beat_interval{500};
 // silence: `zero run` considers a host lost this long after the last beat. It is longer than the
 // lease, so the ranks of a lost host have ended before the job is restarted.
 inline constexpr std::chrono::milliseconds lease{2500}, silence{3500};
+
+// Calls take(line) for each whole line of the text, and leaves an unfinished line there.
+template <class Take>
+void take_lines(std::string& text, const Take& take) {
+  for (std::size_t end = 0; (end = text.find('\n')) != std::string::npos;) {
+    take(text.substr(0, end));
+    text.erase(0, end + 1);
+  }
+}
 
 // Runs the agent on standard input and output until the lease is over or the input ends, then ends
 // the job's processes on this host.

@@ -133,10 +133,7 @@ void HostLinks::read_from(Link& link) {
     if (got <= 0) return lose(link);
     link.text.append(buffer.data(), static_cast<std::size_t>(got));
   }
-  for (std::size_t end = 0; (end = link.text.find('\n')) != std::string::npos;) {
-    take_line(link, link.text.substr(0, end));
-    link.text.erase(0, end + 1);
-  }
+  take_lines(link.text, [&](const std::string& line) { take_line(link, line); });
 }
 
 void HostLinks::take_line(Link& link, const std::string& line) {

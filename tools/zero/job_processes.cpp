@@ -7,7 +7,6 @@
 #include <charconv>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -26,41 +25,13 @@ constexpr std::array<std::string_view, 3> daemons = {"orted", "prted", "hydra_pm
 
 std::string network_of(const std::string& process) {
   std::error_code hidden;
-  return std::filesystem::read_symlink(process + "/ns/net", hidden).string();
-}
-
-struct Status {
-  std::string name;
-  char state = 'X';
-  pid_t parent = 0;
-};
-
-// Parses "PID (NAME) STATE PARENT ...": the name may contain any character.
-Status status_of(const std::string& process) {
-  std::ifstream file(process + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t begin = text.find('('), end = text.rfind(") ");
-  Status status;
-  if (begin == std::string::npos || end == std::string::npos) return status;
-  status.name = text.substr(begin + 1, end - begin - 1);
-  status.state = text[end + 2];
-  status.parent = std::atoi(text.c_str() + end + 4);
-  return status;
-}
-
-bool is_of_job(const std::string& process, const std::string& wanted) {
-  std::ifstream environment(process + "/environ");
-  for (std::string entry; std::getline(environment, entry, '\0');)
-    if (entry.starts_with(wanted)) return true;
-  return false;
+  return std::filesystem::read_symlink("/proc/" + process + "/ns/net", hidden).string();
 }
 
 }  // namespace
 
 std::vector<pid_t> processes_of_job(const std::string& job) {
-  const std::string wanted = std::string(checkpoint::generation_variable) + "=" + job + ":";
-  const std::string own_network = network_of("/proc/self");
+  const std::string own_network = network_of("self");
   std::vector<pid_t> found;
   std::error_code gone;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
@@ -68,15 +39,14 @@ std::vector<pid_t> processes_of_job(const std::string& job) {
     pid_t pid = 0;
     if (std::from_chars(name.data(), name.data() + name.size(), pid).ptr !=
             name.data() + name.size() ||
-        pid == getpid() || !is_of_job(entry.path().string(), wanted))
+        pid == getpid() ||
+        !variable_of(pid, checkpoint::generation_variable).value_or("").starts_with(job + ":"))
       continue;
-    const std::string network = network_of(entry.path().string());
-    const Status status = status_of(entry.path().string());
-    if (status.state == 'Z' || status.state == 'X' || (!network.empty() && network != own_network))
-      continue;
+    const std::string network = network_of(name);
+    const ProcessStatus status = status_of(pid);
+    if (!status.is_running() || (!network.empty() && network != own_network)) continue;
     found.push_back(pid);
-    const std::string parent = status_of("/proc/" + std::to_string(status.parent)).name;
-    if (std::ranges::find(daemons, parent) != daemons.end() &&
+    if (std::ranges::find(daemons, status_of(status.parent).name) != daemons.end() &&
         std::ranges::find(found, status.parent) == found.end())
       found.push_back(status.parent);
   }

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <set>
 
+#include "zero/base/text.h"
+
 namespace zero::tool {
 namespace {
 
@@ -49,20 +51,16 @@ Fit fit(const LaunchRequest& request, const MachineFacts& machine) {
   return result;
 }
 
-std::string plural(int count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
 void note_fit(const Fit& fit, const LaunchRequest& request, const MachineFacts& machine,
               LauncherKind kind, LaunchPlan& plan) {
   const std::string yields =
       kind == LauncherKind::open_mpi ? ", unbound, yielding while they wait" : ", unbound";
   const int usable = std::min(machine.cores, machine.granted_cores);
   if (fit.beyond_slots)
-    plan.notes.push_back(plural(request.ranks, "rank") + " on " + plural(*fit.slots, "slot") +
+    plan.notes.push_back(count_of(request.ranks, "rank") + " on " + count_of(*fit.slots, "slot") +
                          ": oversubscribed" + yields);
   else if (fit.crowded)
-    plan.notes.push_back("more ranks than the " + plural(usable, "core") + " they may use here" +
+    plan.notes.push_back("more ranks than the " + count_of(usable, "core") + " they may use here" +
                          yields);
   if (!machine.scheduler.empty())
     plan.notes.push_back("hosts and slots come from " +

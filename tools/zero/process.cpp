@@ -84,21 +84,39 @@ std::vector<pid_t> descendants_of(pid_t launcher) {
   return found;
 }
 
+std::string own_program() {
+  std::error_code unknown;
+  return std::filesystem::read_symlink("/proc/self/exe", unknown).string();
+}
+
+// Parses "PID (NAME) STATE PARENT ...": the name may contain any character.
+ProcessStatus status_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t begin = text.find('('), end = text.rfind(") ");
+  ProcessStatus status;
+  if (begin == std::string::npos || end == std::string::npos) return status;
+  status.name = text.substr(begin + 1, end - begin - 1);
+  status.state = text[end + 2];
+  status.parent = std::atoi(text.c_str() + end + 4);
+  return status;
+}
+
+std::optional<std::string> variable_of(pid_t pid, const std::string& name) {
+  std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
+  for (std::string entry; std::getline(environment, entry, '\0');)
+    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
+  return std::nullopt;
+}
+
 std::vector<RankProcess> ranks_among(const std::vector<pid_t>& processes) {
-  constexpr std::string_view variable = "OMPI_COMM_WORLD_RANK=";
   std::vector<RankProcess> ranks;
   for (const pid_t pid : processes) {
-    const std::string folder = "/proc/" + std::to_string(pid);
-    std::ifstream status(folder + "/stat"), environment(folder + "/environ");
-    std::string text;
-    std::getline(status, text);
-    // "PID (NAME) STATE ...": the name may contain any character.
-    const std::size_t name_end = text.rfind(") ");
-    const char state = name_end == std::string::npos ? 'Z' : text[name_end + 2];
-    if (state == 'Z' || state == 'X') continue;
-    for (std::string entry; std::getline(environment, entry, '\0');)
-      if (entry.starts_with(variable))
-        ranks.push_back({std::atoi(entry.c_str() + variable.size()), pid, state == 'T'});
+    const ProcessStatus status = status_of(pid);
+    if (!status.is_running()) continue;
+    if (const auto rank = variable_of(pid, "OMPI_COMM_WORLD_RANK"))
+      ranks.push_back({std::atoi(rank->c_str()), pid, status.state == 'T'});
   }
   return ranks;
 }

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,22 @@ struct Output {
 };
 
 Output capture(const std::vector<std::string>& command);
+
+// Returns the file of this program.
+std::string own_program();
+
+// From /proc/PID/stat.
+struct ProcessStatus {
+  std::string name;
+  char state = 'X';  // 'X' if there is no such process
+  pid_t parent = 0;
+
+  bool is_running() const { return state != 'Z' && state != 'X'; }
+};
+ProcessStatus status_of(pid_t pid);
+
+// Returns the value of a variable in a process's environment, as it was when the process started.
+std::optional<std::string> variable_of(pid_t pid, const std::string& name);
 
 // A process of a rank on this machine.
 struct RankProcess {

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "zero/base/text.h"
+
 namespace zero::tool {
 namespace {
 
 constexpr int failures_of_a_lost_slot = 2;
 constexpr std::chrono::seconds longest_pause{30};
-
-std::string count_of(int number, const std::string& noun) {
-  return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
-}
 
 }  // namespace
 

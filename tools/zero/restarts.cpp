@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -23,9 +22,11 @@
 #include "tools/zero/job_command.h"
 #include "tools/zero/job_processes.h"
 #include "tools/zero/launcher_lines.h"
+#include "tools/zero/process.h"
 #include "tools/zero/program_config.h"
 #include "tools/zero/supervise.h"
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 #include "zero/checkpoint/generation.h"
 #include "zero/checkpoint/store.h"
 
@@ -53,10 +54,6 @@ std::string seconds_text(Clock::duration time) {
   return text.data();
 }
 
-std::string plural(std::int64_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> words;
@@ -78,9 +75,7 @@ std::vector<std::string> remote_shell(const LaunchRequest& launch) {
 }
 
 HostLinks::Reach reach(const RestartRequest& request, const std::string& job) {
-  std::error_code unknown;
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe", unknown).string();
-  const std::vector<std::string> agent{self, "host-agent", job};
+  const std::vector<std::string> agent{own_program(), "host-agent", job};
   if (request.machine.scheduler == "Slurm")
     return [agent](const std::string& host) {
       std::vector<std::string> command{"srun",       "--overlap",         "--nodes=1",
@@ -193,7 +188,7 @@ bool Restarts::place() {
   placement_ = recovery_.place();
   if (placement_.ranks == 0) return false;
   if (recovery_.forgiven() > 0)
-    report(plural(recovery_.forgiven(), "slot") +
+    report(count_of(recovery_.forgiven(), "slot") +
            (recovery_.forgiven() == 1 ? " that has failed is" : " that have failed are") +
            " used again, because --min-ranks is " + std::to_string(request_.recovery.min_ranks));
   ++generation_;
@@ -203,7 +198,7 @@ bool Restarts::place() {
                                 : "restart " + std::to_string(recovery_.restarts()) + " of " +
                                       std::to_string(request_.recovery.restarts);
   report(which + ": generation " + std::to_string(generation_) + ", with " +
-         plural(placement_.ranks, "rank") + " of " + std::to_string(request_.recovery.ranks) +
+         count_of(placement_.ranks, "rank") + " of " + std::to_string(request_.recovery.ranks) +
          (generation_ == 1 ? ""
           : saved_         ? ", from the checkpoint of step " + std::to_string(*saved_)
                            : ", from the newest checkpoint, if there is one"));
@@ -357,7 +352,7 @@ void Restarts::report_failure(const JobFailure& failure) const {
       (failure.step ? ", after step " + std::to_string(*failure.step) : ", before the first step"));
   const std::int64_t kept = saved_.value_or(0);
   if (!failure.step || *failure.step <= kept) return report("no step is lost");
-  report(plural(*failure.step - kept, "step") +
+  report(count_of(*failure.step - kept, "step") +
          (saved_ ? " since the checkpoint of step " + std::to_string(kept) + " will be repeated"
                  : " are lost: no checkpoint was saved (train_gpt --checkpoint)"));
 }
@@ -372,7 +367,7 @@ bool Restarts::await_host() {
   const int before = answer();
   if (before == std::ssize(far_hosts(request_.launch.hosts))) return false;
   report(recovery_.reason_to_stop() + ": waiting for a lost host, at most " +
-         plural(return_limit.count(), "minute"));
+         count_of(return_limit.count(), "minute"));
   links_.serve_until(Clock::now() + return_limit, [&] { return take_stop() || answer() > before; });
   return !stopped_ && answer() > before;
 }
@@ -382,7 +377,7 @@ bool Restarts::pause() {
   const seconds time = recovery_.pause();
   goes_on_ = false;
   const auto end = Clock::now() + time;
-  if (time > seconds(0)) report("pause of " + plural(time.count(), "second"));
+  if (time > seconds(0)) report("pause of " + count_of(time.count(), "second"));
   links_.serve_until(end, [this] { return take_stop(); });
   restarted_ = Clock::now();
   return !stopped_;

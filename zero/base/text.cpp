@@ -59,6 +59,10 @@ std::string list_of(const std::vector<std::string>& items, std::size_t most,
                              : list;
 }
 
+std::string count_of(std::int64_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
 std::string host_name() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,9 @@ std::string to_hex(std::string_view bytes);
 // "a, b and 3 more"
 std::string list_of(const std::vector<std::string>& items, std::size_t most,
                     std::string_view separator = ", ");
+
+// "1 rank", "3 ranks"
+std::string count_of(std::int64_t count, std::string_view noun);
 
 // The system's name of this host.
 std::string host_name();
