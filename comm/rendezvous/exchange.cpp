@@ -20,6 +20,10 @@ std::string failure(int exit_code, const std::string& reason) {
   return failed + std::to_string(exit_code) + " " + reason;
 }
 
+std::string of_rank(const std::string& key, int rank) {
+  return key + "/" + std::to_string(rank);
+}
+
 }  // namespace
 
 Exchange::Exchange(std::shared_ptr<Rendezvous> rendezvous, milliseconds limit)
@@ -32,6 +36,31 @@ milliseconds Exchange::time_left() const {
   const auto left =
       std::chrono::duration_cast<milliseconds>(deadline_ - std::chrono::steady_clock::now());
   return std::max(left, milliseconds(1));
+}
+
+void Exchange::publish_failure(const std::string& key, const std::string& message) {
+  rendezvous_->set(key, message);
+  // The place ends with this process when rank 0 hosts it.
+  const auto end = std::chrono::steady_clock::now() + for_the_verdict;
+  for (int r = 1; r < rendezvous_->size(); ++r) {
+    const auto left =
+        std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
+    try {
+      const std::string came = rendezvous_->get(of_rank(key, r), milliseconds(1));
+      if (came.empty() || came[0] == failed) continue;  // it has left
+      rendezvous_->get(of_rank(key, r) + "/read", std::max(left, milliseconds(1)));
+    } catch (const StalledError&) {
+      // Rank r is missing, or stopped.
+    }
+  }
+}
+
+void Exchange::confirm(const std::string& key) noexcept {
+  try {
+    rendezvous_->set(key + "/read", "");
+  } catch (const std::exception&) {
+    // Rank 0 has ended, and does not wait for this rank.
+  }
 }
 
 std::string Exchange::value_of(const std::string& message) const {
@@ -49,7 +78,7 @@ void Exchange::throw_missing(const std::string& key, int first) {
   int missing = 1;
   for (int r = first + 1; r < rendezvous_->size(); ++r) {
     try {
-      rendezvous_->get(key + "/" + std::to_string(r), milliseconds(1));
+      rendezvous_->get(of_rank(key, r), milliseconds(1));
     } catch (const StalledError&) {
       who += ", " + std::to_string(r);
       ++missing;
@@ -68,7 +97,7 @@ std::string Exchange::collect(std::string_view own, const std::string& key) {
   for (int r = 1; r < rendezvous_->size(); ++r) {
     std::string message;
     try {
-      message = rendezvous_->get(key + "/" + std::to_string(r), time_left());
+      message = rendezvous_->get(of_rank(key, r), time_left());
     } catch (const StalledError&) {
       throw_missing(key, r);
     }
@@ -90,12 +119,12 @@ std::vector<std::string> Exchange::gather(std::string_view own) {
     try {
       all = collect(own, key);
     } catch (const Error& error) {
-      rendezvous_->set(key, failure(error.exit_code(), error.what()));
+      publish_failure(key, failure(error.exit_code(), error.what()));
       throw;
     }
     if (size > 1) rendezvous_->set(key, good + all);
   } else {
-    rendezvous_->set(key + "/" + std::to_string(rank), good + std::string(own));
+    rendezvous_->set(of_rank(key, rank), good + std::string(own));
     std::string message;
     try {
       message = rendezvous_->get(key, time_left() + for_the_verdict);
@@ -106,6 +135,7 @@ std::vector<std::string> Exchange::gather(std::string_view own) {
                          ", waits for it; look for a process that did not start, or that is "
                          "stopped, or raise the start limit (ZERO_START_LIMIT)");
     }
+    if (!message.empty() && message[0] == failed) confirm(of_rank(key, rank));
     all = value_of(message);
   }
   std::vector<std::string> texts;
@@ -118,9 +148,12 @@ void Exchange::give_up(int exit_code, const std::string& reason) noexcept {
   try {
     const std::string key = next_key();
     const int rank = rendezvous_->rank();
-    rendezvous_->set(
-        rank == 0 ? key : key + "/" + std::to_string(rank),
-        failure(exit_code, "stopped because rank " + std::to_string(rank) + " failed: " + reason));
+    const std::string message =
+        failure(exit_code, "stopped because rank " + std::to_string(rank) + " failed: " + reason);
+    if (rank == 0)
+      publish_failure(key, message);
+    else
+      rendezvous_->set(of_rank(key, rank), message);
   } catch (const std::exception&) {
     // Then the others wait for the start limit.
   }

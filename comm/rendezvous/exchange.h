@@ -24,6 +24,9 @@ class Exchange {
 
  private:
   std::string collect(std::string_view own, const std::string& key);
+  // On rank 0. Returns when the ranks that came have read the failure, or after 3 s.
+  void publish_failure(const std::string& key, const std::string& message);
+  void confirm(const std::string& key) noexcept;
   [[noreturn]] void throw_missing(const std::string& key, int first);
   std::string value_of(const std::string& message) const;
   std::chrono::milliseconds time_left() const;

@@ -28,6 +28,8 @@ struct Noticeboard {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, std::string> values;
+  bool closed = false;                 // its host has ended
+  std::chrono::milliseconds delay{0};  // from a value's arrival until it is read
 };
 
 class MemoryRendezvous final : public Rendezvous {
@@ -49,6 +51,10 @@ class MemoryRendezvous final : public Rendezvous {
     std::unique_lock lock(board_->mutex);
     if (!board_->changed.wait_for(lock, limit, [&] { return board_->values.contains(key); }))
       throw_unset(key);
+    lock.unlock();
+    std::this_thread::sleep_for(board_->delay);
+    lock.lock();
+    if (board_->closed) throw TopologyError("the board is closed");
     return board_->values[key];
   }
   std::string describe() const override { return "the board"; }

@@ -95,6 +95,28 @@ TEST_CASE("a missing rank is named on all ranks, within the start limit") {
   CHECK_MESSAGE(contains(ended[1].text, "ranks 1, 3 did not come"), ended[1].text);
 }
 
+TEST_CASE("rank 0 keeps the place open until the ranks that came have read why it fails") {
+  const auto board = std::make_shared<Noticeboard>();
+  board->delay = milliseconds(50);
+  const auto ended = run_ranks(2, [&](int thread) {
+    WorldOptions options = options_of(board, 2 * thread, 3);
+    options.start_limit = milliseconds(300);
+    try {
+      open(options);
+    } catch (const Error&) {
+      if (thread == 0) {
+        const std::lock_guard lock(board->mutex);
+        board->closed = true;
+      }
+      throw;
+    }
+  });
+  for (const Ended& end : ended) {
+    CHECK(end.code == StalledError::code);
+    CHECK_MESSAGE(contains(end.text, "rank 1 did not come to the board"), end.text);
+  }
+}
+
 TEST_CASE("without rank 0 the others report that it is missing") {
   const auto board = std::make_shared<Noticeboard>();
   const auto ended = run_ranks(1, [&](int) {
