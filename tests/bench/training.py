@@ -6,7 +6,8 @@ memory.
 A pair is a ZeRO stage of ours and its opponent: another stage of ours (0:1 is stage 1 over stage 0), or a peer of
 peers/gpt_peers.py: ddp, fsdp2, ds0 to ds3, alone. 2+nvme is stage 2 with its state in a file of --nvme DIRECTORY. No
 rank is bound to a core, and each has one thread. PYTHON is the interpreter of an environment with the peer. If a
-PACKAGE is given, the folder that holds `zerocore`, ours is the Python package, and all train the GPT-2 of transformers.
+PACKAGE is given, the folder that holds `zerocore`, ours is the Python package, and all train the GPT-2 of transformers;
+2+torchrun is then stage 2 started by torchrun.
 """
 
 import argparse
@@ -40,11 +41,14 @@ def of_torch(args, name):
 
 
 def ours(args, name):
-    if args.package:
-        return Contestant(f"ours, stage {name}", [args.mpirun, "-n", args.ranks, "--bind-to", "none",
-                                                  *of_torch(args, f"zero{name}")], args.ranks,
-                          {**MPI, "PYTHONPATH": args.program, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": args.device})
     stage, _, place = name.partition("+")
+    if args.package:
+        python, *script = of_torch(args, f"zero{stage}")
+        launcher = [args.mpirun, "-n", args.ranks, "--bind-to", "none", python]
+        if place == "torchrun":
+            launcher = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", args.ranks]
+        return Contestant(f"ours, stage {name}", [*launcher, *script], args.ranks,
+                          {**MPI, "PYTHONPATH": args.program, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": args.device})
     settings = ["train_micro_batch_size_per_gpu=1", f"bf16.enabled={'true' if args.bf16 else 'false'}"]
     if place == "nvme":
         settings += ["zero_optimization.offload_optimizer.device=nvme",
