@@ -42,7 +42,7 @@ void add_general_without_effect(RowList& rows) {
                .or_null(),
            block("pipeline", "pipeline parallelism", "acts with DeepSpeed's pipeline modules only"),
            block("autotuning", "search for fast settings",
-                 "DeepSpeed's launcher reads it; values act as they are written"),
+                 "zero tune reads it; in training, values act as they are written"),
            block("data_efficiency", "curricula and dropped tokens",
                  "acts on data and layers that a Python program hands to it; in DeepSpeed too the "
                  "keys alone change nothing"),

@@ -31,7 +31,7 @@ constexpr std::uint64_t most_ranks = 1 << 20, most_threads = 1024, most_steps = 
                         most_tokens = 1 << 30, most_planned = 4096,
                         largest = std::numeric_limits<std::uint64_t>::max();
 
-constexpr std::array<Row, 31> rows = {
+constexpr std::array<Row, 34> rows = {
     {{"--ranks", Kind::whole, 1, most_ranks},
      {"--min-ranks", Kind::whole, 1, most_ranks},
      {"--restarts", Kind::whole, 0, 1'000'000},
@@ -62,6 +62,9 @@ constexpr std::array<Row, 31> rows = {
      {"--inside-node", Kind::real, 0.001, 1'000'000, " of GiB/s"},
      {"--between-nodes", Kind::real, 0.001, 1'000'000, " of GiB/s"},
      {"--price", Kind::real, 0.000001, 1'000'000},
+     {"--trials", Kind::whole, 1, 1000},
+     {"--trial-steps", Kind::whole, 1, most_steps},
+     {"--time-limit", Kind::real, 0.01, most_minutes, " of minutes"},
      {"--deadline", Kind::real, 0.001, most_seconds, " of hours"}}};
 
 const Row& row_of(const std::string& names) {

@@ -20,6 +20,7 @@ void add_checkpoint(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_tune(CLI::App& app);
 void add_run(CLI::App& app);
 void add_host_agent(CLI::App& app);
 

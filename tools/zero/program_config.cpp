@@ -1,5 +1,6 @@
 #include "tools/zero/program_config.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string_view>
@@ -11,11 +12,8 @@
 namespace zero::tool {
 namespace {
 
-// The config file and the overrides among the arguments.
-struct Given {
-  std::string file;
-  Text overrides;
-};
+constexpr std::array<std::string_view, 3> files = {"--deepspeed_config", "--deepspeed-config",
+                                                   "--deepspeed"};
 
 // Returns the value of an option, given as "--name=value" or as the next argument.
 const char* value_of(const std::vector<std::string>& arguments, std::size_t at,
@@ -26,27 +24,79 @@ const char* value_of(const std::vector<std::string>& arguments, std::size_t at,
   return at + 1 < arguments.size() ? arguments[at + 1].c_str() : nullptr;
 }
 
-Given read_arguments(const std::vector<std::string>& arguments) {
-  constexpr std::array<std::string_view, 3> files = {"--deepspeed_config", "--deepspeed-config",
-                                                     "--deepspeed"};
-  Given given;
-  for (std::size_t at = 0; at < arguments.size(); ++at) {
-    for (const std::string_view name : files)
-      if (const char* file = value_of(arguments, at, name); file != nullptr && *file != '-')
-        given.file = file;
-    const char* set = value_of(arguments, at, "--set");
-    const std::string setting = set != nullptr ? set : "";
-    if (const std::size_t equals = setting.find('='); equals != std::string::npos)
-      given.overrides[setting.substr(0, equals)] = setting.substr(equals + 1);
-  }
-  return given;
+// Returns true if the argument names a config file, here or in the next argument.
+bool names_file(const std::vector<std::string>& arguments, std::size_t at) {
+  return std::ranges::any_of(files, [&](std::string_view name) {
+    const char* file = value_of(arguments, at, name);
+    return file != nullptr && *file != '-';
+  });
 }
 
 }  // namespace
 
+ProgramConfig read_program_config(const std::vector<std::string>& arguments) {
+  ProgramConfig config;
+  for (std::size_t at = 0; at < arguments.size(); ++at) {
+    for (const std::string_view name : files)
+      if (const char* file = value_of(arguments, at, name); file != nullptr && *file != '-')
+        config.file = file;
+    const char* set = value_of(arguments, at, "--set");
+    const std::string setting = set != nullptr ? set : "";
+    if (const std::size_t equals = setting.find('='); equals != std::string::npos)
+      config.overrides[setting.substr(0, equals)] = setting.substr(equals + 1);
+  }
+  return config;
+}
+
+std::vector<std::string> with_config_file(const std::vector<std::string>& arguments,
+                                          const std::string& file) {
+  std::vector<std::string> changed;
+  for (std::size_t at = 0; at < arguments.size(); ++at) {
+    const std::string& word = arguments[at];
+    const std::size_t equals = word.find('=');
+    const bool sets = value_of(arguments, at, "--set") != nullptr;
+    if (names_file(arguments, at)) {
+      changed.push_back(equals == std::string::npos ? word : word.substr(0, equals + 1) + file);
+      if (equals == std::string::npos) changed.push_back(file);
+    } else if (!sets) {
+      changed.push_back(word);
+      continue;
+    }
+    if (equals == std::string::npos) ++at;  // the option's value
+  }
+  return changed;
+}
+
+std::vector<std::string> with_argument(std::vector<std::string> arguments,
+                                       const std::string& option, const std::string& value) {
+  bool found = false;
+  for (std::size_t at = 0; at < arguments.size(); ++at) {
+    if (value_of(arguments, at, option) == nullptr) continue;
+    found = true;
+    if (arguments[at] == option)
+      arguments[at + 1] = value;
+    else
+      arguments[at] = option + "=" + value;
+  }
+  if (!found) arguments.insert(arguments.end(), {option, value});
+  return arguments;
+}
+
+std::optional<std::string> argument_of(const std::vector<std::string>& arguments,
+                                       const std::string& option) {
+  std::optional<std::string> found;
+  for (std::size_t at = 0; at < arguments.size(); ++at) {
+    if (const char* value = value_of(arguments, at, option); value != nullptr)
+      found = value;
+    else if (arguments[at] == option)
+      found = "";
+  }
+  return found;
+}
+
 std::function<std::string(int)> refusal_of_ranks(const std::vector<std::string>& arguments) {
   using namespace config_schemas;
-  const Given given = read_arguments(arguments);
+  const ProgramConfig given = read_program_config(arguments);
   const std::string name = given.file.empty() ? "the config" : given.file;
   std::shared_ptr<const Loaded> loaded;
   try {

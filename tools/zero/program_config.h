@@ -1,17 +1,37 @@
-// Reads from the config of the program that `zero run` starts which numbers of ranks it permits.
+// The config of a program that the tool starts, found among the program's arguments.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "zero/config.h"
+
 namespace zero::tool {
 
-// Returns a function that returns why the program cannot run on a number of ranks, or "". The
-// config is the file of --deepspeed_config or --deepspeed among the program's arguments, with the
-// values of
-// --set. If there is none, or it cannot be read here, every number is accepted: the program then
-// reports its own errors.
+// The file of --deepspeed_config or --deepspeed, "" if there is none, and the values of --set.
+struct ProgramConfig {
+  std::string file;
+  Text overrides;
+};
+ProgramConfig read_program_config(const std::vector<std::string>& arguments);
+
+// Returns the arguments with another config file, and without --set.
+std::vector<std::string> with_config_file(const std::vector<std::string>& arguments,
+                                          const std::string& file);
+
+// Returns the arguments with another value of an option, which is appended if it is not there.
+std::vector<std::string> with_argument(std::vector<std::string> arguments,
+                                       const std::string& option, const std::string& value);
+
+// Returns the value of an option ("--model"), or "" if the option has none.
+std::optional<std::string> argument_of(const std::vector<std::string>& arguments,
+                                       const std::string& option);
+
+// Returns a function that returns why the program cannot run on a number of ranks, or "". If
+// there is no config, or it cannot be read here, every number is accepted: the program then reports
+// its own errors.
 std::function<std::string(int ranks)> refusal_of_ranks(const std::vector<std::string>& arguments);
 
 }  // namespace zero::tool

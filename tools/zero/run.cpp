@@ -17,6 +17,7 @@
 #include "tools/zero/host_lookup.h"
 #include "tools/zero/job_command.h"
 #include "tools/zero/launcher.h"
+#include "tools/zero/launcher_lookup.h"
 #include "tools/zero/machine.h"
 #include "tools/zero/process.h"
 #include "tools/zero/restarts.h"
@@ -48,52 +49,6 @@ struct RunOptions {
 };
 
 constexpr int elastic_restarts = 10;  // of --elastic, without --restarts
-
-// Refuses to run inside a rank, since each rank would start a job of its own.
-void refuse_nesting() {
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    const char* ranks = std::getenv(variable);
-    if (ranks != nullptr && std::atoi(ranks) > 1)
-      throw TopologyError(std::string("this is already a rank of an MPI job (") + variable + "=" +
-                          ranks +
-                          "): start the program itself there, or `zero run` outside of the job");
-  }
-}
-
-void check_program(const std::string& program) {
-  if (program.rfind('-', 0) == 0)
-    throw ConfigError("unknown option " + program +
-                      " before the program's name; see zero run --help");
-  if (!find_in_path(program).empty()) return;
-  if (program.find('/') == std::string::npos) {
-    const std::string hint = is_program("./" + program) ? "; ./" + program + " exists" : "";
-    throw ConfigError("program " + program + " is not in PATH" + hint);
-  }
-  std::error_code unknown;
-  const bool exists = std::filesystem::exists(program, unknown);
-  throw ConfigError(program + (exists ? " is not an executable file" : " does not exist"));
-}
-
-std::string find_launcher(const std::string& wanted) {
-  if (!wanted.empty()) {
-    if (find_in_path(wanted).empty()) throw TopologyError("launcher " + wanted + " not found");
-    return wanted;
-  }
-  for (const char* name : {"mpirun", "mpiexec"})
-    if (!find_in_path(name).empty()) return name;
-  throw TopologyError(
-      "no mpirun and no mpiexec in PATH: install Open MPI (apt install openmpi-bin) or MPICH, or "
-      "load "
-      "the cluster's MPI module");
-}
-
-Launcher ask_launcher(const std::string& path) {
-  const Output version = capture({path, "--version"});
-  if (version.exit_code != 0)
-    throw TopologyError(path + " --version failed with code " + std::to_string(version.exit_code) +
-                        (version.text.empty() ? "" : ":\n" + version.text));
-  return identify_launcher(path, version.text);
-}
 
 // Returns true if ranks are started by ssh. If another method was chosen, its hosts may have names
 // of their own.
@@ -225,7 +180,7 @@ void run(RunOptions options) {
   refuse_nesting();
   check_restarts(options);
   check_program(request.program);
-  const Launcher launcher = ask_launcher(find_launcher(options.launcher));
+  const Launcher launcher = find_launcher(options.launcher);
   MachineFacts machine = read_machine();
   add_allocation(request, launcher.kind, machine);
   const std::vector<std::string> hosts =

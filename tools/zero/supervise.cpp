@@ -37,20 +37,6 @@ constexpr milliseconds look{250}, launcher_grace{5000}, farewell{2500};
 // leaving.
 constexpr milliseconds unseen_grace{15'000};
 
-void write_all(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EAGAIN) {  // another process may have set O_NONBLOCK
-      pollfd room{STDERR_FILENO, POLLOUT, 0};
-      poll(&room, 1, -1);
-      continue;
-    }
-    if (written < 0) return;  // no reader is left; the job continues
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
-
 // A terminal sends its signals to the launcher too; those of other processes reach only this
 // process.
 bool is_from_terminal(const signalfd_siginfo& signal) {
@@ -83,6 +69,9 @@ class Supervisor {
   void pass_on(int number);
   void ask_to_stop_when_possible();
   JobEnd end();
+  void show(std::string_view text) {
+    companion_ != nullptr ? companion_->show(text) : write_text(text);
+  }
 
   const int ranks_;
   LauncherLines& lines_;
@@ -155,7 +144,7 @@ void Supervisor::watch() {
     if (ready > 0 && sources[0].revents != 0) take_signal();
     if (!owed) owed_since_ = Clock::now();
     if (ready == 0) after_silence();
-    if (lines_.owes() && Clock::now() - owed_since_ >= patience) write_all(lines_.settle());
+    if (lines_.owes() && Clock::now() - owed_since_ >= patience) show(lines_.settle());
     if (!lines_.started().empty() && !seen_here_ && !ended_)
       seen_here_ = !ranks_among(descendants_of(child_)).empty();
     if (lines_.start_failed() && !missing_named_) name_missing();
@@ -184,10 +173,10 @@ void Supervisor::name_missing() {
         here, [&](const RankProcess& process) { return process.rank == rank && process.stopped; });
     const bool stopped = own != here.end();
     if (lines_.started().contains(rank) && !stopped) continue;
-    write_all("zero run: rank " + std::to_string(rank) + " is missing: " +
-              (stopped ? "its process " + std::to_string(own->pid) + " is stopped"
-                       : "it has not reached zero::run()") +
-              "\n");
+    show("zero run: rank " + std::to_string(rank) + " is missing: " +
+         (stopped ? "its process " + std::to_string(own->pid) + " is stopped"
+                  : "it has not reached zero::run()") +
+         "\n");
   }
 }
 
@@ -201,8 +190,8 @@ void Supervisor::end_launcher_when_due() {
   const auto waited = Clock::now() - left_since_;
   const milliseconds grace = seen_here_ ? launcher_grace : unseen_grace;
   if (waited >= grace && !std::exchange(asked_to_end_, true)) {
-    write_all("zero run: all ranks of this machine have left, but " + std::to_string(child_) +
-              ", the launcher, has not: it is ended now; a host may be out of reach\n");
+    show("zero run: all ranks of this machine have left, but " + std::to_string(child_) +
+         ", the launcher, has not: it is ended now; a host may be out of reach\n");
     kill(child_, SIGTERM);
   }
   if (waited < grace + farewell || std::exchange(killed_, true)) return;
@@ -222,7 +211,7 @@ void Supervisor::end_for_companion() {
     if (reason.empty()) return;
     ending_since_ = Clock::now();
     asked_to_end_ = true;
-    write_line(reason);
+    show(reason + "\n");
     for (const RankProcess& rank : ranks_among(descendants_of(child_))) kill(rank.pid, SIGKILL);
     // Open MPI sometimes crashes on the way out.
     const rlimit none{0, 0};
@@ -234,7 +223,7 @@ void Supervisor::end_for_companion() {
 
 void Supervisor::after_silence() {
   if (lines_.undecided())
-    write_all(lines_.pause());
+    show(lines_.pause());
   else
     given_up_ = ended_;
 }
@@ -242,7 +231,7 @@ void Supervisor::after_silence() {
 bool Supervisor::take_output() {
   std::array<char, 65536> buffer{};
   const ssize_t got = read(output_, buffer.data(), buffer.size());
-  if (got > 0) write_all(lines_.pass({buffer.data(), static_cast<std::size_t>(got)}));
+  if (got > 0) show(lines_.pass({buffer.data(), static_cast<std::size_t>(got)}));
   return got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
 }
 
@@ -286,19 +275,19 @@ void Supervisor::pass_on(int number) {
 void Supervisor::ask_to_stop_when_possible() {
   if (!stop_sent_ && std::ssize(lines_.stoppable()) == ranks_) {
     stop_sent_ = true;
-    write_all(
+    show(
         "zero run: the ranks are asked to stop after this step; a second signal ends them at "
         "once\n");
     kill(child_, SIGUSR2);
   }
   if (!lines_.stop_ignored() || job_ended_by_signal_) return;
-  write_all("zero run: the program continues its steps: its ranks are ended now\n");
+  show("zero run: the program continues its steps: its ranks are ended now\n");
   job_ended_by_signal_ = true;
   kill(child_, stop_number_);
 }
 
 JobEnd Supervisor::end() {
-  write_all(lines_.settle());
+  show(lines_.settle());
   JobEnd job{.stop_requested = stop_number_ != 0 || job_ended_by_signal_ || stop_passed_on_};
   // mpirun then has an exit code of its own: nothing was saved.
   const bool saved = WIFEXITED(status_) && WEXITSTATUS(status_) == stopped_saved;
@@ -347,8 +336,22 @@ std::optional<JobEnd> supervise(const std::vector<std::string>& command, int ran
   return Supervisor(ranks, lines, signals, companion).run(command);
 }
 
+void write_text(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {  // another process may have set O_NONBLOCK
+      pollfd room{STDERR_FILENO, POLLOUT, 0};
+      poll(&room, 1, -1);
+      continue;
+    }
+    if (written < 0) return;  // no reader is left; the job continues
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
 void write_line(const std::string& text) {
-  write_all(text + "\n");
+  write_text(text + "\n");
 }
 
 void end_like(const JobEnd& job, const JobSignals& signals) {

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/zero/launcher_lines.h"
@@ -40,6 +41,10 @@ struct JobEnd {
   bool stop_requested = false;  // by SIGTERM, SIGINT or SIGUSR2 to this process
 };
 
+// Writes to standard error; waits if that is a full pipe.
+void write_text(std::string_view text);
+void write_line(const std::string& text);  // the text and a line break
+
 // Work that supervise() does while a job runs.
 class JobCompanion {
  public:
@@ -50,6 +55,8 @@ class JobCompanion {
   static constexpr int tick_ms = 100;
   // Returns why the job must end now; "" if it continues.
   virtual std::string reason_to_end() const = 0;
+  // Takes text of the job's standard error, and messages about the job.
+  virtual void show(std::string_view text) { write_text(text); }
 };
 
 // If a rank has reported why the job ends and all ranks on this machine have ended, but the
@@ -59,9 +66,6 @@ class JobCompanion {
 std::optional<JobEnd> supervise(const std::vector<std::string>& command, int ranks,
                                 LauncherLines& lines, const JobSignals& signals,
                                 JobCompanion* companion = nullptr);
-
-// Writes a line to standard error; waits if that is a full pipe.
-void write_line(const std::string& text);
 
 // Ends this process with the job's exit code or signal.
 [[noreturn]] void end_like(const JobEnd& job, const JobSignals& signals);

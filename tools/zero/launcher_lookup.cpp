@@ -1,0 +1,60 @@
+#include "tools/zero/launcher_lookup.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "tools/zero/process.h"
+#include "zero/base/error.h"
+
+namespace zero::tool {
+namespace {
+
+std::string path_of_launcher(const std::string& wanted) {
+  if (!wanted.empty()) {
+    if (find_in_path(wanted).empty()) throw TopologyError("launcher " + wanted + " not found");
+    return wanted;
+  }
+  for (const char* name : {"mpirun", "mpiexec"})
+    if (!find_in_path(name).empty()) return name;
+  throw TopologyError(
+      "no mpirun and no mpiexec in PATH: install Open MPI (apt install openmpi-bin) or MPICH, or "
+      "load the "
+      "cluster's MPI module");
+}
+
+}  // namespace
+
+void refuse_nesting() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    const char* ranks = std::getenv(variable);
+    if (ranks != nullptr && std::atoi(ranks) > 1)
+      throw TopologyError(std::string("this is already a rank of an MPI job (") + variable + "=" +
+                          ranks +
+                          "): start the program itself there, or `zero run` outside of the job");
+  }
+}
+
+void check_program(const std::string& program) {
+  if (program.rfind('-', 0) == 0)
+    throw ConfigError("unknown option " + program +
+                      " before the program's name; see zero run --help");
+  if (!find_in_path(program).empty()) return;
+  if (program.find('/') == std::string::npos) {
+    const std::string hint = is_program("./" + program) ? "; ./" + program + " exists" : "";
+    throw ConfigError("program " + program + " is not in PATH" + hint);
+  }
+  std::error_code unknown;
+  const bool exists = std::filesystem::exists(program, unknown);
+  throw ConfigError(program + (exists ? " is not an executable file" : " does not exist"));
+}
+
+Launcher find_launcher(const std::string& wanted) {
+  const std::string path = path_of_launcher(wanted);
+  const Output version = capture({path, "--version"});
+  if (version.exit_code != 0)
+    throw TopologyError(path + " --version failed with code " + std::to_string(version.exit_code) +
+                        (version.text.empty() ? "" : ":\n" + version.text));
+  return identify_launcher(path, version.text);
+}
+
+}  // namespace zero::tool

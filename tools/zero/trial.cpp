@@ -1,0 +1,109 @@
+#include "tools/zero/trial.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "tools/zero/job_command.h"
+#include "tools/zero/launcher_lines.h"
+#include "zero/base/error.h"
+#include "zero/base/text.h"
+
+namespace zero::tool {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Ranks report at most 20 steps a second, so shorter times would be inexact.
+constexpr std::chrono::seconds shortest{1};
+constexpr std::size_t most_text = 1 << 16;
+
+class Trial final : public JobCompanion {
+ public:
+  explicit Trial(const TrialRequest& request)
+      : request_(request), deadline_(Clock::now() + request.limit) {}
+
+  TrialResult run(const JobSignals& signals);
+
+  void add_sources(std::vector<pollfd>&) const override {}
+  void serve() override;
+  std::string reason_to_end() const override;
+  void show(std::string_view text) override;
+
+ private:
+  struct Seen {
+    std::int64_t step;
+    Clock::time_point time;
+  };
+  bool is_enough() const;
+  std::string problem_of(const JobEnd& end) const;
+
+  const TrialRequest& request_;
+  const Clock::time_point deadline_;
+  LauncherLines lines_;
+  std::optional<std::int64_t> first_;  // the first step that was reported
+  std::optional<Seen> begin_, last_;   // of the timed steps
+  std::string text_;                   // the end of the program's messages
+};
+
+void Trial::serve() {
+  const auto step = lines_.step();
+  if (!step) return;
+  if (!first_) first_ = step;
+  if (*step < *first_ + request_.warm_up || (last_ && last_->step == *step) || is_enough()) return;
+  last_ = Seen{*step, Clock::now()};
+  if (!begin_) begin_ = last_;
+}
+
+bool Trial::is_enough() const {
+  return begin_ && last_->step - begin_->step >= request_.steps &&
+         last_->time - begin_->time >= shortest;
+}
+
+std::string Trial::reason_to_end() const {
+  return is_enough() ? "enough" : Clock::now() >= deadline_ ? "late" : "";
+}
+
+void Trial::show(std::string_view text) {
+  text_ += text;
+  if (text_.size() > most_text) text_.erase(0, text_.size() - most_text);
+}
+
+// Returns the program's last message, otherwise its exit code or signal.
+std::string Trial::problem_of(const JobEnd& end) const {
+  if (Clock::now() >= deadline_)
+    return "fewer than " + count_of(request_.warm_up + request_.steps, "step") + " within " +
+           std::to_string(std::chrono::ceil<std::chrono::seconds>(request_.limit).count()) + " s";
+  if (end.code == 0 && end.signal == 0)
+    return "the program ended after fewer than " + count_of(request_.warm_up + 2, "step");
+  const std::size_t stop = text_.find_last_not_of('\n');
+  if (stop != std::string::npos) {
+    const std::size_t begin = text_.rfind('\n', stop);
+    return text_.substr(begin + 1, stop - begin);
+  }
+  return end.signal != 0 ? "ended by signal " + std::to_string(end.signal)
+                         : "ended with code " + std::to_string(end.code);
+}
+
+TrialResult Trial::run(const JobSignals& signals) {
+  JobCommand command(request_.launch, request_.machine, request_.launcher, {}, "steps");
+  std::vector<std::string> words = {"/bin/sh", "-c", "exec \"$@\" >/dev/null", "sh"};
+  for (const std::string& word : command.words()) words.push_back(word);
+  const auto end = supervise(words, request_.launch.ranks, lines_, signals, this);
+  if (!end)
+    throw TopologyError("cannot start " + request_.launcher.path + ": " + std::strerror(errno));
+  if (end->stop_requested) return {.stopped = true};
+  if (begin_ && last_->step > begin_->step)
+    return {.step_seconds = std::chrono::duration<double>(last_->time - begin_->time).count() /
+                            static_cast<double>(last_->step - begin_->step)};
+  return {.problem = problem_of(*end)};
+}
+
+}  // namespace
+
+TrialResult run_trial(const TrialRequest& request, const JobSignals& signals) {
+  return Trial(request).run(signals);
+}
+
+}  // namespace zero::tool

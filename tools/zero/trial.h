@@ -1,0 +1,32 @@
+// A trial of `zero tune`: runs a program with one config until enough steps are timed, and ends it.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "tools/zero/launcher.h"
+#include "tools/zero/supervise.h"
+
+namespace zero::tool {
+
+struct TrialRequest {
+  LaunchRequest launch;  // with the config's file among its arguments
+  const MachineFacts& machine;
+  const Launcher& launcher;
+  int warm_up = 2, steps = 5;  // not timed at first, and timed
+  std::chrono::steady_clock::duration limit = {};
+};
+
+struct TrialResult {
+  std::optional<double> step_seconds = {};  // mean of the timed steps
+  std::string problem = {};                 // why there is none
+  bool stopped = false;                     // by a signal to this process
+};
+
+// The ranks report their steps (zero/base/run_marks.h). They are killed afterwards, so that the
+// program saves nothing. Their output is not shown. Throws TopologyError if the launcher cannot be
+// started.
+TrialResult run_trial(const TrialRequest& request, const JobSignals& signals);
+
+}  // namespace zero::tool
