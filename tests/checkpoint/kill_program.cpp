@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
     zero::Config config;
     config.batch.train_micro_batch_size_per_gpu = 1;
     config.zero_optimization.stage = 3;
-    if (!instead.empty()) config.zero_core.time_limit_seconds = 2;
+    if (!instead.empty()) config.zero_core.time_limit_seconds = 5;
     zero::Engine engine(runtime, toy::describe({}), config);
     const auto resumed = engine.resume(argv[1], zero::Resume::if_any);
     if (resumed) {

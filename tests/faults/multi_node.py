@@ -212,7 +212,7 @@ def cut_link(slots, index, sign, *program):
         errors.seek(0)
         text = errors.read()
     expect(code == 18, f"exit code {code}\n{text}")
-    expect(seconds < 15, f"it took {seconds:.1f} s\n{text}")  # the limit of 2 s, 10 s, and a margin
+    expect(seconds < 20, f"it took {seconds:.1f} s\n{text}")  # the limit of at most 5 s, 10 s, and a margin
     causes = [line for line in text.splitlines() if line.startswith("zero: rank ")]
     expect(len(causes) == 1, f"not one line says why\n{text}")
     return causes[0], f"{seconds:.1f} s"
@@ -231,7 +231,7 @@ def a_cut_link_in_a_save():
     """The rank across the link is in a call that does not return."""
     with tempfile.TemporaryDirectory() as folder:
         cause, seconds = cut_link([1, 1], 1, "hangs", TRAIN_GPT[2], f"{folder}/root", "K1", "hang")
-    expect(re.search(r"rank 0 waited 2 s in .* of the writing of new .*nothing came from rank 1", cause), cause)
+    expect(re.search(r"rank 0 waited 5 s in .* of the writing of new .*nothing came from rank 1", cause), cause)
     return seconds
 
 

@@ -58,7 +58,7 @@ class Training(launch.Job):
             self.end()
             raise launch.Failed(problem + "\n" + self.text())
 
-    def expect_end(self, codes, message=(), messages=(1,), limit=LIMIT_S, patience=5):
+    def expect_end(self, codes, message=(), messages=(1,), limit=LIMIT_S, patience=15):
         code = self.finish(limit)
         self.expect(codes(code), f"exit code {code}")
         self.expect(len(self.messages()) in messages, f"{len(self.messages())} messages")
@@ -124,7 +124,7 @@ def crashed_rank(folder):
 def killed_launcher(folder):
     job = Training(folder, 3)
     job.process.kill()
-    job.expect_end(failed, messages=(0,), patience=3)
+    job.expect_end(failed, messages=(0,), patience=10)
 
 
 def hung_up_launcher(folder):

@@ -148,7 +148,7 @@ class Job:
                     pids[int(names[name])] = pid
         return pids
 
-    def leftovers(self, patience=5):
+    def leftovers(self, patience=15):
         """Returns processes, files and core dumps that the job left; [] if there are none."""
         deadline = time.monotonic() + patience
         while (left := self.processes()) and time.monotonic() < deadline:

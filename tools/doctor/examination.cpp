@@ -16,30 +16,30 @@ std::string text_of_cpus(const std::vector<int>& cpus) {
   return text;
 }
 
-// Returns the ranks on this rank's host.
-std::vector<RankOnHost> ranks_of(const comm::Topology& topology,
-                                 const std::vector<std::string>& cpus_of_ranks) {
+}  // namespace
+
+std::vector<RankOnHost> ranks_on_host(Runtime& runtime) {
+  comm::World& world = runtime.core().world();
+  const comm::Topology& topology = world.topology();
+  const std::vector<std::string> cpus = gather_texts(world, text_of_cpus(tool::allowed_cpus()));
   std::vector<RankOnHost> ranks;
   for (int rank = 0; rank < topology.size; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     if (topology.node_of[at] != topology.node) continue;
     RankOnHost& added = ranks.emplace_back(RankOnHost{rank, {}});
-    std::istringstream text(cpus_of_ranks[at]);
+    std::istringstream text(cpus[at]);
     for (int cpu = 0; text >> cpu;) added.cpus.push_back(cpu);
   }
   return ranks;
 }
 
-}  // namespace
-
 std::string examine(Runtime& runtime, const std::vector<std::string>& directories,
                     const std::string& program) {
   comm::World& world = runtime.core().world();
   const comm::Topology& topology = world.topology();
-  const std::vector<std::string> cpus = gather_texts(world, text_of_cpus(tool::allowed_cpus()));
+  const std::vector<RankOnHost> ranks = ranks_on_host(runtime);
   std::string own;
-  if (topology.local_rank == 0)
-    own = host_report(read_host(directories, ranks_of(topology, cpus), program));
+  if (topology.local_rank == 0) own = host_report(read_host(directories, ranks, program));
   std::vector<std::string> hosts = gather_texts(world, own);
   std::erase(hosts, "");
   std::optional<Links> links;

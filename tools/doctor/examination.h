@@ -4,11 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "tools/doctor/readings.h"
+
 namespace zero {
 class Runtime;
 }
 
 namespace zero::doctor {
+
+// Returns the ranks of the job on this rank's host, with the CPUs to which they are bound.
+// Collective.
+std::vector<RankOnHost> ranks_on_host(Runtime& runtime);
 
 // Returns the report (report.h) on every rank. Collective: one rank of each host reads its host,
 // and if there are several ranks, they measure the links between them. directories, program: as for

@@ -18,6 +18,7 @@ class Differ : public Error {
 void add_config(CLI::App& app);
 void add_checkpoint(CLI::App& app);
 void add_compare(CLI::App& app);
+void add_calibrate(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_tune(CLI::App& app);

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,13 +23,8 @@ struct DoctorOptions {
   bool json = false;
 };
 
-// Programs of one installation are in one directory.
-std::string beside_this_program(const std::string& name) {
-  return (std::filesystem::path(own_program()).parent_path() / name).string();
-}
-
 std::vector<std::string> ranks_command(const DoctorOptions& options) {
-  std::vector<std::string> command = {beside_this_program("zero_doctor_ranks")};
+  std::vector<std::string> command = {installed_program("zero_doctor_ranks")};
   if (!is_program(command[0]))
     throw ConfigError("ranks are examined by " + command[0] +
                       ", which this installation lacks: build ZeroCore with MPI");
@@ -41,7 +35,7 @@ std::vector<std::string> ranks_command(const DoctorOptions& options) {
 
 // Starts the ranks by `zero run`; their report is a line among those that the launcher prints.
 std::string report_of_ranks(const DoctorOptions& options) {
-  std::vector<std::string> command = {beside_this_program("zero"), "run", "-n",
+  std::vector<std::string> command = {installed_program("zero"), "run", "-n",
                                       std::to_string(options.ranks)};
   if (!options.hostfile.empty()) command.insert(command.end(), {"--hostfile", options.hostfile});
   for (const std::string& word : ranks_command(options)) command.push_back(word);

@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
     zero::tool::add_compare(app);
     zero::tool::add_doctor(app);
     zero::tool::add_plan(app);
+    zero::tool::add_calibrate(app);
     zero::tool::add_tune(app);
     zero::tool::add_run(app);
     zero::tool::add_host_agent(app);

@@ -89,6 +89,10 @@ std::string own_program() {
   return std::filesystem::read_symlink("/proc/self/exe", unknown).string();
 }
 
+std::string installed_program(const std::string& name) {
+  return (std::filesystem::path(own_program()).parent_path() / name).string();
+}
+
 // Parses "PID (NAME) STATE PARENT ...": the name may contain any character.
 ProcessStatus status_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");

@@ -24,6 +24,9 @@ Output capture(const std::vector<std::string>& command);
 // Returns the file of this program.
 std::string own_program();
 
+// Returns the path of a program in this program's directory; programs of one installation share it.
+std::string installed_program(const std::string& name);
+
 // From /proc/PID/stat.
 struct ProcessStatus {
   std::string name;
