@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 namespace gpt {
@@ -77,6 +79,14 @@ Json rank_summary(const zero::RankReport& rank, int number) {
           {"resident_bytes", rank.resident_bytes}};
 }
 
+// Returns true in the second or a later start of a job (docs/restarts.md): ZERO_GENERATION is
+// JOB:NUMBER.
+bool is_restart() {
+  const char* generation = std::getenv("ZERO_GENERATION");
+  const char* number = generation == nullptr ? nullptr : std::strchr(generation, ':');
+  return number != nullptr && std::atoll(number + 1) > 1;
+}
+
 }  // namespace
 
 JsonLog::JsonLog(const std::string& path) : path_(path) {
@@ -87,9 +97,28 @@ JsonLog::JsonLog(const std::string& path) : path_(path) {
   if (probe < 0 && errno == ENXIO)
     throw zero::ConfigError("--log-json " + path +
                             " is a FIFO that no process reads; start its reader first");
-  out_.open(path, std::ios::trunc);
+  restarted_ = is_restart() && std::filesystem::is_regular_file(path);
+  out_.open(path, restarted_ ? std::ios::app : std::ios::trunc);
   if (probe >= 0) ::close(probe);
   if (!out_) throw zero::ConfigError("--log-json " + path + " cannot be written");
+}
+
+void JsonLog::continue_after(std::int64_t step) {
+  if (!restarted_) return;
+  std::string kept;
+  std::ifstream before(path_);
+  for (std::string line; std::getline(before, line);) {
+    const Json record = Json::parse(line, nullptr, false);  // the last line may be incomplete
+    if (record.is_object() && record.contains("step") && record["step"] <= step)
+      kept += line + '\n';
+  }
+  const std::string whole = path_ + ".new";
+  out_.close();
+  out_.open(whole, std::ios::trunc);
+  out_ << kept;
+  if (!out_.flush() || std::rename(whole.c_str(), path_.c_str()) != 0)
+    throw zero::SaveError("--log-json " + path_ +
+                          ": it cannot be continued: " + std::strerror(errno));
 }
 
 void JsonLog::line(const std::string& text) {

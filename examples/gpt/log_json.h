@@ -13,8 +13,12 @@ namespace gpt {
 
 class JsonLog {
  public:
-  // An empty path writes nothing. Throws ConfigError if the file cannot be written.
+  // An empty path writes nothing. Replaces an existing file, but in a job that `zero run` has
+  // restarted continues it. Throws ConfigError if the file cannot be written.
   explicit JsonLog(const std::string& path);
+
+  // Removes the lines of later steps, which this job repeats. Without effect in a first start.
+  void continue_after(std::int64_t step);
 
   // Names the variant of all following lines; empty: none.
   void set_variant(const std::string& name) { variant_ = name; }
@@ -26,6 +30,7 @@ class JsonLog {
  private:
   void line(const std::string& text);
 
+  bool restarted_ = false;
   std::string path_, variant_;
   std::ofstream out_;
 };

@@ -42,6 +42,7 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
   Checkpoints checkpoints(runtime, engine, task.options, task.data->describe());
   agree_on_inputs(runtime, engine, task);
   if (!checkpoints.resume()) set_start_values(engine, task, runtime.pool());
+  log.continue_after(engine.step_count());
   print_start(runtime, task, engine);
   if (runtime.is_root() && !loop.attention().empty())
     std::printf("kernels  attention by %s\n", loop.attention().c_str());

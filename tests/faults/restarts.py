@@ -94,7 +94,7 @@ def killed_ranks(folder):
     job.until_step(85, 4)
     job.stop()
     job.expect_end(20, [4, 4, 2, 2], r"^zero run: rank 2 was ended by signal 9, after step \d+$",
-                   r"^zero run: (no step is lost|\d+ steps? since the checkpoint of step \d+ will be repeated)$",
+                   r"^zero run: (no step that was reported is lost|\d+ steps? since the checkpoint of step \d+ will be repeated)$",
                    r"^zero run: slot 2 of this machine has failed twice: it is used again only if --min-ranks needs it$",
                    r"^zero run: restart 2 of 10: generation 3, with 2 ranks of 4, from the checkpoint of step \d+$",
                    r"^zero run: step \d+ done, .* after the failure was noticed: end of the job .*, pause .*, start of "

@@ -351,7 +351,8 @@ void Restarts::report_failure(const JobFailure& failure) const {
       failure.subject + " " + failure.cause +
       (failure.step ? ", after step " + std::to_string(*failure.step) : ", before the first step"));
   const std::int64_t kept = saved_.value_or(0);
-  if (!failure.step || *failure.step <= kept) return report("no step is lost");
+  // The ranks report at most 20 steps a second, so later ones may have been made.
+  if (!failure.step || *failure.step <= kept) return report("no step that was reported is lost");
   report(count_of(*failure.step - kept, "step") +
          (saved_ ? " since the checkpoint of step " + std::to_string(kept) + " will be repeated"
                  : " are lost: no checkpoint was saved (train_gpt --checkpoint)"));
