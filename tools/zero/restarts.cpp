@@ -146,9 +146,9 @@ class Restarts : public JobCompanion {
   // Times after the last failure: it was noticed, the job ended, the pause ended.
   Clock::time_point failed_, ended_, restarted_;
   // Times in this start, 0 if not yet: it began, all ranks had started, a failure was noticed, the
-  // ranks were last counted, ranks that had been seen were missing.
+  // ranks were last counted, ranks were missing.
   Clock::time_point begun_, started_{}, noticed_{}, counted_{}, gone_{};
-  int most_ranks_ = 0;    // seen in this start
+  bool seen_ = false;     // a rank of this start has been counted
   bool stopped_ = false;  // by a signal between two starts
   bool goes_on_ = true;   // has made a step since the last failure
 };
@@ -224,7 +224,7 @@ JobEnd Restarts::start() {
   lines_ = std::make_unique<LauncherLines>(request_.verbose, true);
   begun_ = Clock::now();
   started_ = noticed_ = gone_ = {};
-  most_ranks_ = 0;
+  seen_ = false;
   const std::optional<JobEnd> end =
       supervise(command.words(), placement_.ranks, *lines_, signals_, this);
   if (!end)
@@ -248,16 +248,17 @@ void Restarts::serve() {
 }
 
 // Open MPI may not notice that a rank is killed while it connects to its daemon. Then either no
-// rank is left, or the others wait for it in MPI_Init.
+// rank is left, or the others wait for it in MPI_Init. The launcher starts all ranks at the same
+// time, so fewer ranks mean that one has ended, even if it was never counted.
 void Restarts::count_ranks(Clock::time_point now) {
   if (now - counted_ < beat_interval) return;
   counted_ = now;
   const int ranks = ranks_of_job(job_) + links_.ranks();
-  most_ranks_ = std::max(most_ranks_, ranks);
+  seen_ = seen_ || ranks > 0;
   const bool starting =
       now - begun_ < start_window && std::ssize(lines_->started()) < placement_.ranks;
-  const bool missing = starting && most_ranks_ >= placement_.ranks && ranks < placement_.ranks;
-  if (most_ranks_ == 0 || (ranks > 0 && !missing))
+  const bool missing = starting && ranks < placement_.ranks;
+  if (!seen_ || (ranks > 0 && !missing))
     gone_ = {};
   else if (gone_ == Clock::time_point{})
     gone_ = now;
