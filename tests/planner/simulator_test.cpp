@@ -1,4 +1,5 @@
 #include "tools/planner/simulator.h"
+#include "tests/planner/planned.h"
 
 #include <doctest/doctest.h>
 
@@ -36,4 +37,25 @@ TEST_CASE("an exchange that takes all of the processor runs in turn with computa
 
 TEST_CASE("a task that waits for a later one is refused") {
   CHECK_THROWS_AS(simulate({{compute, 1, {1}}, {compute, 1}}, 1, compute), std::logic_error);
+}
+
+TEST_CASE("the time line has the step's computation, and no stream does two things at once") {
+  for (const char* row : {"0", "3", "3+cpu", "3+nvme"}) {
+    INFO(row);
+    const Request request = request_of(load_shape("gpt2"), "h100", 16);
+    const zero::report::Timeline timeline = timeline_of(request, parse_rows(row).front());
+    const StepTimes step = planned(request, row).step;
+    CHECK(timeline.seconds == doctest::Approx(step.seconds));
+    double computing = 0;
+    for (const zero::report::Lane& lane : timeline.lanes) {
+      double before = 0;
+      for (const zero::report::Span& span : lane.spans) {
+        CHECK(span.begin >= before * (1 - 1e-9));
+        before = span.end;
+        if (lane.name == "compute") computing += span.end - span.begin;
+      }
+      CHECK(before <= timeline.seconds * (1 + 1e-9));
+    }
+    CHECK(computing == doctest::Approx(step.seconds - step.exposed));
+  }
 }

@@ -368,4 +368,20 @@ TEST_CASE("a directory that cannot take the report is refused before the work") 
   std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("a time line draws each span, and joins those that would be too narrow") {
+  Comparison comparison = samples::plain();
+  Lane lane{"compute", {{"compute", "work", "work a", 0, 0.5}}};
+  for (int i = 0; i < 100; ++i)
+    lane.spans.push_back(
+        {"all_gather", "gather", "gather b", 0.5 + 1e-6 * i, 0.5 + 1e-6 * (i + 1)});
+  comparison.timeline = Timeline{"stage 3", 1, {lane}};
+  const std::string page = html_of(comparison);
+  CHECK(page.find("Simulated step, ms") != std::string::npos);
+  CHECK(page.find("work a: 0.0 to 500.0 ms") != std::string::npos);
+  CHECK(page.find("100 \u00d7 gather: 500.0 to 500.1 ms") != std::string::npos);
+  CHECK(html_of(samples::plain()).find("Simulated step") == std::string::npos);
+  const std::string json = json_of(comparison);
+  CHECK(json_of(comparison_of(json, "report.json")) == json);
+}
+
 }  // namespace

@@ -11,6 +11,7 @@
 #include "tools/planner/model_shape.h"
 #include "tools/planner/plan_rows.h"
 #include "tools/planner/step_simulation.h"
+#include "tools/report/timeline.h"
 #include "zero/report.h"
 
 namespace zero::planner {
@@ -60,6 +61,9 @@ inline constexpr double hidden_share = 0.05;
 // Returns the smallest number of tokens in a rank's micro-batch, to 5 %, with which waits are at
 // most hidden_share of a step; nothing if there is none below 4 million.
 std::optional<std::int64_t> hiding_tokens(const Request& request, const PlanRow& row);
+
+// Returns the time line of a row's simulated step, for the page.
+report::Timeline timeline_of(const Request& request, const PlanRow& row);
 
 // Returns the sum of the planned bytes of one tier.
 std::int64_t total(const std::vector<MemoryUse>& uses);

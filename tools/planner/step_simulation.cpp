@@ -255,6 +255,20 @@ StepTimes StepSimulation::times_of(int micro_steps) const {
   return times;
 }
 
+SimulatedStep StepSimulation::timeline() const {
+  const auto count =
+      static_cast<int>(std::min<std::int64_t>(plan_.batch.accumulation, simulated_micro_steps));
+  const Trace steps = trace(count);
+  const double begin = steps.end_of(measured_step - 1), end = steps.end_of(measured_step);
+  SimulatedStep step{.seconds = end - begin};
+  for (std::size_t i = 0; i < steps.instructions.size(); ++i) {
+    const double from = std::max(steps.times[i].begin, begin);
+    const double to = std::min(steps.times[i].end, end);
+    if (to > from) step.work.push_back({steps.instructions[i], from - begin, to - begin});
+  }
+  return step;
+}
+
 StepTimes StepSimulation::run() const {
   const auto count = static_cast<int>(std::min<std::int64_t>(plan_.batch.accumulation, 1 << 20));
   if (count <= simulated_micro_steps) return times_of(count);

@@ -29,6 +29,18 @@ struct StepTimes {
   double inside_bytes = 0, between_bytes = 0;
 };
 
+// An instruction in the time line of a step.
+struct SimulatedWork {
+  const detail::Instruction* instruction = nullptr;
+  double begin = 0, end = 0;  // seconds
+};
+
+// A part of a step, or the whole.
+struct SimulatedStep {
+  double seconds = 0;
+  std::vector<SimulatedWork> work = {};
+};
+
 class StepSimulation {
  public:
   // All arguments must outlive this object. `plan` is that of rank 0 on the cluster's ranks.
@@ -36,6 +48,9 @@ class StepSimulation {
                  const Pass& pass);
 
   StepTimes run() const;
+  // Returns the work of one step with times from its start; of a step with more than four micro
+  // steps, four of them. Work that overlaps with the steps next to it is cut off there.
+  SimulatedStep timeline() const;
 
  private:
   struct Cost {

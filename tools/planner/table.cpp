@@ -283,6 +283,10 @@ report::Comparison page_of(const PlanResult& result) {
   const Recommendation& chosen = result.recommendation;
   comparison.remarks = {(chosen.row ? result.estimates[*chosen.row].row + ": " : "") +
                         chosen.reason + "."};
+  if (chosen.row) {
+    const Estimate& row = result.estimates[*chosen.row];
+    comparison.timeline = timeline_of(result.request, {row.row, row.overrides});
+  }
   for (const Estimate& row : result.estimates)
     if (!row.refusal.empty()) comparison.remarks.push_back(row.row + " is refused: " + row.refusal);
   return comparison;

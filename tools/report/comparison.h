@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "tools/report/timeline.h"
+
 namespace zero::report {
 
 // Memory of the rank that uses the most.
@@ -81,7 +83,7 @@ struct Variant {
   // Set if the list makes this variant send less in wire formats than the others, so that its bits
   // may differ.
   bool encoded = false;
-  double compression_error = 0;  // relative, mean over steps; 0: not measured
+  double compression_error = 0;              // relative, mean over steps; 0: not measured
   std::optional<Prediction> predicted = {};  // in a plan with a model of the machines
 
   std::int64_t planned() const;
@@ -107,6 +109,7 @@ struct Comparison {
   std::vector<Variant> variants;     // those that ran are compared bit by bit with their peer_of()
   std::vector<Absent> absent = {};
   std::vector<std::string> remarks = {};  // on the memory of the variants, a sentence each
+  std::optional<Timeline> timeline = {};  // the simulated step of one variant
 };
 
 // Returns the comparison with only the variants that ran, otherwise unchanged.

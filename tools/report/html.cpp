@@ -10,6 +10,7 @@
 #include "tools/report/markup.h"
 #include "tools/report/notes.h"
 #include "tools/report/table.h"
+#include "tools/report/timeline.h"
 #include "tools/report/verdict.h"
 
 namespace zero::report {
@@ -280,6 +281,15 @@ std::string predicted_section(const Comparison& comparison) {
                  legend_of(chart) + svg_of(chart));
 }
 
+std::string timeline_section(const Comparison& comparison) {
+  if (!comparison.timeline) return "";
+  const Timeline& step = *comparison.timeline;
+  return section(std::string("Simulated step, ") + time_unit(step.seconds).name,
+                 "The work of each stream in a step of " + step.title +
+                     "; gaps between computations are waits.",
+                 drawing_of(step));
+}
+
 std::string all_figures(const Comparison& comparison) {
   const bool compares = runs_of(comparison).variants.size() > 1;
   return section("All figures",
@@ -292,8 +302,8 @@ std::string all_figures(const Comparison& comparison) {
 std::string sections(const Comparison& comparison) {
   if (comparison.variants.empty()) return "";
   return memory_sections(comparison) + predicted_section(comparison) +
-         measured_sections(runs_of(comparison)) + all_figures(comparison) +
-         explanations(comparison);
+         timeline_section(comparison) + measured_sections(runs_of(comparison)) +
+         all_figures(comparison) + explanations(comparison);
 }
 
 }  // namespace

@@ -48,6 +48,37 @@ Json steps_json(const Variant& variant) {
   return steps;
 }
 
+Json timeline_json(const Comparison& comparison) {
+  if (!comparison.timeline) return nullptr;
+  Json lanes = Json::array();
+  for (const Lane& lane : comparison.timeline->lanes) {
+    Json spans = Json::array();
+    for (const Span& span : lane.spans)
+      spans.push_back({{"category", span.category},
+                       {"kind", span.kind},
+                       {"label", span.label},
+                       {"begin", span.begin},
+                       {"end", span.end}});
+    lanes.push_back({{"name", lane.name}, {"spans", std::move(spans)}});
+  }
+  return {{"title", comparison.timeline->title},
+          {"seconds", comparison.timeline->seconds},
+          {"lanes", std::move(lanes)}};
+}
+
+std::optional<Timeline> parse_timeline(const Json& json) {
+  const Json step = json.value("timeline", Json());
+  if (step.is_null()) return std::nullopt;
+  Timeline timeline{step.at("title"), step.at("seconds"), {}};
+  for (const Json& each : step.at("lanes")) {
+    Lane& lane = timeline.lanes.emplace_back(Lane{each.at("name"), {}});
+    for (const Json& span : each.at("spans"))
+      lane.spans.push_back({span.at("category"), span.at("kind"), span.at("label"),
+                            span.at("begin"), span.at("end")});
+  }
+  return timeline;
+}
+
 Json tier_json(const std::vector<MemoryUse>& tier) {
   Json json = Json::object();
   for (const MemoryUse& use : tier)
@@ -180,6 +211,7 @@ Comparison parse(const Json& json) {
     comparison.absent.push_back({absent.at("name"), absent.at("reason")});
   for (const Json& remark : json.value("remarks", Json::array()))
     comparison.remarks.push_back(remark);
+  comparison.timeline = parse_timeline(json);
   if (comparison.variants.empty() && comparison.absent.empty())
     throw std::invalid_argument("it holds no variant");
   return comparison;
@@ -207,6 +239,7 @@ std::string json_of(const Comparison& comparison) {
       {"loss_floor", comparison.loss_floor ? finite(*comparison.loss_floor) : Json(nullptr)},
       {"facts", facts},
       {"remarks", comparison.remarks},
+      {"timeline", timeline_json(comparison)},
       {"absent", absent},
       {"variants", variants}};
   // Names may come from file names, which need not be UTF-8.
