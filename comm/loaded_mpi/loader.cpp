@@ -31,18 +31,15 @@ struct MpiInterface {
 };
 
 const MpiInterface& open_mpi() {
-  static const MpiInterface interface {
-    "Open MPI", "libzerocore_openmpi.so", { "libmpi.so.40" }
-  };
-  return interface;
+  static const MpiInterface own{"Open MPI", "libzerocore_openmpi.so", {"libmpi.so.40"}};
+  return own;
 }
 
 // Debian's library has the second name.
 const MpiInterface& mpich() {
-  static const MpiInterface interface {
-    "MPICH", "libzerocore_mpich.so", { "libmpi.so.12", "libmpich.so.12" }
-  };
-  return interface;
+  static const MpiInterface own{
+      "MPICH", "libzerocore_mpich.so", {"libmpi.so.12", "libmpich.so.12"}};
+  return own;
 }
 
 // Returns the plugin's path: it is in the folder of the file that has this code.
@@ -92,8 +89,9 @@ std::vector<std::string> launcher_folders() {
       for (const char* folder : {"lib", "lib64"})
         folders.push_back(program.parent_path().parent_path() / folder);
     // The fourth word is the parent; the second, a name in parentheses, may have blanks.
+    std::ifstream file(files / "stat");
     std::string line;
-    std::getline(std::ifstream(files / "stat") >> std::ws, line);
+    std::getline(file, line);
     const auto name_end = line.rfind(')');
     if (name_end == std::string::npos || line.size() < name_end + 4) break;
     process = std::atol(line.c_str() + name_end + 4);
@@ -138,7 +136,7 @@ FoundMpi find_mpi(const MpiInterface& interface, const std::vector<std::string>&
     void* function = dlsym(library, "MPI_Get_library_version");
     Dl_info info{};
     if (function == nullptr || dladdr(function, &info) == 0) {
-      found.problem = dlerror();
+      found.problem = "a library of MPI has no MPI_Get_library_version";
       return found;
     }
     std::array<char, 8192> text{};  // MPI_MAX_LIBRARY_VERSION_STRING of MPICH, the larger one
