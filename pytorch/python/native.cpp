@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/loaded_mpi/library.h"
 #include "pytorch/python/comparison.h"
 #include "pytorch/python/config.h"
 #include "pytorch/python/planning.h"
@@ -25,7 +26,6 @@
 #include "pytorch/tensor_device.h"
 #include "tools/doctor/examination.h"
 #include "tools/doctor/report.h"
-#include "zero/base/simd.h"
 #include "zero/zero.h"
 
 namespace py = pybind11;
@@ -346,6 +346,19 @@ void declare_rendezvous(py::module_& module) {
            py::arg("make_group"));
 }
 
+void declare_machine(py::module_& module) {
+  module.def("text_of_report", &doctor::text_of, py::arg("report"));
+  // Returns the JSON of this host, without ranks.
+  module.def(
+      "host_report", [] { return doctor::host_report(doctor::read_host({})); }, Unlocked());
+  py::class_<comm::FoundMpi>(module, "FoundMpi")
+      .def_readonly("name", &comm::FoundMpi::name)
+      .def_readonly("version", &comm::FoundMpi::version)
+      .def_readonly("path", &comm::FoundMpi::path)
+      .def_readonly("problem", &comm::FoundMpi::problem);
+  module.def("find_mpi", &comm::find_mpi, py::arg("folders"));
+}
+
 void declare_ranks(py::module_& module) {
   py::class_<Ranks, std::shared_ptr<Ranks>>(module, "Ranks")
       .def(py::init<std::vector<std::string>, std::string, std::shared_ptr<StoreRendezvous>>(),
@@ -501,7 +514,6 @@ void declare_model(py::module_& module) {
 PYBIND11_MODULE(_native, module) {
   module.attr("torch_version") = ZERO_TORCH_VERSION;
   module.attr("has_cuda") = ZERO_ON_GPUS != 0;
-  module.def("simd", [] { return name_of(simd_level()); });
   // Whether the tensor's memory belongs to an engine.
   module.def("is_of_engine", [](const at::Tensor& tensor) {
     return tensor.has_storage() && use_of(*tensor.storage().unsafeGetStorageImpl()) != nullptr;
@@ -534,7 +546,7 @@ PYBIND11_MODULE(_native, module) {
                     std::vector<std::pair<std::string, at::Tensor>>>(),
            py::arg("name"), py::arg("parent"), py::arg("parameters"), py::arg("buffers"));
   declare_errors(module);
-  module.def("text_of_report", &doctor::text_of, py::arg("report"));
+  declare_machine(module);
   module.def(
       "list_checkpoints",
       [](const std::string& directory) {

@@ -2,36 +2,40 @@
 # Builds, links and starts programs with all combinations of ZeroCore's options: CUDA, UNITY, TORCH, MPI and TESTS, with
 # GCC and clang, Ninja and Makefiles; half of the folders have a blank in their paths. The programs are stubs (stub.cpp),
 # or without MPI the zero tool. Each folder has one compiler, generator and value of UNITY, and takes the other options in
-# turn, so that nothing is compiled twice; a compiler cache, if there is one, serves the second generator. The folders with
-# GCC and each source by itself have the flags of CI's release build, and lie next to it, so that they find its objects in
-# the cache; all others do not optimize. --quickstart: runs the quickstart as if nvidia-smi answered, instead. --sdist:
-# installs the Python package from its source distribution, instead.
+# turn, so that nothing is compiled twice; a compiler cache, if there is one, serves the second generator. With a cache the
+# folders with GCC and each source by itself have the flags of CI's release build, and are next to it, so that they find
+# its objects; all others do not optimize. --pairs: a few combinations that have each pair of values, instead of all.
+# --quickstart: runs the quickstart as if nvidia-smi answered, instead. --sdist: installs the Python package from its
+# source distribution and trains a step, instead.
 # CUDA needs nvcc and TORCH a python3 with torch: if they are missing, a line says so, and these values are left out.
-# Usage: combinations.sh FOLDER [--torch-python PYTHON] [--quickstart | --sdist] [--only WORD]
+# Usage: combinations.sh FOLDER [--torch-python PYTHON] [--pairs | --quickstart | --sdist] [--only WORD]
 # FOLDER: in it, folders named "combined ..." and combined_... are made anew. --only: those whose names have this word.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$1
 shift
-python='' quickstart='' sdist='' only=''
+python='' pairs='' quickstart='' sdist='' only=''
 while (($#)); do
   case $1 in
     --torch-python) python=$2 && shift ;;
     --only) only=$2 && shift ;;
+    --pairs) pairs=1 ;;
     --quickstart) quickstart=1 ;;
     --sdist) sdist=1 ;;
-    *) sed -n '2,12s/^# //p' "$0" && exit 10 ;;
+    *) sed -n '2,13s/^# //p' "$0" && exit 10 ;;
   esac
   shift
 done
 
+cache=''
 if command -v ccache >/dev/null; then
+  cache=1
   export CMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$source CCACHE_NOHASHDIR=1
 fi
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-cuda_values="ON OFF" torch_values="ON OFF"
-[[ -x $nvcc ]] || { echo "== without CUDA=ON: there is no nvcc" && cuda_values=OFF; }
-[[ -n $python ]] || { echo "== without TORCH=ON: no --torch-python is given" && torch_values=OFF; }
+cuda=1 torch=1
+[[ -x $nvcc ]] || { echo "== without CUDA=ON: there is no nvcc" && cuda=''; }
+[[ -n $python ]] || { echo "== without TORCH=ON: no --torch-python is given" && torch=''; }
 jobs=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 gcc=g++
 # The name by which CMake finds it, which counts in the cache.
@@ -57,29 +61,67 @@ start() {
   [[ $tests == OFF ]] || expect "$build" stub_test "SUCCESS"
 }
 
-# all_options BUILD OPTION...: every combination that a folder takes in turn. Those that compile more come first.
+# Prints the combinations, one a line; those of a folder follow each other, and those that compile more come first.
+combinations() {
+  local compiler unity generator mpi cuda torch tests
+  if [[ -n $pairs ]]; then
+    cat <<TABLE
+$gcc    Ninja     ON   ON  ON  ON  ON
+$gcc    Ninja     ON   ON  ON  OFF OFF
+$gcc    Ninja     ON   OFF ON  ON  OFF
+$gcc    Makefiles OFF  ON  OFF OFF ON
+clang++ Makefiles OFF  ON  ON  OFF ON
+clang++ Makefiles OFF  ON  OFF ON  OFF
+clang++ Makefiles OFF  OFF OFF OFF ON
+clang++ Ninja     OFF  ON  OFF OFF OFF
+clang++ Makefiles ON   ON  OFF OFF ON
+TABLE
+    return
+  fi
+  for compiler in $gcc clang++; do for unity in ON OFF; do for generator in Ninja Makefiles; do
+    for mpi in ON OFF; do for cuda in ON OFF; do for torch in ON OFF; do for tests in ON OFF; do
+      echo "$compiler $generator $unity $mpi $cuda $torch $tests"
+    done; done; done; done
+  done; done; done
+}
+
+# Each value of a column must meet each value of every other one; without MPI the options after it have no effect, so only
+# lines with MPI count for pairs without that column.
+check_pairs() {
+  combinations | awk '
+    { for (i = 1; i < NF; ++i) for (j = i + 1; j <= NF; ++j)
+        if ($4 == "ON" || i == 4 || j == 4) found[i, j, $i, $j] = 1 }
+    END { pairs = NF * (NF - 1) / 2 * 4
+          if (length(found) != pairs) { print length(found) " of " pairs " pairs of values are in the table"; exit 1 } }'
+}
+
+# all_options BUILD OPTIONS OPTION...: builds the folder with these combinations, lines of MPI CUDA TORCH TESTS, in turn.
 all_options() {
-  local build=$1 mpi cuda torch tests options
-  shift
-  for mpi in ON OFF; do for cuda in $cuda_values; do for torch in $torch_values; do for tests in ON OFF; do
+  local build=$1 combinations=$2 mpi cuda torch tests options
+  shift 2
+  while read -r -u 3 mpi cuda torch tests; do
     options="MPI=$mpi CUDA=$cuda TORCH=$torch TESTS=$tests"
     echo "-- $options"
-    cmake -S "$source" -B "$build" "$@" -DZERO_MPI=$mpi -DZERO_CUDA="$cuda" -DZERO_TORCH="$torch" \
-      -DZERO_BUILD_TESTS=$tests && cmake --build "$build" -j "$jobs_of_folder" --target stubs &&
-      start "$build" "$cuda" "$torch" $mpi $tests || { echo "FAILED with $options" && return 1; }
-  done; done; done; done
+    cmake -S "$source" -B "$build" "$@" -DZERO_MPI="$mpi" -DZERO_CUDA="$cuda" -DZERO_TORCH="$torch" \
+      -DZERO_BUILD_TESTS="$tests" && cmake --build "$build" -j "$jobs_of_folder" --target stubs &&
+      start "$build" "$cuda" "$torch" "$mpi" "$tests" || { echo "FAILED with $options" && return 1; }
+  done 3<<<"$combinations"
 }
 
 # folder COMPILER GENERATOR UNITY: succeeds if all combinations of the folder do.
 folder() {
-  local compiler=$1 generator=$2 unity=$3 name="combined $1 $2 unity_$3"
+  local compiler=$1 generator=$2 unity=$3 name="combined $1 $2 unity_$3" of_folder
   [[ $unity == ON ]] || name=${name// /_}
   [[ $name == *"$only"* ]] || return 0
   local build="$work/$name" log="$work/$name.log" begin=$SECONDS optimize=()
-  [[ $compiler$unity == "$gcc"OFF ]] || optimize=(-DCMAKE_CXX_FLAGS_RELEASE=-O0)
+  [[ $compiler$unity$cache == "$gcc"OFF1 ]] || optimize=(-DCMAKE_CXX_FLAGS_RELEASE=-O0)
+  [[ -n $cache ]] || optimize+=("-DCMAKE_CUDA_FLAGS_RELEASE=-Xcicc -O0 -Xptxas -O0")
   [[ $generator == Ninja ]] || generator="Unix Makefiles"
+  of_folder=$(combinations | awk -v folder="$*" -v cuda="$cuda" -v torch="$torch" '$1 " " $2 " " $3 == folder {
+    options = $4 " " (cuda ? $5 : "OFF") " " (torch ? $6 : "OFF") " " $7
+    if (!found[options]++) print options }')
   rm -rf "$build"
-  if all_options "$build" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" -DZERO_UNITY="$unity" \
+  if all_options "$build" "$of_folder" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" -DZERO_UNITY="$unity" \
     -DCMAKE_BUILD_TYPE=Release "${optimize[@]}" -DCMAKE_CUDA_ARCHITECTURES=90 \
     -DZERO_TORCH_PYTHON="$python" -DZERO_WARNINGS_AS_ERRORS=ON \
     -DCMAKE_PROJECT_ZeroCore_INCLUDE="$source/tests/builds/stubs.cmake" >"$log" 2>&1; then
@@ -92,12 +134,11 @@ folder() {
   return 1
 }
 
-# The second generator of a compiler finds the objects of the first in the cache.
 folders_of() {
-  local unity generator failed=0
-  for unity in ON OFF; do for generator in Ninja Makefiles; do
-    folder "$1" $generator $unity || failed=1
-  done; done
+  local compiler generator unity failed=0
+  while read -r compiler generator unity; do
+    folder "$compiler" "$generator" "$unity" </dev/null || failed=1
+  done < <(combinations | awk -v compiler="$1" '$1 == compiler { print $1, $2, $3 }' | uniq)
   return $failed
 }
 
@@ -145,7 +186,18 @@ build_sdist(sys.argv[1])" "$folder") || return 1
   grep -F "Python package: $expected" "$folder/log" || { echo "pip does not say: $expected" && return 1; }
   PYTHONPATH="$folder/installed" "$python" -c "import zerocore.as_deepspeed as shim; shim.install()
 import importlib.metadata; print('as deepspeed', importlib.metadata.version('deepspeed'))" || return 1
-  PYTHONPATH="$folder/installed" "$python" -m zerocore | grep ^CUDA
+  PYTHONPATH="$folder/installed" "$python" -m zerocore | grep ^CUDA || return 1
+  PYTHONPATH="$folder/installed" "$python" -W ignore -c 'import torch, zerocore
+engine, *_ = zerocore.initialize(model=torch.nn.Linear(4, 1), config={"train_micro_batch_size_per_gpu": 1,
+    "zero_optimization": {"stage": 3}, "optimizer": {"type": "AdamW", "params": {"lr": 0.1}}})
+losses = []
+for _ in range(2):
+    loss = engine(torch.ones(1, 4)).square().sum()
+    engine.backward(loss)
+    engine.step()
+    losses.append(float(loss))
+assert losses[1] < losses[0], losses
+print("losses", *losses)'
 }
 
 mkdir -p "$work"
@@ -158,6 +210,7 @@ if [[ -n $sdist ]]; then
   run_sdist
   exit
 fi
+[[ -z $pairs ]] || check_pairs
 jobs_of_folder=$(((jobs + 1) / 2))
 folders_of $gcc &
 of_gcc=$!

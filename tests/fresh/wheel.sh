@@ -66,7 +66,8 @@ mv /dist /commands /examples .
 python3 -m venv venv
 . venv/bin/activate
 . ./commands 2>&1 | tee log
-grep -E '^MPI +not found .*libmpi.so.40' log
+grep -E '^Open MPI +not found .*libmpi.so.40' log
+grep -E '^MPICH +not found .*libmpi.so.12' log
 grep -E '^loss 4\.[0-9]+ at step 10, 2\.[0-9]+ at step 60' log
 ls trained/model.safetensors
 INSIDE

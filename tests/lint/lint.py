@@ -46,7 +46,7 @@ EDGES = {
     "tools": FOLDERS,
     "tests": FOLDERS,
     # These may also include the public headers:
-    "pytorch": ("tools/doctor", "tools/planner", "tools/report", "zero/base/simd.h"),
+    "pytorch": ("comm/loaded_mpi/library.h", "tools/doctor", "tools/planner", "tools/report"),
     "examples": ("tools/options", "tools/planner", "tools/report", "pytorch/module.h", "zero/base/input_file.h", "zero/base/simd.h",
                  "zero/checkpoint/model_directory.h"),
 }

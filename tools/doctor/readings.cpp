@@ -76,16 +76,29 @@ std::string file_system_of(const std::string& path) {
   return found == names.end() ? "unknown" : found->second;
 }
 
-// Returns the path of the first of these libraries that can be loaded, and leaves it loaded.
-std::string loadable(std::initializer_list<const char*> names, const char* symbol) {
+struct LoadedLibrary {
+  std::string path;  // empty: none of the names can be loaded
+  void* symbol = nullptr;
+};
+
+// Loads the first of these libraries that can be loaded.
+LoadedLibrary load_first(std::initializer_list<const char*> names, const char* symbol) {
   for (const char* name : names) {
     void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) continue;
     Dl_info info{};
     void* address = dlsym(library, symbol);
-    return address != nullptr && dladdr(address, &info) != 0 ? info.dli_fname : name;
+    const bool known = address != nullptr && dladdr(address, &info) != 0;
+    return {known ? info.dli_fname : name, address};
   }
-  return "";
+  return {};
+}
+
+void read_nccl(Readings& readings) {
+  const LoadedLibrary nccl = load_first({"libnccl.so.2", "libnccl.so"}, "ncclGetVersion");
+  readings.nccl = nccl.path;
+  using GetVersion = int (*)(int*);
+  if (nccl.symbol != nullptr) reinterpret_cast<GetVersion>(nccl.symbol)(&readings.nccl_version);
 }
 
 // A callback of dl_iterate_phdr(): adds libraries of interest to the vector `paths`.
@@ -190,15 +203,17 @@ Readings read_host(const std::vector<std::string>& directories, std::vector<Rank
   readings.file_limit = limit_of(RLIMIT_NOFILE);
   readings.process_limit = limit_of(RLIMIT_NPROC);
   struct statvfs shared {};
-  if (statvfs("/dev/shm", &shared) == 0)
-    readings.shared_bytes =
-        static_cast<std::int64_t>(shared.f_blocks) * static_cast<std::int64_t>(shared.f_frsize);
+  if (statvfs("/dev/shm", &shared) == 0) {
+    const auto block = static_cast<std::int64_t>(shared.f_frsize);
+    readings.shared_bytes = static_cast<std::int64_t>(shared.f_blocks) * block;
+    readings.shared_free_bytes = static_cast<std::int64_t>(shared.f_bavail) * block;
+  }
   readings.huge_pages = chosen_huge_pages();
   readings.host_address = address_of(readings.host);
   readings.mpi = first_line_of("mpirun");
   read_gpus(readings);
-  readings.nccl = loadable({"libnccl.so.2", "libnccl.so"}, "ncclGetVersion");
-  readings.cublas = loadable({"libcublasLt.so.13", "libcublasLt.so.12"}, "cublasLtCreate");
+  read_nccl(readings);
+  readings.cublas = load_first({"libcublasLt.so.13", "libcublasLt.so.12"}, "cublasLtCreate").path;
   for (const std::string& directory : directories) readings.disks.push_back(read_disk(directory));
   return readings;
 }

@@ -43,15 +43,17 @@ struct Readings {
   std::int64_t locked_limit = no_limit;                // bytes: RLIMIT_MEMLOCK
   std::int64_t file_limit = no_limit;                  // open files: RLIMIT_NOFILE
   std::int64_t process_limit = no_limit;               // RLIMIT_NPROC
-  std::int64_t shared_bytes = 0;                       // of /dev/shm; 0: there is none
-  std::string huge_pages;                              // always, madvise, never
-  std::string host_address;                            // to which the host's name resolves
-  std::string mpi;                                     // the first line of mpirun --version
-  bool remote_shell = false;                           // ssh or rsh is installed
+  // The size of /dev/shm and the free space there; 0: there is none.
+  std::int64_t shared_bytes = 0, shared_free_bytes = 0;
+  std::string huge_pages;     // always, madvise, never
+  std::string host_address;   // to which the host's name resolves
+  std::string mpi;            // the first line of mpirun --version
+  bool remote_shell = false;  // ssh or rsh is installed
   bool root = false, cross_memory = true;
   std::string driver;              // NVIDIA's; empty: none is loaded
   std::optional<int> driver_cuda;  // the newest CUDA that it supports: 13000 is 13.0
   std::string nccl, cublas;        // paths of loadable libraries; empty: none
+  int nccl_version = 0;            // 22703 is 2.27.3; 0: no library
   std::vector<Gpu> gpus;
   std::vector<Disk> disks;
 };

