@@ -331,6 +331,10 @@ void add_core(RowList& rows) {
        acts("verify_comm",
             "CPU ranks: compare a digest of all data that ranks receive with the sender's, to find "
             "bits that change on the way"),
+       acts("trace",
+            "file for a trace of the newest steps of all ranks: Engine::write_trace() and "
+            "train_gpt write it at the end, and each rank its own part, next to it, if the run "
+            "fails"),
        acts("offload_chunk_bytes", positive_counts,
             "largest chunk of offloaded state that is moved and updated at a time"),
        acts("offload_cache_bytes", counts,
@@ -386,6 +390,31 @@ void add_monitors(RowList& rows) {
     rows.in(path, {section("records of training outside the program").or_auto()});
 }
 
+void add_diagnostics(RowList& rows) {
+  rows.in(
+      "",
+      {acts("wall_clock_breakdown",
+            "with the lines of steps_per_print: mean times of forward, backward, the update, "
+            "and waits, of rank 0"),
+       acts("memory_breakdown",
+            "with the lines of steps_per_print: current and peak memory of rank 0, by category"),
+       acts("dump_state", "print the config in effect and the model's units at start")});
+  rows.in("comms_logger",
+          {section("a log of communication; in DeepSpeed its presence switches it on"),
+           acts("enabled",
+                "with the lines of steps_per_print: count, bytes, time and rate of the gathers and "
+                "reductions of rank 0")});
+  rows.in("flops_profiler",
+          {section("a profile of one step"),
+           acts("enabled",
+                "print parameters, arithmetic, times and rates of one step; wall_clock_breakdown "
+                "too"),
+           acts("profile_step", any_count, "the step").under("flops_profiler.enabled"),
+           acts("output_file", "file for the profile; null: the log")
+               .or_null()
+               .under("flops_profiler.enabled")});
+}
+
 void add_other_sections(RowList& rows) {
   rows.in("checkpoint", {section("how checkpoints are written"),
                          acts("use_node_local_storage",
@@ -395,9 +424,6 @@ void add_other_sections(RowList& rows) {
                                 acts("decoupled", "save while training continues")});
   rows.in("timers", {section("throughput timers")});
   rows.in("timers.throughput", {section("throughput timers")});
-  rows.in("comms_logger",
-          {section("a log of communication; in DeepSpeed its presence switches it on")});
-  rows.in("flops_profiler", {section("a profile of one step")});
   rows.in("activation_checkpointing", {section("recomputation of activations")});
   rows.in("tensor_parallel", {section("tensor parallelism")});
   rows.in("compile", {section(python_compiler)});
@@ -406,7 +432,7 @@ void add_other_sections(RowList& rows) {
 std::vector<Key> honoured_keys() {
   RowList rows(Status::honoured);
   for (auto add : {add_general, add_precision, add_sharding, add_offload, add_optimizer,
-                   add_scheduler, add_core, add_monitors, add_other_sections})
+                   add_scheduler, add_core, add_monitors, add_diagnostics, add_other_sections})
     add(rows);
   return rows.take();
 }

@@ -267,29 +267,25 @@ void add_output_without_effect(RowList& rows) {
       "diagnostic output of DeepSpeed; the program prints its own";
   constexpr std::string_view profiler = "flops_profiler.enabled";
   rows.in("", own_output,
-          {boolean("wall_clock_breakdown", "false", "timers"),
-           boolean("memory_breakdown", "false", "memory reports"),
-           boolean("dump_state", "false", "the engine's state at start"),
-           choice("log_level", {"debug", "info", "warning", "error", "critical"}, "null",
+          {choice("log_level", {"debug", "info", "warning", "error", "critical"}, "null",
                   "amount of output")
                .or_null(),
            boolean("timers.throughput.enabled", "true", "measure throughput").harmless({"false"}),
            boolean("timers.throughput.synchronized", "true", "wait for the device")
                .harmless({"false"})});
+  constexpr std::string_view communication = "comms_logger.enabled";
+  rows.in("comms_logger",
+          "the table of comms_logger.enabled has all operations; zero_core.trace has each call",
+          {boolean("prof_all", "true", "log all operations").under(communication),
+           plain(Type::list, "prof_ops", "[]", "operations to log").under(communication),
+           boolean("verbose", "false", "log each call").under(communication),
+           boolean("debug", "false", "log callers too").under(communication)});
   rows.in(
-      "comms_logger", own_output,
-      {boolean("enabled", "false", never_read), boolean("prof_all", "true", "log all operations"),
-       plain(Type::list, "prof_ops", "[]", "operations to log"),
-       boolean("verbose", "false", "log each call"), boolean("debug", "false", "log callers too")});
-  rows.in(
-      "flops_profiler", own_output,
-      {boolean("enabled", "false", "count operations"),
-       integer("profile_step", any_count, "1", "step to count").under(profiler),
-       integer("end_profile_step", any_count, "", "not read").under(profiler),
+      "flops_profiler", "the profile is of the whole step; zero_core.trace has each unit",
+      {integer("end_profile_step", any_count, "", "not read").under(profiler),
        integer("module_depth", any_count, "-1", "number of modules printed").under(profiler),
        integer("top_modules", any_count, "1", "number of modules printed").under(profiler),
        boolean("detailed", "true", "more output").under(profiler),
-       plain(Type::text, "output_file", "null", "file to write").or_null().under(profiler),
        plain(Type::number, "recompute_fwd_factor", "0", "forward passes that are computed again")
            .with(&Key::range, signed_rates)
            .under(profiler)});

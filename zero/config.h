@@ -156,6 +156,7 @@ struct CoreOptions {
   bool resume_fallback = true;      // if the newest checkpoint is damaged, resume from an older one
   std::int64_t verify_every = 100;  // steps between comparisons of replicated parameters; 0: never
   bool verify_comm = false;         // compare digests of data sent between ranks
+  std::string trace = "";  // file for a trace of the newest steps of all ranks, see docs/trace.md
   WireOptions wire;
 };
 
@@ -169,6 +170,13 @@ struct CheckpointOptions {
 struct MonitorOptions {
   bool enabled = false;
   std::string output_path = "", job_name = "DeepSpeedJobName";  // folder, and subfolder
+};
+
+// A profile of one step.
+struct FlopsProfilerOptions {
+  bool enabled = false;
+  std::int64_t profile_step = 1;
+  std::string output_file = "";  // empty: the log
 };
 
 struct Config {
@@ -197,6 +205,12 @@ struct Config {
   std::int64_t steps_per_print = 10;           // 0: never
   std::uint64_t seed = 1234;
   MonitorOptions tensorboard, csv_monitor;
+  // Diagnostics in the log, see docs/trace.md: of times, memory and exchanges with the lines of
+  // steps_per_print, of the config and the units at start. Programs print them by
+  // zero/monitor/diagnostics.h.
+  bool wall_clock_breakdown = false, memory_breakdown = false, comms_logger = false;
+  bool dump_state = false;
+  FlopsProfilerOptions flops_profiler;
   // Keys that behave differently from DeepSpeed or have no effect, one per line; filled by
   // load_config() and printed once at start. Not part of describe().
   std::vector<std::string> notices;

@@ -27,10 +27,20 @@ struct MemoryUse {
 // Seconds that the program's thread has spent in steps, from the first micro step to the end of
 // Engine::step(). The four values add up to the total.
 struct TimeUse {
-  double kernels = 0;    // inside scopes
-  double waiting = 0;    // for communication and peers; inline communication itself
-  double optimizer = 0;  // gradient norm and update
-  double other = 0;      // outside scopes: data loading, the engine's bookkeeping
+  double kernels = 0;                // inside scopes
+  double waiting = 0;                // for communication and peers; inline communication itself
+  double optimizer = 0;              // gradient norm and update
+  double other = 0;                  // outside scopes: data loading, the engine's bookkeeping
+  double forward = 0, backward = 0;  // the two parts of `kernels`
+};
+
+// Work of the streams other than the program's, such as "gather", since the engine's first step.
+// The time includes waits for other ranks. On GPU ranks it is that of the calls that issue the work.
+struct ExchangeUse {
+  std::string operation;  // an instruction of docs/architecture.md
+  std::int64_t calls = 0;
+  std::int64_t bytes_sent = 0;  // to other ranks
+  double seconds = 0;
 };
 
 // Transfers between memory and a rank's offload file, since the engine's first step.
@@ -55,6 +65,7 @@ struct RankReport {
   std::vector<MemoryUse> in_file;    // if anything is offloaded to a file
   std::vector<FileUse> file;         // as in_file
   std::vector<TrafficUse> traffic;
+  std::vector<ExchangeUse> exchanges;  // those that have been issued
   TimeUse time;
   std::int64_t control_bytes = 0;   // sent for agreement and other small host values
   std::int64_t baseline_bytes = 0;  // resident (PSS) before the engine took its memory

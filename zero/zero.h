@@ -274,6 +274,9 @@ class Engine {
   // stage.
   std::uint64_t digest();
   EngineReport report();
+  // Writes the newest steps of all ranks, on one clock, for Perfetto (docs/trace.md). Returns a
+  // summary of several lines on rank 0, and an empty text on the others. Throws SaveError.
+  std::string write_trace(const std::string& file);
 
   // Local.
   const Config& config() const;
@@ -281,6 +284,8 @@ class Engine {
   std::int64_t step_count() const;
   DType compute_dtype() const;
   std::string memory_table() const;
+  // Returns this rank's part of report(), without the other ranks. Waits for the work in flight.
+  RankReport rank_report();
   // Duration of the last save on the slowest rank; 0 before the first save.
   double predicted_save_seconds() const;
   // Whether each micro step reduces its gradients over all ranks, so that further micro steps may

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "examples/gpt/training_record.h"
+#include "zero/monitor/diagnostics.h"
 #include "zero/zero.h"
 
 namespace gpt {
@@ -23,6 +25,9 @@ class JsonLog {
   // Names the variant of all following lines; empty: none.
   void set_variant(const std::string& name) { variant_ = name; }
   void write(const TrainingRecord& record);
+  void write(const zero::DiagnosticRecord& record);
+  // The config in effect and the names of the units, for dump_state.
+  void write_state(const zero::Engine& engine, const std::vector<std::string>& units);
   // `checkpoint`: the tag of the last saved checkpoint, empty if there is none.
   void write_summary(const zero::EngineReport& report, std::uint64_t digest,
                      const std::string& checkpoint);

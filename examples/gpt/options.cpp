@@ -34,6 +34,7 @@ struct Parsed {
   std::vector<std::string> settings;
   std::string deepspeed;
   std::string compared;
+  std::string trace;
   std::optional<int> stage;
   std::optional<std::uint64_t> seed;
 };
@@ -99,6 +100,9 @@ void declare_checkpoints(CLI::App& app, Options& o) {
 void declare_run(CLI::App& app, Parsed& p) {
   Options& o = p.options;
   app.add_option("--log-json", o.log_file, "Write one JSON object per step, and a summary")
+      ->type_name("FILE");
+  app.add_option("--trace", p.trace,
+                 "Write the newest steps of all ranks for Perfetto: --set zero_core.trace=FILE")
       ->type_name("FILE");
   app.add_option("--compare-stages", p.compared,
                  "Train the same steps at each of these stages and compare: 0,1,2,3,grad_op,\n"
@@ -183,6 +187,8 @@ void check_comparison(const Options& options) {
     refuse("--set zero_core.reshard_after_forward", "put grad_op into the list");
   if (!options.checkpoint_directory.empty())
     refuse("--checkpoint", "every stage starts from step 0");
+  if (options.overrides.contains("zero_core.trace"))
+    refuse("--trace", "train at the stage whose trace you want");
   if (!options.save_directory.empty())
     refuse("--save-model", "there is no one result; train once, without --compare-stages");
   if (options.steps < 1) refuse("--steps 0", "there would be nothing to compare");
@@ -222,6 +228,7 @@ Options parse_options(int argc, const char* const* argv) {
   }
   apply_settings(options, parsed.settings);
   if (parsed.stage) options.overrides["zero_optimization.stage"] = std::to_string(*parsed.stage);
+  if (!parsed.trace.empty()) options.overrides["zero_core.trace"] = parsed.trace;
   if (parsed.seed) options.overrides["seed"] = std::to_string(*parsed.seed);
   if (!parsed.compared.empty()) options.compared = zero::report::parse_stage_list(parsed.compared);
   check(options);

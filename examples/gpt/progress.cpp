@@ -78,6 +78,11 @@ void Progress::show(const TrainingRecord& record) {
   std::fflush(stdout);
 }
 
+void Progress::print(const std::string& lines) const {
+  std::printf("%s%s", bar_drawn_ ? "\r\x1b[K" : "", lines.c_str());
+  std::fflush(stdout);
+}
+
 void Progress::draw_bar(const TrainingRecord& record) const {
   const double spent =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();

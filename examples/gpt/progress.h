@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "examples/gpt/training_record.h"
 #include "zero/zero.h"
@@ -20,6 +21,8 @@ class Progress {
   Progress(std::int64_t steps, std::int64_t steps_per_print, std::optional<double> floor);
 
   void show(const TrainingRecord& record);
+  // Prints lines, each with its newline, before the redrawn one.
+  void print(const std::string& lines) const;
   // Ends the redrawn line and prints how near the floor the last losses are.
   void finish();
 

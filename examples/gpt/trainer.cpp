@@ -13,6 +13,7 @@
 #include "examples/gpt/task.h"
 #include "examples/gpt/training_loop.h"
 #include "zero/checkpoint/model_directory.h"
+#include "zero/monitor/diagnostics.h"
 #include "zero/monitor/monitor.h"
 
 namespace gpt {
@@ -30,12 +31,38 @@ void print_start(const zero::Runtime& runtime, const Task& task, const zero::Eng
   std::fflush(stdout);
 }
 
+// dump_state: the config in effect, and the units.
+void dump_state(const zero::Runtime& runtime, zero::Engine& engine, JsonLog& log) {
+  if (!runtime.is_root() || !engine.config().dump_state) return;
+  std::vector<std::string> units;
+  for (const zero::Unit& unit : engine.units()) units.emplace_back(unit.name());
+  std::printf("state    the config in effect:\n%s\nstate    the units:\n",
+              zero::describe(engine.config()).c_str());
+  for (const std::string& unit : units) std::printf("%s\n", unit.c_str());
+  std::fflush(stdout);
+  log.write_state(engine, units);
+}
+
 struct Outcome {
   bool interrupted = false;  // a signal ended the run before its last step
   bool saved = false;        // a checkpoint of that step is on disk
   std::string last_tag;      // of the last checkpoint
   zero::EngineReport report;
 };
+
+zero::StepWork work_of_step(const Task& task, const zero::Engine& engine) {
+  const auto samples = static_cast<double>(engine.batch().global);
+  return {.parameters = task.model.parameters(),
+          .samples = samples,
+          .flops = samples * static_cast<double>(task.sequence_length) * flops_per_token(task)};
+}
+
+void write_trace(const zero::Runtime& runtime, zero::Engine& engine) {
+  const std::string& file = engine.config().zero_core.trace;
+  if (file.empty()) return;
+  const std::string summary = engine.write_trace(file);
+  if (runtime.is_root()) std::printf("%s", summary.c_str());
+}
 
 Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task,
                   TrainingLoop& loop, JsonLog& log) {
@@ -44,10 +71,13 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
   if (!checkpoints.resume()) set_start_values(engine, task, runtime.pool());
   log.continue_after(engine.step_count());
   print_start(runtime, task, engine);
+  dump_state(runtime, engine, log);
   if (runtime.is_root() && !loop.attention().empty())
     std::printf("kernels  attention by %s\n", loop.attention().c_str());
   Progress progress(task.options.steps, task.config.steps_per_print, task.data->floor());
   zero::Monitor monitor(task.config, runtime.is_root());
+  zero::Diagnostics diagnostics(task.config);
+  const zero::StepWork work = work_of_step(task, engine);
   const auto show = [&](const std::optional<TrainingRecord>& record) {
     if (!record || !runtime.is_root()) return;
     log.write(*record);
@@ -63,6 +93,12 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
         loop.step(index++, stop, {.verify_replicas = saves});
     saved = checkpoints.after_step(index == task.options.steps, stop);
     show(record);
+    if (!runtime.is_root()) continue;
+    for (const zero::DiagnosticRecord& diagnosis : diagnostics.after_step(
+             index, [&] { return engine.rank_report(); }, work)) {
+      progress.print(text_of(diagnosis));
+      log.write(diagnosis);
+    }
   }
   show(loop.finish());
   const zero::EngineReport report = engine.report();  // taken while the activations are in memory
@@ -70,6 +106,7 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
     progress.finish();
     print_offload_use(report);
   }
+  write_trace(runtime, engine);
   return {index < task.options.steps, saved, checkpoints.last_tag(), report};
 }
 

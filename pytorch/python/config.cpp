@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "pytorch/managed_parameter.h"
+#include "zero/monitor/diagnostics.h"
 #include "zero/monitor/monitor.h"
 #include "zero/schedule.h"
 #include "zero/zero.h"
@@ -82,6 +83,9 @@ void declare_monitor(py::module_& module) {
                 {samples, step.loss, step.learning_rate, static_cast<double>(step.loss_scale)});
           },
           py::arg("samples"), py::arg("step"));
+  py::class_<Diagnostics>(module, "Diagnostics")
+      .def(py::init<const Config&>(), py::arg("config"))
+      .def("profiles_after", &Diagnostics::profiles_after, py::arg("step"));
 }
 
 }  // namespace
@@ -151,6 +155,8 @@ void declare_config(py::module_& module) {
                                return scalar_type(*c.buffer_dtype);
                              })
       .def_readonly("gradient_clipping", &Config::gradient_clipping)
+      .def_readonly("dump_state", &Config::dump_state)
+      .def_property_readonly("trace", [](const Config& c) { return c.zero_core.trace; })
       .def_readonly("steps_per_print", &Config::steps_per_print)
       .def_readonly("seed", &Config::seed)
       .def_readonly("notices", &Config::notices);

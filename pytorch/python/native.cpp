@@ -26,6 +26,7 @@
 #include "pytorch/tensor_device.h"
 #include "tools/doctor/examination.h"
 #include "tools/doctor/report.h"
+#include "zero/monitor/diagnostics.h"
 #include "zero/zero.h"
 
 namespace py = pybind11;
@@ -489,6 +490,24 @@ void declare_model(py::module_& module) {
       .def(
           "report", [](Model& m) { return m.engine().report(); }, Unlocked())
       .def("memory_table", [](Model& m) { return m.engine().memory_table(); })
+      // Returns the lines that are due after a step.
+      .def(
+          "diagnose",
+          [](Model& m, Diagnostics& diagnostics, std::int64_t step, std::int64_t parameters,
+             double samples, double flops) {
+            const StepWork work{parameters, samples, flops};
+            std::string text;
+            for (const DiagnosticRecord& record : diagnostics.after_step(
+                     step, [&] { return m.engine().rank_report(); }, work))
+              text += text_of(record);
+            return text;
+          },
+          py::arg("diagnostics"), py::arg("step"), py::arg("parameters"), py::arg("samples"),
+          py::arg("flops"), Unlocked())
+      .def(
+          "write_trace",
+          [](Model& m, const std::string& file) { return m.engine().write_trace(file); },
+          py::arg("file"), Unlocked())
       .def("batch",
            [](Model& m) {
              const Batch batch = m.engine().batch();

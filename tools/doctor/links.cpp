@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "comm/ping.h"
 #include "comm/world.h"
 #include "zero/base/text.h"
 
@@ -18,7 +19,7 @@ using comm::Communicator;
 using Pair = std::pair<int, int>;  // of ranks
 
 constexpr std::int64_t large_bytes = std::int64_t{8} << 20, small_bytes = std::int64_t{64} << 10;
-constexpr int round_trips = 50, rate_rounds = 4;
+constexpr int rate_rounds = 4;
 constexpr double large_seconds = 0.25;  // time limit of one large message
 
 // The measurement of a pair, in the form in which its ranks send it to the others.
@@ -55,19 +56,9 @@ double rate_of(Communicator& pair, std::vector<std::byte>& bytes, std::int64_t c
 Measured measure(Communicator& pair) {
   Measured result;
   pair.transport().copy(result.transport.data(), result.transport.size() - 1);
-  double shortest = 1e9;
-  for (int i = 0; i < round_trips; ++i) {
-    std::array<double, 1> there{}, back{};
-    const double begin = steady(), sent = now();
-    pair.broadcast(there.data(), 1, DType::int64, 0);
-    back[0] = now();
-    pair.broadcast(back.data(), 1, DType::int64, 1);
-    const double trip = steady() - begin;
-    if (trip >= shortest) continue;
-    shortest = trip;
-    result.clock_offset_seconds = back[0] - (sent + trip / 2);
-  }
-  result.latency_seconds = shortest / 2;
+  const comm::Ping ping = comm::ping(pair, now);
+  result.latency_seconds = ping.latency_seconds;
+  result.clock_offset_seconds = ping.clock_offset_seconds;
   std::vector<std::byte> bytes(large_bytes);
   // Choose the size by a first rate: on a link of 1 Mbit/s, 8 MiB would take minutes.
   std::array<double, 1> rate{rate_of(pair, bytes, small_bytes)};

@@ -160,7 +160,10 @@ SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptio
   core_->train().require_values(" to save");
   core_->verify_before_save();
   core_->checkpoints().finish_pending();
-  return {core_->link(), core_->checkpoints().save(directory, options)};
+  const std::int64_t begin = detail::steady_nanoseconds();
+  const auto save = core_->checkpoints().save(directory, options);
+  core_->note_save(begin);
+  return {core_->link(), save};
 }
 double Engine::predicted_save_seconds() const {
   return core_->checkpoints().predicted_seconds();
@@ -180,6 +183,12 @@ std::optional<Resumed> Engine::resume(const std::string& directory, Resume mode,
 
 EngineReport Engine::report() {
   return core_->report();
+}
+RankReport Engine::rank_report() {
+  return core_->rank_report();
+}
+std::string Engine::write_trace(const std::string& file) {
+  return core_->write_trace(file);
 }
 const Config& Engine::config() const {
   return core_->train().config;

@@ -39,6 +39,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   with_memory_table(runtime.ledger(), require_address_space);
   if (runtime.topology().local_rank == 0) notice_settings();
   updates_.prepare(*train_.store);
+  start_tracing();
 }
 
 PlanWalker::Lanes EngineCore::plan_lanes() {
@@ -49,7 +50,9 @@ PlanWalker::Lanes EngineCore::plan_lanes() {
   lanes[PlanStream::host].issue = [this](const Instruction& i) { stepper_.issue_on_host(i); };
   lanes[PlanStream::compute] = {&train_.runtime.compute(), nullptr};
   lanes[PlanStream::communication] = {&train_.runtime.communication(),
-                                      [this](const Instruction& i) { transfers_.issue(i); }};
+                                      [this](const Instruction& i) { transfers_.issue(i); },
+                                      [this] { return total_bytes(transfers_.traffic()); }};
+  for (PlanWalker::Lane& lane : lanes) lane.runs_on_host = train_.runtime.device().is_host();
   return lanes;
 }
 
@@ -85,9 +88,11 @@ void EngineCore::notice_settings() const {
 }
 
 EngineCore::~EngineCore() {
+  requests_.reset();
   *self_ = nullptr;
   if (guard_.full_model_lives()) weights_.dematerialize();
   const bool completes = !guard_.failed() && std::uncaught_exceptions() == exceptions_at_start_;
+  if (!completes) guard_.poison("an exception of the program ended the engine");
   try {
     if (completes) guard_.require_same_call("the end of the engine");
   } catch (const std::exception&) {

@@ -8,6 +8,8 @@
 
 #include "zero/checkpoint/checkpoints.h"
 #include "zero/engine/engine_memory.h"
+#include "zero/engine/trace_file.h"
+#include "zero/engine/trace_request.h"
 #include "zero/pass/hidden_memory.h"
 #include "zero/pass/offload_streams.h"
 #include "zero/pass/order_learner.h"
@@ -91,11 +93,21 @@ class EngineCore {
     offload_.finish();
   }
 
-  // Returns every rank's figures, on every rank. In engine_report.cpp.
+  // Returns every rank's figures, on every rank; this rank's, without the others. In
+  // engine_report.cpp.
   EngineReport report();
+  RankReport rank_report();
+  // Engine::write_trace(). In engine_trace.cpp.
+  std::string write_trace(const std::string& file);
+  // The program's thread was in a call for a save since `begin`, in steady_nanoseconds().
+  void note_save(std::int64_t begin);
 
  private:
   std::vector<std::int64_t> report_words();
+  // Collective if the config requests a trace.
+  void start_tracing();
+  RankTrace own_trace() const;
+  void write_own_trace(const char* reason) noexcept;
   // Maps the instructions of each stream to the parts that execute them.
   PlanWalker::Lanes plan_lanes();
   void share_memory();
@@ -120,6 +132,8 @@ class EngineCore {
   Stepper stepper_;
   Weights weights_;
   std::vector<Unit> units_;
+  std::vector<std::int64_t> clocks_ahead_;  // per rank, as in RankTrace; empty: not compared
+  std::unique_ptr<TraceRequests> requests_;
 };
 
 }  // namespace zero::detail

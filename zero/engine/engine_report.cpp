@@ -22,6 +22,12 @@ RankReport read_report(const TrainState& train, const std::int64_t* word) {
   for (double* spent :
        {&report.time.kernels, &report.time.waiting, &report.time.optimizer, &report.time.other})
     *spent = seconds(*word++);
+  report.time.backward = seconds(*word++);
+  report.time.forward = report.time.kernels - report.time.backward;
+  for (int op = 0; op < op_count; ++op, word += 3)
+    if (word[0] > 0)
+      report.exchanges.push_back(
+          {name_of(static_cast<Op>(op)), word[0], word[1], seconds(word[2])});
   for (int i = 0; i < comm::operation_count; ++i, word += 4)
     report.traffic.push_back(
         {comm::name_of(static_cast<comm::Operation>(i)), word[0], word[1], word[2], word[3]});
@@ -49,6 +55,9 @@ std::vector<std::int64_t> EngineCore::report_words() {
   for (const Activity activity :
        {Activity::kernels, Activity::waiting, Activity::optimizer, Activity::other})
     words.push_back(clock_.nanoseconds(activity));
+  words.push_back(clock_.backward_nanoseconds());
+  for (const Spans::Total& total : clock_.spans().totals())
+    words.insert(words.end(), {total.calls, total.bytes, total.nanoseconds});
   for (std::size_t i = 0; i < comm::operation_count; ++i)
     words.insert(words.end(), {traffic.calls[i], traffic.bytes_sent[i],
                                traffic.bytes_inside_node[i], traffic.bytes_between_nodes[i]});
@@ -66,6 +75,11 @@ std::vector<std::int64_t> EngineCore::report_words() {
       train_.offload ? train_.offload->copied() : std::array<CopyTotal, copy_directions>{};
   for (const CopyTotal& total : copied) words.insert(words.end(), {total.bytes, total.nanoseconds});
   return words;
+}
+
+RankReport EngineCore::rank_report() {
+  finish_work();
+  return read_report(train_, report_words().data());
 }
 
 EngineReport EngineCore::report() {

@@ -42,6 +42,8 @@ void PlanWalker::mark(std::size_t number) {
   const std::shared_ptr<Mark> mark = create_mark(stream);
   mark->number = ++finished_[stream][stream];
   mark->finished = finished_[stream];
+  mark->op = instruction.op;
+  mark->target = instruction.target;
   at(stream).record(*mark->event);
   for (const ResourceAccess& access : instruction.accesses) history_.add(access, stream, mark);
   done_[number] = 1;
@@ -51,6 +53,7 @@ void PlanWalker::follow(PlanStream stream, const ResourceAccess& access) {
   auto& finished = finished_[stream];
   history_.for_earlier(access, [&](const Point& point) {
     if (finished[point->stream] >= point->number) return;
+    if (stream == PlanStream::compute) clock_.turn_to(point->op, point->target);
     at(stream).wait(*point->event);
     for (std::size_t s = 0; s < finished.size(); ++s)
       finished[s] = std::max(finished[s], point->finished[s]);
@@ -170,13 +173,36 @@ void PlanWalker::pump() {
         const std::size_t number = steps_[stream][next_[stream]];
         const Instruction& instruction = plan_->instructions[number];
         if (!std::ranges::all_of(instruction.after, done)) break;
+        clock_.turn_to(instruction.op, instruction.target);
         for (const ResourceAccess& access : instruction.accesses) follow(stream, access);
-        lanes_[stream].issue(instruction);
+        issue(instruction);
         if (fills_slot(instruction.op))
           contents_[inputs_.parameter_slots.slot_of[instruction.target]] = instruction.target;
         mark(number);
       }
   }
+}
+
+void PlanWalker::issue(const Instruction& instruction) {
+  const Lane& lane = lanes_[instruction.stream];
+  const Span span{.step = static_cast<std::int32_t>(clock_.step()),
+                  .target = instruction.target,
+                  .op = instruction.op,
+                  .kind = Span::Kind::instruction,
+                  .stream = instruction.stream};
+  const auto sent = [&lane] { return lane.sent ? lane.sent() : 0; };
+  const auto begin = [&spans = clock_.spans(), span, sent](Stream) {
+    Span begun = span;
+    begun.begin = steady_nanoseconds();
+    begun.bytes = sent();
+    spans.begin(begun);
+  };
+  const auto end = [&spans = clock_.spans(), stream = span.stream, sent](Stream) {
+    spans.end(stream, sent());
+  };
+  lane.runs_on_host ? lane.stream->enqueue(begin) : begin({});
+  lane.issue(instruction);
+  lane.runs_on_host ? lane.stream->enqueue(end) : end({});
 }
 
 void PlanWalker::finish_forward() {

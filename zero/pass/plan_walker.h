@@ -22,15 +22,19 @@ namespace zero::detail {
 class PlanWalker {
  public:
   // A stream, and the function that queues the plan's instructions to it; compute steps are the
-  // program's.
+  // program's. `sent`: the bytes that its work has sent so far, if any. If `runs_on_host`, spans
+  // are from the begin to the end of the work, otherwise those of the call that issues it.
   struct Lane {
     ExecutionStream* stream = nullptr;
     std::function<void(const Instruction&)> issue;
+    std::function<std::int64_t()> sent = {};
+    bool runs_on_host = false;
   };
   using Lanes = ByStream<Lane>;
 
-  // The clock is charged for the waits, and for communication that runs inline. `completed` is
-  // called with each flat unit when its gradient is final.
+  // The clock is charged for the waits, and for communication that runs inline; its spans record
+  // when each instruction runs. `completed` is called with each flat unit when its gradient is
+  // final.
   PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock,
              std::function<void(int)> completed);
   PlanWalker(const PlanWalker&) = delete;  // marks return to it
@@ -121,6 +125,8 @@ class PlanWalker {
   struct Mark {
     std::int64_t number = 0;  // within its stream
     PlanStream stream{};
+    Op op{};
+    int target = 0;
     // For each stream: the last mark that is finished whenever this one is.
     ByStream<std::int64_t> finished{};
     std::unique_ptr<Event> event;
@@ -149,6 +155,7 @@ class PlanWalker {
   void settle();
   // Issues all instructions that are ready.
   void pump();
+  void issue(const Instruction& instruction);
   std::string describe(const Instruction& instruction) const {
     return std::string(name_of(instruction.op)) + " of unit " +
            inputs_.model->units[instruction.target].name;

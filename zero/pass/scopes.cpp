@@ -67,7 +67,7 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
   if (index == 0) {
     begin_losses();
     more_after_last_ = false;
-    clock_.start();
+    clock_.start(train_.step + 1);
   }
   more_after_last_ = more_after_last_ || after_last;
   if (index == 0 || train_.plan.sync_each() || train_.policy().accumulate_locally)
@@ -195,13 +195,15 @@ std::int64_t Scopes::enter(Op op, int unit) {
     if (op == Op::forward && phase == Phase::micro_step) forward_.push_back(unit);
     for (const int f : train_.layout().needs_of_unit[unit]) hidden_.show_parameters(f);
     open_ranges_[2 * unit + (op == Op::backward)].emplace(train_.runtime, op, unit_name(unit));
-    clock_.turn_to(StepClock::Activity::kernels);
+    doing_.push_back({scope, {StepClock::Activity::kernels, op, unit}});
+    clock_.turn_to(doing_.back().second);
   });
   return scope;
 }
 
 void Scopes::leave(Op op, int unit, std::int64_t scope) noexcept {
   if (guard_.full_model_lives()) return;
+  std::erase_if(doing_, [&](const auto& open) { return open.first == scope; });
   const bool planned = !free_pass().active() && !learner_.active();
   const bool was_open = planned                ? walker_.leave(op, unit, scope)
                         : free_pass().active() ? free_pass().leave(scope)
@@ -209,7 +211,7 @@ void Scopes::leave(Op op, int unit, std::int64_t scope) noexcept {
   if (!was_open) return;
   open_ranges_[2 * unit + (op == Op::backward)].reset();
   if (planned) hidden_.hide_parameters(unit, walker_);
-  if (!inside_any()) clock_.turn_to(StepClock::Activity::other);
+  clock_.turn_to(inside_any() && !doing_.empty() ? doing_.back().second : StepClock::Doing());
 }
 
 int Scopes::find_param(int unit, std::string_view name) const {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "zero/pass/device_range.h"
@@ -178,7 +179,8 @@ class Scopes {
   bool missing_loss_named_ = false, unasked_named_ = false;
   std::vector<char> touched_;       // per parameter: its gradient was requested in this period
   std::vector<char> ever_touched_;  // per parameter
-  std::vector<std::optional<DeviceRange>> open_ranges_;  // per unit: forward, backward
+  std::vector<std::optional<DeviceRange>> open_ranges_;           // per unit: forward, backward
+  std::vector<std::pair<std::int64_t, StepClock::Doing>> doing_;  // open scopes
 };
 
 }  // namespace zero::detail

@@ -1,13 +1,13 @@
-// Time of the program's thread in the steps: a stopwatch that always runs for one activity. While
-// stopped (between steps, in evaluations) it keeps track of the activity and charges nothing. One
-// thread.
+// Time of the program's thread in the steps: a stopwatch that always runs for one activity, and
+// records each as a span. While stopped (between steps, in evaluations) it keeps track of the
+// activity and charges nothing. One thread.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
 #include "zero/base/enum_array.h"
+#include "zero/pass/spans.h"
 
 namespace zero::detail {
 
@@ -16,48 +16,63 @@ class StepClock {
   enum class Activity : std::uint8_t { other, kernels, waiting, optimizer };
   static constexpr int activity_count = 4;
 
-  void start() {
-    last_ = Clock::now();
-    running_ = true;
-  }
-  void stop() {
-    turn_to(Activity::other);
-    running_ = false;
-  }
-  // Returns the previous activity.
-  Activity turn_to(Activity next) {
-    const Activity ended = activity_;
-    activity_ = next;
-    if (!running_) return ended;
-    const Clock::time_point now = Clock::now();
-    spent_[ended] += now - last_;
-    last_ = now;
+  // An activity, and the instruction that it belongs to or waits for.
+  struct Doing {
+    Activity activity = Activity::other;
+    Op op{};
+    int target = -1;
+
+    bool operator==(const Doing&) const = default;
+  };
+
+  // `step` counts from 1.
+  void start(std::int64_t step);
+  void stop();
+  // Returns what ended.
+  Doing turn_to(const Doing& next) {
+    const Doing ended = doing_;
+    doing_ = next;
+    if (running_ && next != ended) change(ended);
     return ended;
   }
-  std::int64_t nanoseconds(Activity activity) const {
-    return std::chrono::nanoseconds(spent_[activity]).count();
-  }
+  // The activity stays, for another instruction.
+  void turn_to(Op op, int target) { turn_to({doing_.activity, op, target}); }
+  const Doing& doing() const { return doing_; }
+
+  std::int64_t nanoseconds(Activity activity) const { return spent_[activity]; }
+  // The part of the kernels that is in backward scopes.
+  std::int64_t backward_nanoseconds() const { return backward_; }
+  std::int64_t step() const { return step_; }
+  Spans& spans() { return spans_; }
+  const Spans& spans() const { return spans_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
+  void change(const Doing& ended);
+  void record(const Doing& ended, std::int64_t end);
 
-  EnumArray<Activity, Clock::duration, activity_count> spent_{};
-  Clock::time_point last_;
-  Activity activity_ = Activity::other;
+  Spans spans_;
+  EnumArray<Activity, std::int64_t, activity_count> spent_{};
+  std::int64_t backward_ = 0;
+  Doing doing_;
   bool running_ = false;
+  std::int64_t step_ = 0, step_begin_ = 0, last_ = 0;
+  Span pending_;  // may still grow; begin 0: none
 };
 
 // Sets an activity until the end of the block, then restores the previous one.
 class [[nodiscard]] During {
  public:
+  During(StepClock& clock, const StepClock::Doing& doing)
+      : clock_(clock), before_(clock.turn_to(doing)) {}
+  // The instruction stays.
   During(StepClock& clock, StepClock::Activity activity)
-      : clock_(clock), before_(clock.turn_to(activity)) {}
+      : During(clock, {activity, clock.doing().op, clock.doing().target}) {}
   ~During() { clock_.turn_to(before_); }
   During(const During&) = delete;
 
  private:
   StepClock& clock_;
-  StepClock::Activity before_;
+  StepClock::Doing before_;
 };
 
 }  // namespace zero::detail

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "zero/base/error.h"
 #include "zero/runtime/agreement.h"
@@ -59,8 +61,12 @@ class CallGuard {
 
   // Ends the engine because the step cannot be completed: every later call throws with this reason.
   void poison(const std::string& reason) noexcept {
-    if (failure_.empty()) failure_ = reason;
+    if (!failure_.empty()) return;
+    failure_ = reason;
+    if (on_failure_) on_failure_();
   }
+  // Called once, with the first failure; must not throw.
+  void set_on_failure(std::function<void()> call) { on_failure_ = std::move(call); }
   // Does the same in a catch block that cannot throw: the next call throws the exception.
   void poison_and_keep(const std::exception& caught) noexcept {
     kept_ = std::current_exception();
@@ -84,6 +90,7 @@ class CallGuard {
   const bool strict_;
   Phase phase_ = Phase::between_steps;
   std::string failure_;
+  std::function<void()> on_failure_;
   std::exception_ptr kept_;
 };
 

@@ -94,7 +94,7 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
   gradients_edited_ = false;
   StepRequest request = request_of(options);
   {
-    const During optimizer(parts_.clock, StepClock::Activity::optimizer);
+    const During optimizer(parts_.clock, {StepClock::Activity::optimizer, Op::agree});
     // A late sum was spilled before it was known to be final, so its squares are read back from the
     // file.
     request.norm = squares_elsewhere(on_host() && late_);
@@ -102,7 +102,7 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
     queue_squares();
   }
   {
-    const During waiting(parts_.clock, StepClock::Activity::waiting);
+    const During waiting(parts_.clock, {StepClock::Activity::waiting, Op::agree});
     parts_.agreement.agree();
     in_flight_.push_back(
         std::make_shared<PendingStep>(PendingStep{request.step, this, text_of(options.groups)}));
@@ -195,7 +195,7 @@ void Stepper::inspect_and_agree(const StepOptions& options, StepRequest request)
   request.norm = gradients_edited_ ? squares_elsewhere(true) : optim::NormSum();
   parts_.agreement.begin_final(request, gradients_edited_);
   if (gradients_edited_) queue_squares();
-  const During waiting(parts_.clock, StepClock::Activity::waiting);
+  const During waiting(parts_.clock, {StepClock::Activity::waiting, Op::agree});
   parts_.agreement.agree();
   step.unresolved = this;
 }
@@ -257,7 +257,8 @@ void Stepper::walk_updates() {
 
 void Stepper::update(const Instruction& instruction) {
   if (on_host()) maybe_delay();
-  const During optimizer(parts_.clock, StepClock::Activity::optimizer);
+  const During optimizer(parts_.clock,
+                         {StepClock::Activity::optimizer, instruction.op, instruction.target});
   TrainState& train = parts_.train;
   const bool changes_all = instruction.op == Op::measure;
   const int flat_unit = changes_all ? -1 : flat_unit_of(instruction, train.plan.inputs.chunks);

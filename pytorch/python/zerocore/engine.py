@@ -34,7 +34,8 @@ class Engine(Figures, nn.Module):
         self._ranks = ranks
         self._settings = settings
         self._config_source = config_source
-        self._progress = Progress(settings, ranks.rank == 0)
+        count = sum(parameter.numel() for parameter in module.parameters() if is_in_engine(parameter))
+        self._progress = Progress(settings, ranks, count)
         self._scaled = False  # whether this micro-batch's loss was multiplied by the loss scale
         self._failure = None
         self._said_dropped = False
@@ -77,6 +78,8 @@ class Engine(Figures, nn.Module):
         if ranks.rank == 0:
             for notice in settings.notices:
                 print(f"zero: {notice}", flush=True)
+        if settings.dump_state:
+            self._progress.show_state(native)
 
     def __getattr__(self, name):
         try:
@@ -139,7 +142,8 @@ class Engine(Figures, nn.Module):
                 if not training:
                     self._evaluation.begin_pass()
                 self.native.begin_forward(training, self._surely_last())
-                result = call(*args, **kwargs)
+                with self._progress.counting(self.native.step_count()) if training else contextlib.nullcontext():
+                    result = call(*args, **kwargs)
                 self.native.end_forward()
             finally:
                 self._in_forward = False
@@ -195,6 +199,7 @@ class Engine(Figures, nn.Module):
         self.skipped_steps += self._result.skipped
         self.optimizer.note_step(self._result.skipped)
         self._progress.note_step(self._result, self.global_samples, rates, self.skipped_steps)
+        self._progress.diagnose(self.native, self._result.step, self._global)
         if not self._result.skipped:
             self.optimizer.follow(self.native)
             if self.lr_scheduler is not None:
@@ -270,6 +275,15 @@ class Engine(Figures, nn.Module):
                 if self._ranks.rank == 0:
                     print("zero: zero_grad() was called among the micro steps of a step, whose gradients so far are "
                           "forgotten", flush=True)
+
+    def write_trace(self, file=None):
+        """Writes the newest steps of all ranks to a file for Perfetto; without a name, to zero_core.trace. Returns a
+        summary, a text of several lines, on rank 0, and None on the others. Collective."""
+        file = file or self._settings.trace
+        if not file:
+            raise _native.UsageError("engine.write_trace: no file: give its name, or set zero_core.trace in the config")
+        with self._guarded("write_trace", settles=True):
+            return self.native.write_trace(os.fspath(file)) or None
 
     # Weights and checkpoints.
 

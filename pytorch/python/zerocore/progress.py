@@ -1,17 +1,50 @@
 """Progress of training as the config requests it: lines on the terminal, and records in files. Only rank 0 writes."""
 
+import contextlib
 import time
+
+from torch.utils.flop_counter import FlopCounterMode
 
 from . import _native
 
 
 class Progress:
-    """Prints a line every `steps_per_print` steps, and writes the monitors' records."""
+    """Prints a line every `steps_per_print` steps and the diagnostics that the config requests, and writes the monitors'
+    records."""
 
-    def __init__(self, settings, is_root):
+    def __init__(self, settings, ranks, parameters):
+        is_root = ranks.rank == 0
         self._every = settings.steps_per_print if is_root else 0
         self._monitor = _native.Monitor(settings, is_root)
+        self._diagnostics = _native.Diagnostics(settings) if is_root else None
+        self._parameters, self._ranks = parameters, ranks.size
+        self._forward_flops = 0  # of this rank's passes, in the step that flops_profiler profiles
         self._shown, self._since = None, time.monotonic()
+
+    def show_state(self, native):
+        """Prints what dump_state requests: the config in effect, the memory, and the units."""
+        if self._diagnostics is not None:
+            units = "\n".join(native.unit_names())
+            print(f"zero: the config in effect:\n{native.describe_config()}\nzero: the memory of rank 0:\n"
+                  f"{native.memory_table()}\nzero: the units:\n{units}", flush=True)
+
+    @contextlib.contextmanager
+    def counting(self, step):
+        """Counts the arithmetic of a forward pass of the step after `step`, if flops_profiler profiles that."""
+        if self._diagnostics is None or not self._diagnostics.profiles_after(step):
+            yield
+            return
+        with FlopCounterMode(display=False) as counter:
+            yield
+        self._forward_flops += counter.get_total_flops()
+
+    def diagnose(self, native, step, samples):
+        """Prints the diagnostics that are due after a step; `samples` is the number in a step."""
+        if self._diagnostics is None:
+            return
+        flops = 3 * self._forward_flops * self._ranks  # backward takes twice as much as forward
+        for line in native.diagnose(self._diagnostics, step, self._parameters, samples, flops).splitlines():
+            print(f"zero: {line}", flush=True)
 
     def note_step(self, step, samples, rates, skipped):
         """Reports an optimizer step: its result, the samples since the start, the groups' rates, and the number of

@@ -1,0 +1,75 @@
+// A trace as a file for Perfetto, in the JSON format of Chrome's tracing: a process per rank, a
+// thread per stream, times in microseconds of rank 0's steady clock. And what such a trace says, as
+// text.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "zero/engine/trace_names.h"
+#include "zero/pass/spans.h"
+
+namespace zero::detail {
+
+struct RankTrace {
+  int rank = 0, node = 0;
+  std::int64_t clock_ahead = 0;  // nanoseconds of its clock ahead of rank 0's
+  std::int64_t taken = 0;        // time of its clock when the spans were taken
+  std::vector<Span> spans = {};
+};
+
+class TraceFile {
+ public:
+  // Replaces the file. Throws SaveError.
+  explicit TraceFile(const std::string& path);
+
+  void add(const RankTrace& trace, const TraceNames& names);
+  // Throws SaveError if anything could not be written.
+  void close();
+
+ private:
+  void event(const std::string& text);
+
+  std::string path_;
+  std::ofstream out_;
+  bool empty_ = true;
+};
+
+// Sums over the complete steps of all ranks.
+class TraceSummary {
+ public:
+  void add(const RankTrace& trace, const TraceNames& names);
+  // Lines of at most 100 columns.
+  std::string text(const std::string& file) const;
+
+ private:
+  // Sums of the program's thread: other, forward, backward, waiting, optimizer.
+  static constexpr std::size_t parts = 5;
+  // The rank that came last to an exchange, and when.
+  struct Last {
+    std::int64_t begin = 0;
+    int rank = 0;
+    std::string name;
+  };
+  using Exchange = std::tuple<std::int32_t, Op, std::int32_t, int>;  // step, op, target, repetition
+
+  void add_step_parts(const Span& span, const TraceNames& names);
+  std::string parts_text() const;
+  std::string waits_text() const;
+  std::string last_to_begin(const std::string& name) const;
+
+  int ranks_ = 0;
+  std::int64_t spans_ = 0, steps_ = 0;  // counted on each rank
+  std::int64_t step_nanoseconds_ = 0;
+  std::int32_t first_step_ = 0, last_step_ = 0;
+  std::array<std::int64_t, parts> parts_{};
+  std::map<std::string, std::int64_t> waits_;  // nanoseconds by what was awaited
+  std::map<Exchange, Last> last_;
+};
+
+}  // namespace zero::detail
