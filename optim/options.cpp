@@ -39,8 +39,9 @@ void check_own(const std::string& type, const OptimizerOptions& options, OptionP
   } else if (type == "muon") {
     problems.require(options.momentum >= 0 && options.momentum < 1, "momentum", "0 <= momentum < 1",
                      options.momentum);
-    problems.require(options.ns_method == "gram" || options.ns_method == "standard", "ns_method",
-                     "gram or standard", options.ns_method);
+    const bool known = options.ns_method == "gram" || options.ns_method == "standard" ||
+                       options.ns_method == "torch";
+    problems.require(known, "ns_method", "gram or standard", options.ns_method);
   } else if (type != "adamw" && type != "adam" && type != "lion") {
     throw ConfigError("optimizer.type: unknown \"" + options.type +
                       "\"; expected AdamW, Adam, Lamb, Lion, Adagrad, SGD or Muon");

@@ -29,7 +29,7 @@ struct OptimizerOptions {
   bool eps_inside_sqrt = false;
   // Muon: rates of matrices and of parameters left to Adam; learning_rate if absent
   std::optional<double> muon_lr, adam_lr;
-  std::string ns_method = "gram";  // or standard
+  std::string ns_method = "gram";  // or standard, or torch: standard as in torch.optim.Muon
 };
 
 // Returns the defaults of DeepSpeed 0.19 (or PyTorch) for this type; for an unknown type, AdamW's.

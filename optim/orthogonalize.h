@@ -34,6 +34,8 @@ struct DeviceMatrix {
 
 // Orthogonalizes each matrix of the batch in place, in stream order. Muon iterates on the matrix
 // itself, muon_gram on its small square, with a restart (Dao, 2026): equal in exact arithmetic.
+// Both divide the matrix by its norm + 1e-7 first, muon_clamped by its norm, or 1e-7 if that is
+// more.
 void orthogonalize(DeviceKernels& kernels, RuleKind rule, const DeviceMatrix& matrix,
                    Stream stream);
 

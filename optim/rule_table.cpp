@@ -139,6 +139,7 @@ const UpdateRule table[] = {
      write<lamb_factors>},
     {muon, "Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write<muon_factors>},
     {muon_gram, "Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write<muon_factors>},
+    {muon_clamped, "Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write<muon_factors>},
 };
 
 }  // namespace
@@ -154,6 +155,7 @@ RuleKind rule_kind(const OptimizerOptions& options) {
   if (type == "lion") return RuleKind::lion;
   if (type == "adagrad") return RuleKind::adagrad;
   if (type == "lamb") return options.eps_inside_sqrt ? RuleKind::lamb_eps_inside : RuleKind::lamb;
+  if (type == "muon" && options.ns_method == "torch") return RuleKind::muon_clamped;
   if (type == "muon") return options.ns_method == "gram" ? RuleKind::muon_gram : RuleKind::muon;
   if (options.momentum == 0) return RuleKind::sgd;
   return options.nesterov ? RuleKind::sgd_nesterov : RuleKind::sgd_momentum;

@@ -219,11 +219,6 @@ struct MuonStepRule {
   }
 };
 
-// Returns the multiplier of a matrix of directions before it is made orthogonal.
-constexpr float inverse_of_norm(double norm) {
-  return static_cast<float>(1 / (norm + 1e-7));
-}
-
 // Returns the multiplier of a gradient: `inverse_scale` averages and unscales, and the norm of the
 // result is reduced to `limit` as in DeepSpeed's ZeRO stages; 0 or less: no limit.
 constexpr double clipped_multiplier(double inverse_scale, double norm, double limit) {
@@ -244,7 +239,15 @@ enum class RuleKind : std::uint8_t {
   lamb_eps_inside,  // of the square root
   muon,             // with the standard iteration
   muon_gram,
+  muon_clamped,  // the standard iteration, and torch.optim.Muon's multiplier
 };
+
+// Returns the multiplier of a matrix of directions before it is made orthogonal.
+constexpr float inverse_of_norm(RuleKind rule, double norm) {
+  constexpr double least = 1e-7;
+  if (rule != RuleKind::muon_clamped) norm += least;
+  return static_cast<float>(1 / (norm < least ? least : norm));
+}
 
 // Returns the Factors of a rule from floats in their order.
 template <class Rule, class F>
@@ -268,9 +271,10 @@ struct RuleList {};
 
 // In the order of RuleKind; rules that see whole matrices by MuonStepRule, the second half of their
 // step.
-using AllRules = RuleList<AdamRule<true>, AdamRule<false>, SgdRule<Momentum::none>,
-                          SgdRule<Momentum::plain>, SgdRule<Momentum::nesterov>, LionRule,
-                          AdagradRule, LambRule<false>, LambRule<true>, MuonStepRule, MuonStepRule>;
+using AllRules =
+    RuleList<AdamRule<true>, AdamRule<false>, SgdRule<Momentum::none>, SgdRule<Momentum::plain>,
+             SgdRule<Momentum::nesterov>, LionRule, AdagradRule, LambRule<false>, LambRule<true>,
+             MuonStepRule, MuonStepRule, MuonStepRule>;
 
 // Calls body.template operator()<Rule>().
 template <class Body>

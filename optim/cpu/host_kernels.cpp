@@ -218,10 +218,10 @@ class HostKernels final : public DeviceKernels {
     for (std::int64_t i = 0; i < edge; ++i) matrix[i * edge + i] += value;
   }
 
-  void normalise(float* values, std::int64_t count, NormSum* norm, Stream) override {
+  void normalise(RuleKind rule, float* values, std::int64_t count, NormSum* norm, Stream) override {
     *norm = {};
     accumulate_norm(values, DType::fp32, count, *norm);
-    const float inverse = inverse_of_norm(norm_of(*norm));
+    const float inverse = inverse_of_norm(rule, norm_of(*norm));
     for (std::int64_t i = 0; i < count; ++i) values[i] *= inverse;
   }
 

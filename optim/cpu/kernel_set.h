@@ -36,7 +36,7 @@ struct KernelSet {
             .run(factors_from<Rule, V>(factors), arrays.count);
       });
     };
-    if (rule == RuleKind::muon || rule == RuleKind::muon_gram)
+    if (rule == RuleKind::muon || rule == RuleKind::muon_gram || rule == RuleKind::muon_clamped)
       return run.template operator()<MuonRule>();
     with_tensor_rule(rule, run);
   }

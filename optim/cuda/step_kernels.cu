@@ -143,9 +143,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 __global__ void __launch_bounds__(threads)
-    normalise_kernel(float* values, std::int64_t count, const NormSum* norm) {
+    normalise_kernel(RuleKind rule, float* values, std::int64_t count, const NormSum* norm) {
   __shared__ float inverse;
-  if (threadIdx.x == 0) inverse = inverse_of_norm(norm_of(*norm));
+  if (threadIdx.x == 0) inverse = inverse_of_norm(rule, norm_of(*norm));
   __syncthreads();
   for_elements(count, [&](std::int64_t at) { values[at] = values[at] * inverse; });
 }
@@ -249,12 +249,13 @@ class CudaKernels final : public DeviceKernels {
     launch_over("diagonal_kernel", edge, stream, diagonal_kernel, matrix, edge, value);
   }
 
-  void normalise(float* values, std::int64_t count, NormSum* norm, Stream stream) override {
+  void normalise(RuleKind rule, float* values, std::int64_t count, NormSum* norm,
+                 Stream stream) override {
     if (count == 0) return;
     zero::cuda::call_cuda("cudaMemsetAsync", cudaMemsetAsync, norm, 0, sizeof *norm,
                           native(stream));
     launch_norm(values, DType::fp32, count, norm, stream);
-    launch_over("normalise_kernel", count, stream, normalise_kernel, values, count, norm);
+    launch_over("normalise_kernel", count, stream, normalise_kernel, rule, values, count, norm);
   }
 
   void update(RuleKind rule, const DeviceUpdate& update, const StepDecision* decision,

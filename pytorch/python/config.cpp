@@ -45,6 +45,7 @@ void use_optimizer(Config& config, const std::string& type, const py::dict& give
   take(given, "max_coeff", options.max_coeff);
   take(given, "min_coeff", options.min_coeff);
   take(given, "eps_inside_sqrt", options.eps_inside_sqrt);
+  take(given, "ns_method", options.ns_method);
   std::tie(options.beta1, options.beta2) = betas;
   config.optimizer = options;
 }

@@ -45,8 +45,8 @@ struct PyParameter {
   at::ScalarType dtype;
   bool converted;  // the dtype differs from the compute dtype
   bool trainable;
-  bool decay;
   std::string group;
+  std::optional<bool> whole;  // ParamOptions::whole
 };
 
 struct PyUnit {
@@ -64,9 +64,9 @@ std::vector<UnitDeclaration> declarations_of(std::vector<PyUnit> units) {
     declaration.parent = unit.parent;
     for (PyParameter& parameter : unit.parameters) {
       ParamOptions options;
-      options.decay = parameter.decay;
       options.trainable = parameter.trainable;
       options.group = parameter.group;
+      options.whole = parameter.whole;
       if (parameter.converted) options.dtype = dtype_of_tensor(parameter.name, parameter.dtype);
       const at::Tensor& first = parameter.tensors.front();
       const bool has_values = first.numel() == 0 || first.storage().data() != nullptr;
@@ -556,10 +556,10 @@ PYBIND11_MODULE(_native, module) {
         at::DataPtr(nullptr, tensor.device())));
   });
   py::class_<PyParameter>(module, "Parameter")
-      .def(py::init<std::string, std::vector<at::Tensor>, at::ScalarType, bool, bool, bool,
-                    std::string>(),
+      .def(py::init<std::string, std::vector<at::Tensor>, at::ScalarType, bool, bool, std::string,
+                    std::optional<bool>>(),
            py::arg("name"), py::arg("tensors"), py::arg("dtype"), py::arg("converted"),
-           py::arg("trainable"), py::arg("decay"), py::arg("group"));
+           py::arg("trainable"), py::arg("group"), py::arg("whole"));
   py::class_<PyUnit>(module, "Unit")
       .def(py::init<std::string, int, std::vector<PyParameter>,
                     std::vector<std::pair<std::string, at::Tensor>>>(),

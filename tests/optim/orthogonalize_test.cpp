@@ -33,12 +33,15 @@ Matrix transposed(const Matrix& a, std::int64_t rows, std::int64_t cols) {
   return out;
 }
 
-// The authors' formulation of Muon.
-Matrix newton_schulz(const std::vector<float>& from, std::int64_t rows, std::int64_t cols) {
+// The authors' formulation of Muon, or torch's.
+Matrix newton_schulz(RuleKind rule, const std::vector<float>& from, std::int64_t rows,
+                     std::int64_t cols) {
   Matrix x(from.begin(), from.end());
   double squares = 0;
   for (const double value : x) squares += value * value;
-  for (double& value : x) value /= std::sqrt(squares) + 1e-7;
+  const double norm = std::sqrt(squares);
+  for (double& value : x)
+    value /= rule == RuleKind::muon_clamped ? std::max(norm, 1e-7) : norm + 1e-7;
   const bool tall = rows > cols;
   if (tall) {
     x = transposed(x, rows, cols);
@@ -100,8 +103,8 @@ TEST_CASE("products have the same bits at every level and cut, and are right") {
     }
 }
 
-TEST_CASE("both iterations are Newton-Schulz, for wide, tall, square and stacked matrices") {
-  for (const RuleKind rule : {RuleKind::muon_gram, RuleKind::muon})
+TEST_CASE("all iterations are Newton-Schulz, for wide, tall, square and stacked matrices") {
+  for (const RuleKind rule : {RuleKind::muon_gram, RuleKind::muon, RuleKind::muon_clamped})
     for (const Size& size :
          {Size{4, 1, 31}, {31, 1, 4}, {12, 1, 12}, {1, 1, 9}, {9, 1, 1}, {40, 1, 70}, {17, 3, 6}}) {
       const MatrixShape shape{size.depth, size.rows, size.cols, 1};
@@ -111,8 +114,8 @@ TEST_CASE("both iterations are Newton-Schulz, for wide, tall, square and stacked
       const auto result = orthogonal(rule, shape, start, 1);
       for (std::int64_t i = 0; i < size.depth; ++i) {
         const auto first = start.begin() + static_cast<std::ptrdiff_t>(one) * i;
-        const Matrix expected =
-            newton_schulz({first, first + static_cast<std::ptrdiff_t>(one)}, size.rows, size.cols);
+        const Matrix expected = newton_schulz(
+            rule, {first, first + static_cast<std::ptrdiff_t>(one)}, size.rows, size.cols);
         for (std::size_t e = 0; e < one; ++e)
           CHECK(std::fabs(result[one * static_cast<std::size_t>(i) + e] - expected[e]) < 2e-5);
       }
@@ -121,10 +124,24 @@ TEST_CASE("both iterations are Newton-Schulz, for wide, tall, square and stacked
     }
 }
 
+TEST_CASE("norms near 1e-7 are bounded by addition, or from below as in torch") {
+  constexpr std::int64_t rows = 5, cols = 7;
+  for (const RuleKind rule : {RuleKind::muon_gram, RuleKind::muon, RuleKind::muon_clamped})
+    for (const float scale : {1e-6f, 1e-8f, 1e-12f}) {
+      CAPTURE(scale);
+      auto start = random_floats(rows * cols, Numbers::usual, 5);
+      for (float& value : start) value *= scale;
+      const auto result = orthogonal(rule, {1, rows, cols, 1}, start, 1);
+      const Matrix expected = newton_schulz(rule, start, rows, cols);
+      for (std::size_t e = 0; e < expected.size(); ++e)
+        CHECK(std::fabs(result[e] - expected[e]) < 2e-5);
+    }
+}
+
 TEST_CASE("zero matrices stay zero; empty ones are no matter") {
   const MatrixShape shape{1, 3, 5, 1};
-  CHECK(orthogonal(RuleKind::muon_gram, shape, std::vector<float>(15), 1) ==
-        std::vector<float>(15));
+  for (const RuleKind rule : {RuleKind::muon_gram, RuleKind::muon_clamped})
+    CHECK(orthogonal(rule, shape, std::vector<float>(15), 1) == std::vector<float>(15));
   CHECK(orthogonal(RuleKind::muon_gram, {1, 0, 5, 1}, {}, 1).empty());
 }
 

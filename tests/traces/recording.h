@@ -348,7 +348,8 @@ class Kernels final : public zero::optim::DeviceKernels {
   void add_to_diagonal(float* matrix, std::int64_t edge, float, zero::Stream) override {
     trace_.line("add_to_diagonal", at(matrix), edge);
   }
-  void normalise(float* values, std::int64_t count, zero::optim::NormSum*, zero::Stream) override {
+  void normalise(zero::optim::RuleKind, float* values, std::int64_t count, zero::optim::NormSum*,
+                 zero::Stream) override {
     trace_.line("normalise", at(values), count);
   }
   void update(zero::optim::RuleKind rule, const zero::optim::DeviceUpdate& update,

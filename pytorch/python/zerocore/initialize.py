@@ -17,13 +17,13 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
                unit_policy=units.children_of_lists):
     """Returns (engine, optimizer, dataloader, lr_scheduler), as deepspeed.initialize does.
 
-    `model`: an nn.Module, equal on all ranks. `optimizer`: one of torch's (Adam, AdamW, SGD, Adagrad) or of DeepSpeed's
-    classes, or a callable that makes one from the parameters; without it, the config's. `lr_scheduler`: a scheduler of
-    that optimizer, or a callable that makes one from it. Without any optimizer the engine only evaluates, and has neither
-    gradients nor optimizer states. `model_parameters`: the parameters to train (default: all that require gradients), or
-    groups of them. `training_data`: a dataset, of which the dataloader returns micro-batches. `config`: a path, JSON, a
-    dict or OmegaConf's; without it, args.deepspeed_config. `unit_policy(name, module, parent, lists_around)` returns
-    whether a module becomes a unit. Collective; raises ConfigError for the config, and UsageError for other arguments."""
+    `model`: an nn.Module, equal on all ranks. `optimizer`: one of torch's (Adam, AdamW, SGD, Adagrad, Muon) or of
+    DeepSpeed's classes, or a callable that makes one from the parameters; without it, the config's. `lr_scheduler`: a
+    scheduler of that optimizer, or a callable that makes one from it. Without any optimizer the engine only evaluates,
+    and has neither gradients nor optimizer states. `model_parameters`: the parameters to train (default: all that require
+    gradients), or groups of them. `training_data`: a dataset, of which the dataloader returns micro-batches. `config`: a
+    path, JSON, a dict or OmegaConf's; without it, args.deepspeed_config. `unit_policy(name, module, parent, lists_around)`
+    returns whether a module becomes a unit. Collective; raises ConfigError for the config, and UsageError for other arguments."""
     if model is None:
         raise _native.UsageError("zerocore.initialize: model is missing")
     _refuse_unfit(model)
@@ -32,16 +32,18 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
                                  "from Python")
     job = ranks()
     views.guard()
+    optimizers.guard_steps()
     evaluation.end_all()
     source = configs.find(args, config if config is not None else config_params)
     settings = source.read()
     without_values, slices = leave_meta(model), construction.take_slices(model)
     if model_parameters is not None:
         model_parameters = list(model_parameters)
+    _thaw(model)
     client = _client_optimizer(optimizer, model, model_parameters)
     evaluates = client is None and not settings.optimizer_given
     if evaluates:
-        model.requires_grad_(False)
+        _freeze(model.parameters())
         own, names, others, scheduler = None, {}, [], None
     else:
         groups = client.param_groups if client is not None else optimizers.as_groups(model_parameters)
@@ -50,11 +52,12 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         scheduler = _scheduler(lr_scheduler, own, client, settings)
     if client is not None:
         optimizers.configure(settings, own, client)
+    _note_doubles(settings, model)
     if settings.seed != 1234:
         settings.note("seed: has no effect in Python: initial values and the order of data are the script's, by "
                       "torch.manual_seed() and its sampler")
-    declared, around = units.declare(model, unit_policy, _compute_dtype(settings), lambda _, p: (names.get(id(p), ""), True),
-                                     others, settings.buffer_dtype)
+    declared, around = units.declare(model, unit_policy, _compute_dtype(settings), lambda p: names.get(id(p), ""), others,
+                                     settings.buffer_dtype, optimizers.updates_matrices(client))
     native = _native.Model(job, declared, settings)
     units.bind_bytes(model, job.rank)
     if own is not None:
@@ -143,9 +146,28 @@ def _freeze_others(model, chosen):
     if chosen is None:
         return
     kept = {id(parameter) for parameter in chosen}
-    for parameter in model.parameters():
-        if id(parameter) not in kept:
+    _freeze(parameter for parameter in model.parameters() if id(parameter) not in kept)
+
+
+def _freeze(parameters):
+    for parameter in parameters:
+        if parameter.requires_grad:
             parameter.requires_grad_(False)
+            parameter._zerocore_frozen = True
+
+
+def _thaw(model):
+    """Undoes _freeze() of an earlier engine: the optimizer of this one decides."""
+    for parameter in model.parameters():
+        if parameter.__dict__.pop("_zerocore_frozen", False):
+            parameter.requires_grad_(True)
+
+
+def _note_doubles(settings, model):
+    names = [name for name, parameter in model.named_parameters() if parameter.dtype == torch.float64]
+    if names and _compute_dtype(settings) == torch.float32:
+        settings.note(f"{len(names)} parameters are float64, {names[0]} among them: they are trained in fp32, and their "
+                      "modules need fp32 inputs")
 
 
 def _compute_dtype(settings):

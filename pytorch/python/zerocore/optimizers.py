@@ -10,13 +10,15 @@ import warnings
 import weakref
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from . import _native
 
-# Optimizers by module and name, and the engine's type for each. Classes are compared by identity.
+# Optimizers by module and name, and the kind of each: the engine's type, except for torch's Muon, which has no Adam for
+# parameters that are no matrices. Classes are compared by identity.
 _CLASSES = {
     ("torch.optim", "Adam"): "Adam", ("torch.optim", "AdamW"): "Adam", ("torch.optim", "SGD"): "SGD",
-    ("torch.optim", "Adagrad"): "Adagrad",
+    ("torch.optim", "Adagrad"): "Adagrad", ("torch.optim", "Muon"): "TorchMuon",
     ("deepspeed.ops.adam", "FusedAdam"): "Adam", ("deepspeed.ops.adam", "DeepSpeedCPUAdam"): "Adam",
     ("deepspeed.ops.adagrad", "DeepSpeedCPUAdagrad"): "Adagrad",
     ("deepspeed.ops.lion", "FusedLion"): "Lion", ("deepspeed.ops.lion", "DeepSpeedCPULion"): "Lion",
@@ -27,17 +29,24 @@ _CLASSES = {
 _VALUES = {"adam": ("lr", "betas", "eps", "weight_decay"), "adamw": ("lr", "betas", "eps", "weight_decay"),
            "lamb": ("lr", "betas", "eps", "weight_decay"), "lion": ("lr", "betas", "weight_decay"),
            "adagrad": ("lr", "eps", "weight_decay"), "sgd": ("lr", "momentum", "weight_decay"),
-           "muon": ("lr", "momentum", "betas", "eps", "weight_decay")}
+           "muon": ("lr", "momentum", "betas", "eps", "weight_decay"), "torchmuon": ("lr", "momentum", "weight_decay")}
 # Values that all groups share and that never change.
 _COMMON = {"adam": ("bias_correction",), "sgd": ("dampening", "nesterov"), "lion": (),
            "adagrad": ("lr_decay", "initial_accumulator_value"),
-           "lamb": ("bias_correction", "max_coeff", "min_coeff", "eps_inside_sqrt")}
-# Options that the engine supports with this value only.
-_FIXED = {"amsgrad": False, "maximize": False, "max_grad_norm": 0, "wd_after_momentum": False}
+           "lamb": ("bias_correction", "max_coeff", "min_coeff", "eps_inside_sqrt"), "torchmuon": ()}
+# Options that the engine supports with these values only.
+_FIXED = {"amsgrad": (False,), "maximize": (False,), "max_grad_norm": (0,), "wd_after_momentum": (False,)}
+_FIXED_OF = {"torchmuon": {"nesterov": (True,), "ns_coefficients": ((3.4445, -4.7750, 2.0315),), "eps": (1e-7,),
+                           "ns_steps": (5,), "adjust_lr_fn": ("original", None)}}
 # Options that choose how the client computes a step, which the engine ignores.
 _WITHOUT_EFFECT = {"foreach", "fused", "capturable", "differentiable", "set_grad_none", "decoupled_weight_decay"}
-_ADVICE = ('use one of torch.optim\'s Adam, AdamW, SGD or Adagrad, or name one in the config ("optimizer": {"type": ...}; '
-           "Lamb, Lion and Muon are there too)")
+_ADVICE = ("use one of torch.optim's Adam, AdamW, SGD, Adagrad or Muon (matrices only), or name one in the config "
+           '("optimizer": {"type": ...}; Lamb, Lion and a Muon for all parameters are there too)')
+# Optimizers that are refused for a reason of their own, by module and name.
+_ADAFACTOR = ("its second moment has a number for each row and each column of a matrix, and the engine's states have one "
+              "for each element. For smaller states use Muon or Lion, which have one state instead of AdamW's two, "
+              "bf16.bf16_optimizer_states, or zero_optimization.offload_optimizer")
+_REFUSED = {("torch.optim", "Adafactor"): _ADAFACTOR, ("transformers.optimization", "Adafactor"): _ADAFACTOR}
 
 
 class EngineOptimizer(torch.optim.Optimizer):
@@ -58,7 +67,8 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._configured, self._scheduled = configured or scheduled, scheduled
         self._written = None  # the values that the engine has written into each group
         self._has_momentum = [bool(group.get("momentum")) for group in source.param_groups]
-        self._constant = [_constants(group) for group in source.param_groups]
+        self._constant_keys = {*_fixed(kind), *_COMMON.get(self._kind, ()), "decoupled_weight_decay"}
+        self._constant = [self._constants_of(group) for group in source.param_groups]
         source.add_param_group = self.add_param_group = _refuse_group
         source.step = types.MethodType(_refuse_step, source)
 
@@ -128,12 +138,15 @@ class EngineOptimizer(torch.optim.Optimizer):
                                      "zerocore.initialize(), whose memory is laid out for those; to let some start "
                                      'later, give their group "lr" 0 until then')
         for index, (group, before) in enumerate(zip(self.param_groups, self._constant)):
-            for key, value in _constants(group).items():
+            for key, value in self._constants_of(group).items():
                 if before.get(key, value) != value:
                     raise _native.UsageError(f"{key} of optimizer group {index} is {value}, and was {before[key]} at "
                                              "zerocore.initialize(); the engine keeps it")
         _refuse_hooks(self._source)
         _refuse_hooks(self)
+
+    def _constants_of(self, group):
+        return {key: group[key] for key in self._constant_keys if key in group}
 
     def follow(self, native):
         """Writes the values of the config and its schedule for the next step into the groups."""
@@ -227,6 +240,30 @@ def _refuse_started(client):
                                      "moments by engine.load_checkpoint()")
 
 
+@functools.cache
+def guard_steps():
+    """Makes step() of other optimizers over an engine's parameters raise UsageError, as it would do nothing: the
+    engine has the gradients. Parameters that the program itself has frozen are no reason."""
+    register_optimizer_step_pre_hook(_refuse_other_step)
+
+
+def _refuse_other_step(optimizer, arguments, options):
+    if isinstance(optimizer, EngineOptimizer):
+        return  # its step() has an error of its own
+    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+        link = getattr(parameter, "_zerocore_engine", None)
+        engine = link() if link is not None else None
+        frozen = getattr(parameter, "_zerocore_frozen", False)
+        trained = parameter.requires_grad or frozen
+        if engine is None or engine.native is None or engine.optimizer is None or not trained:
+            continue
+        why = "and frozen, since the optimizer of initialize() lacks it" if frozen else "which trains it"
+        raise _native.UsageError(
+            f"{type(optimizer).__name__}.step() would do nothing: {engine.name_of(parameter)} is a parameter of the engine "
+            f"of a {type(engine.module).__name__}, {why}. Give initialize() one optimizer with all parameters that are "
+            "trained, in groups with their own rates, and call engine.step()")
+
+
 def _refuse_step(optimizer, closure=None):
     raise _native.UsageError("call engine.step(): the state of the optimizer is the engine's")
 
@@ -247,9 +284,9 @@ def _refuse_hooks(optimizer):
                                      "engine.step()")
 
 
-def _constants(group):
-    return {key: group[key] for key in (*_FIXED, "dampening", "nesterov", "lr_decay", "initial_accumulator_value",
-                                        "decoupled_weight_decay", "bias_correction") if key in group}
+def _fixed(kind):
+    """Returns {option: the values of it that the engine supports}."""
+    return {**_FIXED, **_FIXED_OF.get(kind.lower(), {})}
 
 
 def _plain(value):
@@ -273,7 +310,9 @@ def _class_of(client):
     kind = type(client)
     base = next((cls for cls in kind.__mro__ if cls in known), None)
     if base is None:
-        raise _native.UsageError(f"optimizer {kind.__name__} is not one of the engine's, but {_path_of(kind)}: {_ADVICE}")
+        reason = next((text for (module, name), text in _REFUSED.items()
+                       if module in sys.modules and _found(module, name) in kind.__mro__), _ADVICE)
+        raise _native.UsageError(f"optimizer {kind.__name__} is not one of the engine's, but {_path_of(kind)}: {reason}")
     for method in ("step", "_init_group"):
         if inspect.unwrap(getattr(kind, method, None) or len) is not inspect.unwrap(getattr(base, method, None) or len):
             raise _native.UsageError(f"optimizer {_path_of(kind)} has a {method}() in place of {base.__name__}'s, which "
@@ -288,15 +327,17 @@ def _path_of(kind):
 def _check_options(client, kind):
     name = _path_of(type(client))
     _refuse_hooks(client)
-    own = {*_VALUES[kind.lower()], *_COMMON[kind.lower()], *_FIXED, *_WITHOUT_EFFECT}
+    fixed = _fixed(kind)
+    own = {*_VALUES[kind.lower()], *_COMMON[kind.lower()], *fixed, *_WITHOUT_EFFECT}
     for index, group in enumerate(client.param_groups):
         for option in client.defaults:
             if option not in own:
                 raise _native.UsageError(f"optimizer {name} has the option {option}, which the engine does not support: "
                                          f"{_ADVICE}")
-            if option in _FIXED and group[option] != _FIXED[option]:
+            value = tuple(group[option]) if isinstance(group[option], list) else group[option]
+            if option in fixed and value not in fixed[option]:
                 raise _native.UsageError(f"optimizer {name}: {option} of group {index} is {group[option]}; the engine "
-                                         f"has {_FIXED[option]}")
+                                         f"has {fixed[option][0]}")
             first = client.param_groups[0]
             if option in (*_COMMON[kind.lower()], "decoupled_weight_decay") and group[option] != first[option]:
                 raise _native.UsageError(f"optimizer {name}: {option} of group {index} is {group[option]}, and of "
@@ -309,6 +350,11 @@ def of_client(client, names, scheduled):
     _check_options(client, kind)
     _refuse_started(client)
     return EngineOptimizer(client, kind, names, False, scheduled)
+
+
+def updates_matrices(client):
+    """Returns True if the client's optimizer updates whole matrices, whatever their names, else None."""
+    return True if client is not None and _class_of(client)[1] == "TorchMuon" else None
 
 
 def configure(settings, optimizer, client):
@@ -325,7 +371,9 @@ def configure(settings, optimizer, client):
     if settings.optimizer_given:
         settings.note(f"optimizer: the config's {settings.optimizer_type} does not act, as initialize() was given "
                       f"{_path_of(type(client))}")
-    settings.use_optimizer(kind, options)
+    if kind == "TorchMuon":
+        options["ns_method"] = "torch"
+    settings.use_optimizer(kind.removeprefix("Torch"), options)
     for group, name in zip(groups, optimizer._names):
         if name is not None:
             _add_group(settings, name, _options(group, kind), options["lr"])

@@ -37,8 +37,8 @@ class PlainState:
     """A parameter's __getstate__(), which pickle and torch.save() call. It leaves out the engine's attributes, so
     that a copy is a plain parameter and needs no code to load."""
 
-    _OURS = {"__getstate__", "_zerocore_engine", "_zerocore_words", "ds_id", "ds_shape", "ds_numel", "ds_status",
-             "ds_tensor", "partition_numel"}
+    _OURS = {"__getstate__", "_zerocore_engine", "_zerocore_words", "_zerocore_frozen", "ds_id", "ds_shape", "ds_numel",
+             "ds_status", "ds_tensor", "partition_numel"}
 
     def __init__(self, parameter):
         self._parameter = weakref.ref(parameter)

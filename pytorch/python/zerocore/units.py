@@ -75,17 +75,26 @@ def names_of_units(module, policy=children_of_lists):
             if parameter.numel() > 0]
 
 
-def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=None):
+def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=None, matrices=None):
     """Returns the module's units for the engine and, by the id of each parameter, its unit and those around it,
     innermost first.
 
     Floating-point parameters are converted to the compute dtype; buffers keep their own, or are converted to
-    `buffer_dtype`. `group_of(name, parameter)` returns (optimizer group or "", whether weight decay applies).
+    `buffer_dtype`. `group_of(parameter)` returns the parameter's optimizer group, or "". `matrices`: whether Muon's rule
+    for whole matrices updates all trained parameters; if None, their shapes and names decide.
     `others` are (name, parameter) of trained parameters outside the model, such as a criterion's: they keep their
     dtype, in the root unit."""
     collector = _Collector(policy)
     collector.visit(module, "", 0, 0)
     _refuse_unfit(module)
+
+    def declared(name, parameter, dtype):
+        if parameter.requires_grad and parameter._post_accumulate_grad_hooks is None:
+            parameter._post_accumulate_grad_hooks = collections.OrderedDict()  # torch adds later hooks to this dict
+        return _native.Parameter(
+            name=name, tensors=[parameter], dtype=dtype, converted=dtype != compute_dtype, trainable=parameter.requires_grad,
+            group=group_of(parameter), whole=matrices if parameter.requires_grad else None)
+
     parameters = [[] for _ in collector.names]
     buffers = [[] for _ in collector.names]
     for unit, name, parameter in collector.parameters.values():
@@ -93,19 +102,8 @@ def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=Non
             buffers[unit].append((name + ".bytes", _as_words(parameter)))
             continue
         dtype = compute_dtype if parameter.is_floating_point() else parameter.dtype
-        group, decay = group_of(name, parameter)
-        if parameter.requires_grad and parameter._post_accumulate_grad_hooks is None:
-            parameter._post_accumulate_grad_hooks = collections.OrderedDict()  # torch adds later hooks to this dict
-        parameters[unit].append(_native.Parameter(
-            name=name, tensors=[parameter], dtype=dtype,
-            converted=dtype != compute_dtype, trainable=parameter.requires_grad, decay=decay, group=group))
-    for name, parameter in others:
-        group, decay = group_of(name, parameter)
-        if parameter._post_accumulate_grad_hooks is None:
-            parameter._post_accumulate_grad_hooks = collections.OrderedDict()
-        parameters[0].append(_native.Parameter(
-            name=name, tensors=[parameter], dtype=parameter.dtype, converted=parameter.dtype != compute_dtype,
-            trainable=True, decay=decay, group=group))
+        parameters[unit].append(declared(name, parameter, dtype))
+    parameters[0].extend(declared(name, parameter, parameter.dtype) for name, parameter in others)
     for unit, name, buffer, owner, own_name in collector.buffers:
         if buffer_dtype is not None and buffer.is_floating_point() and buffer.dtype in _COMPUTE:
             buffer.data = buffer.data.to(buffer_dtype)

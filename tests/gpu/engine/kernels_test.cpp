@@ -282,7 +282,7 @@ TEST_CASE("gpu: Lamb's norms and steps are the host's") {
 
 TEST_CASE("gpu: matrices are made orthogonal as on the host") {
   Gpu g;
-  for (const RuleKind rule : {RuleKind::muon_gram, RuleKind::muon})
+  for (const RuleKind rule : {RuleKind::muon_gram, RuleKind::muon, RuleKind::muon_clamped})
     for (const MatrixShape& shape :
          {MatrixShape{1, 5, 31, 1}, {1, 131, 65, 1}, {2, 64, 64, 1}, {1, 100, 300, 1}}) {
       CAPTURE(shape.rows);

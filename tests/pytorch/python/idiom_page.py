@@ -31,7 +31,7 @@ def text_of(cells):
     for cell in sorted(cells, key=lambda cell: cell["index"]):
         rows.setdefault(cell["file"], {}).setdefault(cell["idiom"], {})[cell["stage"]] = cell
     parts = [BEGIN]
-    for file in sorted(rows, key=["loops", "passes", "optimizers", "changes", "values", "constructed", "saves", "ranks"].index):
+    for file in sorted(rows, key=["loops", "passes", "optimizers", "changes", "values", "constructed", "saves", "ranks", "scripts"].index):
         module = ast.parse((IDIOMS / f"{file}.py").read_text(encoding="utf-8"))
         title = ast.get_docstring(module).partition(":")[0].partition(".")[0].partition(",")[0]
         parts.append(f"\n## {title}\n\n| idiom | 0 | 1 | 2 | 3 | 3, kept | the error |\n|---|---|---|---|---|---|---|\n")

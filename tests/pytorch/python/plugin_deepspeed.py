@@ -1,5 +1,5 @@
 """Accelerate's loop as LLaMA-Factory makes it: plugin_deepspeed.py STAGE FOLDER. The model is loaded under a plugin of its
-own, whose "auto" values the program fills in, and no loader is prepared. FOLDER has the model, and gets a checkpoint."""
+own, whose "auto" values the program fills in, its embeddings grow, and no loader is prepared. FOLDER has the model, and gets a checkpoint."""
 
 import copy
 import os
@@ -31,6 +31,9 @@ def load(stage, folder):
     plugin.set_deepspeed_weakref()
     assert is_deepspeed_zero3_enabled() == (stage == 3)
     model = GPT2LMHeadModel.from_pretrained(folder)
+    torch.manual_seed(4)
+    model.resize_token_embeddings(67)
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
     unset_hf_deepspeed_config()
     return model
 

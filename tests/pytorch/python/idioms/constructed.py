@@ -1,6 +1,7 @@
 """Values from before the engine, which constructors inside zero.Init give to parameters."""
 
 import contextlib
+import json
 
 import torch
 from torch import nn
@@ -154,3 +155,48 @@ def rebuilt(job):
         parameter.requires_grad_(False)
     torch.manual_seed(5)
     return WithAdapter(base)
+
+
+class TiedHead(Net):
+    def __init__(self):
+        super().__init__()
+        self.other = nn.Linear(18, 5)
+        self.other.weight = self.head.weight
+
+
+def write_weights(path, tensors):
+    """Writes a file of safetensors."""
+    header, parts, end = {}, [], 0
+    for name, tensor in tensors.items():
+        parts.append(tensor.numpy().tobytes())
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [end, end := end + len(parts[-1])]}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + b"".join(parts))
+
+
+@idiom("a file that has a tied weight under one of its names, or under both", against_torch=False)
+def tied_in_file(job):
+    source = {name: p.detach() for name, p in job.net(seed=8, kind=TiedHead).named_parameters()}
+    weight = source.pop("head.weight")
+    engine = job.start(job.net(kind=TiedHead))
+    files = {"first": {"head.weight": weight}, "second": {"other.weight": weight + 1},
+             "both": {"head.weight": weight + 2, "other.weight": weight + 2},
+             "different": {"head.weight": weight, "other.weight": weight + 3}, "neither": {}}
+    read = {}
+    for kind, own in files.items():
+        path = f"{job.folder}/{kind}.safetensors"
+        if job.rank == 0:
+            write_weights(path, {**source, **own})
+        try:
+            engine.load_weights(path)
+        except zerocore.Error as error:
+            words = {"different": "head.weight and other.weight with different values", "neither": "head.weight is missing"}
+            assert words[kind] in str(error), error
+        else:
+            read[kind] = engine.read(engine.module.head.weight).clone()
+    assert read.keys() == {"first", "second", "both"}, read.keys()
+    for index, values in enumerate(read.values()):
+        assert torch.equal(values, weight + index), index
+    job.micro_steps(engine)
+    return job.values(engine)

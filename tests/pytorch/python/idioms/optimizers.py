@@ -1,13 +1,15 @@
 """The groups are the client's: rates and options written there act in the next step."""
 
 import copy
+import inspect
 import os
 import warnings
+from unittest import mock
 
 import torch
 from torch.optim import lr_scheduler as schedules
 
-from idioms.harness import idiom
+from idioms.harness import Net, idiom
 
 
 def two_groups(net, first=1e-2, second=1e-3):
@@ -236,6 +238,55 @@ for kind in OPTIMIZERS:
     idiom(f"client's optimizer: {kind.replace('_', ' ')}")(with_optimizer(kind))
 
 
+class Named(Net):
+    """Has the names of parameters that the config's Muon leaves to Adam, and more rows than columns and fewer."""
+
+    def __init__(self):
+        super().__init__()
+        self.lm_head = torch.nn.Linear(5, 5)
+        self.embed = torch.nn.Linear(9, 9, bias=False)
+
+    def forward(self, x):
+        return self.lm_head(super().forward(self.embed(x)))
+
+
+def with_muon(job):
+    net = job.net(kind=Named)
+    matrices = [p for p in net.parameters() if p.ndim == 2]
+    optimizer = torch.optim.Muon([{"params": matrices[:3], "lr": 5e-3}, {"params": matrices[3:], "weight_decay": 0.3}], lr=1e-2)
+    scheduler = schedules.LambdaLR(optimizer, lambda step: 0.8 ** step)
+    engine = job.start(net, optimizer, scheduler)
+    before = {name: engine.read(p).clone() for name, p in net.named_parameters()}
+
+    for step in range(5):
+        # Many samples, since the iteration multiplies the rounding errors of gradients without full rank by hundreds.
+        x, y = (torch.cat(parts) for parts in zip(*(job.batch() for _ in range(16))))
+        engine.backward(torch.nn.functional.mse_loss(engine(x), y))
+        engine.step()
+        optimizer.param_groups[0].update(momentum=0.95 - 0.1 * step)
+    for name, parameter in net.named_parameters():
+        moved = not torch.equal(engine.read(parameter), before[name])
+        assert moved == (parameter.ndim == 2), name
+    return job.values(engine)
+
+
+# With fp32 in place of bf16, plain torch differs from itself by 5e-3 after these steps.
+@idiom("client's optimizer: torch's Muon, which computes its matrix products in bf16 and the engine in fp32", tolerance=1e-2)
+def muon(job):
+    return with_muon(job)
+
+
+@idiom("client's optimizer: torch's Muon, with fp32 in place of bf16 in torch's function, too")
+def muon_in_fp32(job):
+    from torch.optim import _muon
+    text = inspect.getsource(_muon._zeropower_via_newtonschulz)
+    assert "torch.bfloat16" in text
+    space = dict(vars(_muon))
+    exec(text.replace("torch.bfloat16", "torch.float32"), space)  # noqa: S102: torch's own source
+    with mock.patch.object(_muon, "_zeropower_via_newtonschulz", space["_zeropower_via_newtonschulz"]):
+        return with_muon(job)
+
+
 class AdamW(torch.optim.Optimizer):
     """A different rule under a known name."""
 
@@ -267,6 +318,11 @@ refused_optimizer("own_step", Clamping, "Clamping has a step() in place of AdamW
 refused_optimizer("nadam", torch.optim.NAdam, "NAdam is not one of the engine's")
 refused_optimizer("amsgrad", lambda p: torch.optim.AdamW(p, amsgrad=True), "amsgrad of group 0 is True")
 refused_optimizer("maximize", lambda p: torch.optim.SGD(p, maximize=True), "maximize of group 0 is True")
+for option, value in (("nesterov", False), ("ns_steps", 6), ("ns_coefficients", (2.0, -1.5, 0.5)), ("eps", 1e-6),
+                      ("adjust_lr_fn", "match_rms_adamw")):
+    refused_optimizer(f"muon_{option}", lambda p, more={option: value}: torch.optim.Muon([p[0]], **more),
+                      f"optimizer torch.optim.Muon: {option} of group 0 is {value}")
+refused_optimizer("adafactor", torch.optim.Adafactor, "Adafactor is not one of the engine's")
 refused_optimizer("step_hook", hooked, "a hook of register_step_pre_hook()")
 
 
