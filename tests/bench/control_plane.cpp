@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "examples/gpt/architecture.h"
-#include "examples/gpt/model_spec.h"
+#include "examples/gpt/model/architecture.h"
+#include "examples/gpt/model/model_spec.h"
 #include "zero/zero.h"
 
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "examples/gpt/initial_values.h"
-#include "examples/gpt/model.h"
-#include "examples/gpt/model_spec.h"
-#include "examples/gpt/options.h"
-#include "examples/gpt/training_step.h"
+#include "examples/gpt/cpu/model.h"
+#include "examples/gpt/model/initial_values.h"
+#include "examples/gpt/model/model_spec.h"
+#include "examples/gpt/train/options.h"
+#include "examples/gpt/train/training_step.h"
 #include "tests/bench/turns.h"
 #include "zero/base/cpu/thread_pool.h"
 #include "zero/zero.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "examples/gpt/buffer.h"
-#include "examples/gpt/matmul.h"
+#include "examples/gpt/cpu/buffer.h"
+#include "examples/gpt/cpu/matmul.h"
 
 namespace {
 

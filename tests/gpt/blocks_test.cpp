@@ -1,6 +1,6 @@
 // Lists of operations: the plan of GPT-2's list, gradients of lists that no family has, and refused
 // lists.
-#include "examples/gpt/blocks.h"
+#include "examples/gpt/cpu/blocks.h"
 
 #include <doctest/doctest.h>
 
@@ -8,8 +8,8 @@
 #include <cmath>
 #include <map>
 
-#include "examples/gpt/architecture.h"
-#include "examples/gpt/layers.h"
+#include "examples/gpt/cpu/layers.h"
+#include "examples/gpt/model/architecture.h"
 #include "tests/gpt/plain_model.h"
 #include "tests/support/refusal.h"
 

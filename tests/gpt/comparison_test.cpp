@@ -7,9 +7,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "examples/gpt/memory_plan.h"
-#include "examples/gpt/model_spec.h"
-#include "examples/gpt/stage_comparison.h"
+#include "examples/gpt/model/model_spec.h"
+#include "examples/gpt/train/memory_plan.h"
+#include "examples/gpt/train/stage_comparison.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/report/number.h"

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "examples/gpt/data_source.h"
-#include "examples/gpt/sample_order.h"
-#include "examples/gpt/word_source.h"
+#include "examples/gpt/data/data_source.h"
+#include "examples/gpt/data/sample_order.h"
+#include "examples/gpt/data/word_source.h"
 #include "zero/zero.h"
 
 #include "tests/support/refusal.h"

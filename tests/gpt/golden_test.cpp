@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "examples/gpt/model_spec.h"
-#include "examples/gpt/training_step.h"
+#include "examples/gpt/model/model_spec.h"
+#include "examples/gpt/train/training_step.h"
 #include "tests/gpt/plain_model.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/checkpoint/safetensors_file.h"

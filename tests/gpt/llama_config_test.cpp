@@ -7,10 +7,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "examples/gpt/architecture.h"
-#include "examples/gpt/initial_values.h"
-#include "examples/gpt/model_config.h"
-#include "examples/gpt/model_spec.h"
+#include "examples/gpt/model/architecture.h"
+#include "examples/gpt/model/initial_values.h"
+#include "examples/gpt/model/model_config.h"
+#include "examples/gpt/model/model_spec.h"
 #include "tests/gpt/plain_model.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"

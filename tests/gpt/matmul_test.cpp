@@ -7,9 +7,9 @@
 #include <cstring>
 #include <vector>
 
-#include "examples/gpt/buffer.h"
-#include "examples/gpt/matmul.h"
-#include "examples/gpt/random.h"
+#include "examples/gpt/cpu/buffer.h"
+#include "examples/gpt/cpu/matmul.h"
+#include "examples/gpt/model/random.h"
 
 namespace {
 

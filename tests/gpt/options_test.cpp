@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "examples/gpt/initial_values.h"
-#include "examples/gpt/model_config.h"
-#include "examples/gpt/options.h"
+#include "examples/gpt/model/initial_values.h"
+#include "examples/gpt/model/model_config.h"
+#include "examples/gpt/train/options.h"
 #include "tests/gpt/plain_model.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "examples/gpt/model.h"
-#include "examples/gpt/random.h"
+#include "examples/gpt/cpu/model.h"
+#include "examples/gpt/model/random.h"
 
 namespace gpt::testing {
 

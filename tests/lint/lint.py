@@ -19,6 +19,10 @@ MAX_LINES_OF_LIBRARIES = 400
 FOLDERS = ("zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint/format", "zero/checkpoint", "zero/pass",
            "zero/step", "zero/weights", "zero/engine", "zero/monitor", "zero", "comm", "optim", "offload", "config_schemas", "pytorch", "tools", "examples", "tests")
 
+# Each room of train_gpt may include those before it.
+GPT_ROOMS = ("model", "data", "cpu", "cuda", "train")
+GPT_ROOM = re.compile(r"examples/gpt/(\w+)/")
+
 # Each room of the engine may include those before it.
 ENGINE_ROOMS = ("pass", "step", "weights", "engine")
 BELOW_THE_ENGINE = ("zero", "zero/base", "zero/plan", "zero/runtime", "zero/state", "zero/checkpoint/format",
@@ -162,6 +166,8 @@ class Lint:
             target = folder_of(name)
             if target is None:
                 self.check_foreign(path, folder, number, name)
+            elif not in_order(path, name):
+                self.report(path, number, "edge", f"may not include {name}: rooms in their order are {', '.join(GPT_ROOMS)}")
             elif not self.may_include(folder, target, name):
                 allowed = "public headers" if folder in ON_PUBLIC_HEADERS else ", ".join(EDGES[folder]) or "std alone"
                 self.report(path, number, "edge", f"{folder} may not include {name} (allowed: {allowed})")
@@ -219,6 +225,12 @@ class Lint:
                 self.report(path, number, "public", f"a public header may not include {match[2]}")
             elif match := VENDOR_TYPE.search(without_strings(line)):
                 self.report(path, number, "public", f"a public header may not name the vendor's {match[0]}")
+
+
+def in_order(path, name):
+    """Returns whether a file of train_gpt may include another one."""
+    rooms = [match and match[1] for match in (GPT_ROOM.match(path), GPT_ROOM.match(name))]
+    return None in rooms or GPT_ROOMS.index(rooms[1]) <= GPT_ROOMS.index(rooms[0])
 
 
 def folder_of(path):

@@ -8,8 +8,8 @@
 #include <functional>
 #include <vector>
 
-#include "examples/gpt/attention.h"
-#include "examples/gpt/matmul.h"
+#include "examples/gpt/cpu/attention.h"
+#include "examples/gpt/cpu/matmul.h"
 #include "zero/base/cpu/thread_pool.h"
 
 namespace zero::calibrate {

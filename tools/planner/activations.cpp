@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "examples/gpt/architecture.h"
-#include "examples/gpt/block_plan.h"
+#include "examples/gpt/model/architecture.h"
+#include "examples/gpt/model/block_plan.h"
 
 namespace zero::planner {
 namespace {

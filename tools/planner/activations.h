@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "examples/gpt/model_config.h"
+#include "examples/gpt/model/model_config.h"
 #include "tools/planner/model_shape.h"
 
 namespace zero::planner {

@@ -4,9 +4,9 @@
 #include <charconv>
 #include <cmath>
 
-#include "examples/gpt/architecture.h"
-#include "examples/gpt/model_config.h"
-#include "examples/gpt/model_spec.h"
+#include "examples/gpt/model/architecture.h"
+#include "examples/gpt/model/model_config.h"
+#include "examples/gpt/model/model_spec.h"
 #include "tools/planner/activations.h"
 #include "tools/planner/other_models.h"
 #include "zero/base/error.h"

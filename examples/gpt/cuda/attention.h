@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
-#include "examples/gpt/attention.h"
-#include "examples/gpt/dims.h"
+#include "examples/gpt/cpu/attention.h"
+#include "examples/gpt/model/dims.h"
 
 namespace gpt::cuda {
 

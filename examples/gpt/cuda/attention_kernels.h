@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
-#include "examples/gpt/attention.h"
-#include "examples/gpt/dims.h"
+#include "examples/gpt/cpu/attention.h"
+#include "examples/gpt/model/dims.h"
 #include "zero/base/dtype.h"
 
 namespace gpt::cuda {

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "examples/gpt/cuda/device_buffer.h"
-#include "examples/gpt/micro_batch.h"
+#include "examples/gpt/data/micro_batch.h"
 
 namespace gpt::cuda {
 

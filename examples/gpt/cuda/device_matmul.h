@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "examples/gpt/cpu/gemm.h"
 #include "examples/gpt/cuda/device_buffer.h"
-#include "examples/gpt/gemm.h"
 
 namespace gpt::cuda {
 

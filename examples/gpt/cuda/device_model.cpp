@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "examples/gpt/cpu/model_parts.h"
 #include "examples/gpt/cuda/layers.h"
-#include "examples/gpt/model_parts.h"
 #include "zero/base/error.h"
 
 namespace gpt::cuda {

@@ -1,5 +1,5 @@
-// The counterpart of examples/gpt/model.h on a GPU, with parameters and gradients in the device's
-// memory and all work queued on one stream. Nothing waits for the GPU.
+// The counterpart of examples/gpt/cpu/model.h on a GPU, with parameters and gradients in the
+// device's memory and all work queued on one stream. Nothing waits for the GPU.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "examples/gpt/architecture.h"
-#include "examples/gpt/blocks.h"
+#include "examples/gpt/cpu/blocks.h"
 #include "examples/gpt/cuda/batch_upload.h"
 #include "examples/gpt/cuda/loss_head.h"
 #include "examples/gpt/cuda/token_order.h"
-#include "examples/gpt/model_config.h"
+#include "examples/gpt/model/architecture.h"
+#include "examples/gpt/model/model_config.h"
 
 namespace gpt::cuda {
 

@@ -5,16 +5,16 @@
 
 #include <cstdint>
 
+#include "examples/gpt/cpu/linear.h"
+#include "examples/gpt/cpu/norm.h"
+#include "examples/gpt/cpu/rope.h"
 #include "examples/gpt/cuda/attention.h"
 #include "examples/gpt/cuda/device_buffer.h"
 #include "examples/gpt/cuda/device_matmul.h"
 #include "examples/gpt/cuda/fused_attention.h"
 #include "examples/gpt/cuda/joined_weights.h"
 #include "examples/gpt/cuda/row_kernels.h"
-#include "examples/gpt/dims.h"
-#include "examples/gpt/linear.h"
-#include "examples/gpt/norm.h"
-#include "examples/gpt/rope.h"
+#include "examples/gpt/model/dims.h"
 
 namespace gpt::cuda {
 

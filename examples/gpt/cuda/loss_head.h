@@ -1,14 +1,14 @@
-// The end of the model on a GPU, forward and backward at once, like examples/gpt/loss_head.h on the
-// CPU, except that logits are rounded to T. If there are several chunks of rows, the parts of the
-// classifier's gradient are summed in fp32 and rounded once. Products use a vocabulary of whole
+// The end of the model on a GPU, forward and backward at once, like examples/gpt/cpu/loss_head.h on
+// the CPU, except that logits are rounded to T. If there are several chunks of rows, the parts of
+// the classifier's gradient are summed in fp32 and rounded once. Products use a vocabulary of whole
 // tiles, since tensor cores read an odd one element by element: additional zero rows of the
 // classifier give logits that nothing reads, with zero gradients.
 #pragma once
 
 #include <cstdint>
 
+#include "examples/gpt/cpu/loss_head.h"
 #include "examples/gpt/cuda/layers.h"
-#include "examples/gpt/loss_head.h"
 
 namespace gpt::cuda {
 

@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
-#include "examples/gpt/dims.h"
-#include "examples/gpt/kernels.h"
+#include "examples/gpt/cpu/kernels.h"
+#include "examples/gpt/model/dims.h"
 
 namespace gpt::cuda {
 

@@ -1,7 +1,7 @@
 // Each kernel of a GPU against the CPU's in fp64 on the same values, at odd shapes: results are as
 // near as their rounding to T allows.
 #include "examples/gpt/cuda/layers.h"
-#include "examples/gpt/attention.h"
+#include "examples/gpt/cpu/attention.h"
 #include "examples/gpt/cuda/attention.h"
 #include "examples/gpt/cuda/classifier.h"
 #include "examples/gpt/cuda/row_kernels.h"

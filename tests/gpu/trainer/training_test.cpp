@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "examples/gpt/model_spec.h"
-#include "examples/gpt/stage_comparison.h"
-#include "examples/gpt/training_loop.h"
+#include "examples/gpt/model/model_spec.h"
+#include "examples/gpt/train/stage_comparison.h"
+#include "examples/gpt/train/training_loop.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/testing.h"
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "examples/gpt/cuda/batch_upload.h"
-#include "examples/gpt/model_spec.h"
-#include "examples/gpt/training_loop.h"
+#include "examples/gpt/model/model_spec.h"
+#include "examples/gpt/train/training_loop.h"
 #include "tests/support/refusal.h"
 #include "tests/support/stderr_of.h"
 #include "zero/testing.h"

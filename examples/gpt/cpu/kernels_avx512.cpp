@@ -1,0 +1,2 @@
+#define GPT_KERNELS gpt::avx512
+#include "examples/gpt/cpu/kernels.inl"

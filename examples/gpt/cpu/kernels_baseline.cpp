@@ -1,0 +1,2 @@
+#define GPT_KERNELS gpt::baseline
+#include "examples/gpt/cpu/kernels.inl"

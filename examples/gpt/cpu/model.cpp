@@ -1,0 +1,85 @@
+#include "examples/gpt/cpu/model.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "examples/gpt/cpu/layers.h"
+#include "examples/gpt/cpu/model_parts.h"
+
+namespace gpt {
+
+template <class T>
+Model<T>::Model(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
+                zero::ThreadPool& pool, Activations activations)
+    : names_(names_of(config)),
+      dims_(dims_of(config, batch, sequence)),
+      pool_(pool),
+      matmul_(pool),
+      blocks_(make_blocks<CpuLayers<T>>(config, activations, dims_, matmul_)),
+      head_(dims_, matmul_),
+      gradient_(dims_.rows() * dims_.channels),
+      rows_by_token_(dims_.rows()) {
+  for (std::int64_t i = 0; i <= config.layers; ++i)
+    inputs_.emplace_back(dims_.rows() * dims_.channels);
+}
+
+template <class T>
+std::int64_t Model<T>::bytes() const {
+  auto bytes = static_cast<std::int64_t>(gradient_.bytes() + rows_by_token_.bytes());
+  for (const Buffer<T>& input : inputs_) bytes += static_cast<std::int64_t>(input.bytes());
+  return bytes + blocks_->bytes() + head_.bytes() + matmul_.scratch_bytes();
+}
+
+template <class T>
+void Model<T>::embed(const MicroBatch& batch, const ParameterValues<T>& parameters) {
+  const T* positions = names_.positions.empty() ? nullptr : parameters.value(names_.positions);
+  const EmbedForward<T> call{batch.tokens.data(), parameters.value(names_.tokens),
+                             positions,           input(0),
+                             dims_.sequence,      dims_.channels};
+  pool_.for_ranges(dims_.rows(), 1, [&](std::int64_t begin, std::int64_t end) {
+    kernels<T>().embed_forward(call, {begin, end});
+  });
+}
+
+template <class T>
+void Model<T>::block(int layer, const ParameterValues<T>& parameters) {
+  blocks_->forward(layer, input(layer), parameters, input(layer + 1));
+}
+
+template <class T>
+double Model<T>::head(const MicroBatch& batch, double gradient_scale,
+                      ParameterGradients<T>& parameters) {
+  return head_.run({input(layers()), batch.targets.data(), gradient_scale},
+                   head_values(names_, parameters), head_gradients(names_, parameters),
+                   gradient_.data());
+}
+
+template <class T>
+void Model<T>::block_backward(int layer, ParameterGradients<T>& parameters) {
+  blocks_->backward(layer, input(layer), parameters, gradient_.data());
+}
+
+template <class T>
+void Model<T>::embed_backward(const MicroBatch& batch, ParameterGradients<T>& parameters) {
+  const auto order = rows_by_token_.span();
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    const auto token_a = batch.tokens[static_cast<std::size_t>(a)];
+    const auto token_b = batch.tokens[static_cast<std::size_t>(b)];
+    return token_a != token_b ? token_a < token_b : a < b;
+  });
+  T* positions = names_.positions.empty() ? nullptr : parameters.grad(names_.positions);
+  const EmbedBackward<T> call{
+      batch.tokens.data(), order.data(), gradient_.data(), parameters.grad(names_.tokens),
+      positions,           dims_.rows(), dims_.sequence,   dims_.channels};
+  pool_.for_ranges(dims_.channels, 64, [&](std::int64_t begin, std::int64_t end) {
+    kernels<T>().embed_backward(call, {begin, end});
+  });
+}
+
+template class Model<float>;
+template class Model<zero::bf16>;
+template class Model<zero::fp16>;
+template class Model<double>;
+
+}  // namespace gpt

@@ -1,2 +1,0 @@
-#define GPT_KERNELS gpt::avx512
-#include "examples/gpt/kernels.inl"

@@ -1,2 +1,0 @@
-#define GPT_KERNELS gpt::baseline
-#include "examples/gpt/kernels.inl"

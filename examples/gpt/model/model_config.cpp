@@ -1,0 +1,109 @@
+#include "examples/gpt/model/model_config.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "examples/gpt/model/config_reader.h"
+#include "examples/gpt/model/family.h"
+#include "examples/gpt/model/foreign_keys.h"
+#include "zero/base/input_file.h"
+#include "zero/zero.h"
+
+namespace gpt {
+namespace {
+
+using Json = nlohmann::json;
+
+std::vector<ModelConfig> presets() {
+  std::vector<ModelConfig> all;
+  for (const Family* family : families())
+    all.insert(all.end(), family->presets.begin(), family->presets.end());
+  return all;
+}
+
+const Family& family_named(const Json& model_type, const std::string& file) {
+  std::string names;
+  for (std::size_t i = 0; i < families().size(); ++i) {
+    if (model_type == families()[i]->model_type) return *families()[i];
+    const bool last = i + 1 == families().size();
+    names += (i == 0 ? "" : last ? " and " : ", ") + Json(families()[i]->model_type).dump();
+  }
+  throw zero::ConfigError(file + ": model_type is " + model_type.dump() +
+                          "; this trainer supports " + names);
+}
+
+ModelConfig from_json(const Json& json, const std::string& file) {
+  if (!json.is_object()) throw zero::ConfigError(file + " must hold a JSON object");
+  // A file without a model_type is a GPT-2, since there was no other family when such files were
+  // written.
+  const Json type = json.value("model_type", Json());
+  const Family& family = family_named(type.is_null() ? Json("gpt2") : type, file);
+  ModelConfig config;
+  config.name = file;
+  config.model_type = family.model_type;
+  std::string problems;
+  ConfigReader reader(json, problems);
+  read_keys(family.keys, reader, config);
+  family.check(reader, config);
+  check_foreign_keys(names_of_keys(family), reader, config);
+  if (!problems.empty())
+    throw zero::ConfigError(file + " is no model that this trainer can train:" + problems);
+  return config;
+}
+
+ModelConfig read_file(const std::string& file) {
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) {
+    throw zero::ConfigError("--model " + file + ": neither a preset (" + preset_names() +
+                            ") nor a file");
+  }
+  const std::string text =
+      zero::read_input_file({file, "--model " + file, 16, "the config.json in a model's folder"});
+  try {
+    return from_json(Json::parse(text), file);
+  } catch (const Json::parse_error& problem) {
+    throw zero::ConfigError("--model " + file + " is not valid JSON, from line " +
+                            std::to_string(zero::line_at(text, problem.byte)) + " on");
+  } catch (const Json::out_of_range&) {
+    throw zero::ConfigError("--model " + file + " has a number that is too large");
+  }
+}
+
+}  // namespace
+
+ModelConfig load_model_config(const std::string& name_or_file, std::int64_t data_vocabulary) {
+  for (ModelConfig& preset : presets()) {
+    if (preset.name != name_or_file) continue;
+    if (preset.vocabulary == 0) preset.vocabulary = data_vocabulary;
+    return std::move(preset);
+  }
+  return read_file(name_or_file);
+}
+
+std::string preset_names() {
+  std::string names;
+  for (const ModelConfig& preset : presets()) names += (names.empty() ? "" : ", ") + preset.name;
+  return names;
+}
+
+void save_model_config(const ModelConfig& config, const std::string& directory) {
+  const std::filesystem::path path = std::filesystem::path(directory) / "config.json",
+                              temporary = std::filesystem::path(directory) / ".tmp-config.json";
+  std::ofstream out(temporary);
+  out << json_of(config).dump(2) << '\n';
+  out.close();
+  const int file = out ? ::open(temporary.c_str(), O_RDONLY | O_CLOEXEC) : -1;
+  const bool written = file >= 0 && ::fsync(file) == 0;
+  if (file >= 0) ::close(file);
+  std::error_code failed;
+  if (written) std::filesystem::rename(temporary, path, failed);
+  if (!written || failed) throw zero::SaveError("cannot write " + path.string());
+}
+
+}  // namespace gpt

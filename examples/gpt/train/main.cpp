@@ -1,0 +1,47 @@
+// train_gpt: trains a transformer at any ZeRO stage. The model is in model.h, its families in
+// family.h, its use of the engine in training_step.h, the loop in trainer.cpp.
+#include <cstdio>
+#include <string>
+
+#include "examples/gpt/train/gpu_training_loop.h"
+#include "examples/gpt/train/memory_plan.h"
+#include "examples/gpt/train/options.h"
+#include "examples/gpt/train/same_on_all_ranks.h"
+#include "examples/gpt/train/stage_comparison.h"
+#include "examples/gpt/train/trainer.h"
+#include "zero/zero.h"
+
+int main(int argc, char** argv) {
+  gpt::Options options;
+  std::string problem;
+  try {
+    options = gpt::parse_options(argc, argv);
+  } catch (const zero::ConfigError& error) {
+    problem = error.what();
+  }
+  if (options.answer) {
+    if (zero::launched_as_root()) std::fputs(options.answer->c_str(), stdout);
+    return 0;
+  }
+  if (options.device == "auto") options.device = gpt::can_train_on_gpu() ? "cuda" : "cpu";
+  zero::RuntimeOptions runtime_options;
+  const bool plans = options.planned_ranks > 0;
+  if (!plans) runtime_options.device = options.device;
+  runtime_options.threads = options.threads;
+  runtime_options.start_limit_seconds = options.start_limit;
+  int code = 0;
+  const int failed = zero::run(
+      argc, argv,
+      [&](zero::Runtime& runtime) {
+        if (!problem.empty()) throw zero::ConfigError(problem);
+        gpt::agree_on_options(runtime, options);
+        if (plans) {
+          if (runtime.is_root()) gpt::show_memory_plan(options);
+          return;
+        }
+        code = options.compared.empty() ? gpt::train(runtime, options)
+                                        : gpt::compare_stages(runtime, options);
+      },
+      runtime_options);
+  return failed != 0 ? failed : code;
+}

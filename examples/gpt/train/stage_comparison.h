@@ -1,0 +1,28 @@
+// --compare-stages: runs the same steps from the same start at each stage, one engine after the
+// other on the same ranks, and compares their costs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "examples/gpt/train/options.h"
+#include "examples/gpt/train/task.h"
+#include "tools/report/comparison.h"
+#include "tools/report/stage_variants.h"
+#include "zero/zero.h"
+
+namespace gpt {
+
+// Exit code of compare_stages() if the bits differ, or if a signal ended it before all variants had
+// run.
+inline constexpr int not_equal = 1;
+
+// Resolves the task of each variant before the first one runs, so that an error in any of them is
+// reported at once.
+std::vector<Task> resolve_variants(const Options& options);
+
+// Collective. Trains with the options at each of their variants; prints the table and writes the
+// report. Returns the exit code. If a variant fails, the error names it.
+int compare_stages(zero::Runtime& runtime, const Options& options);
+
+}  // namespace gpt
