@@ -15,13 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-using report::fixed;
-
-std::string seconds_text(double seconds) {
-  if (seconds >= 1) return fixed(seconds, 3) + " s";
-  const report::Unit unit = report::time_unit(seconds);
-  return unit(seconds) + " " + unit.name;
-}
+using report::fixed, report::time_text;
 
 struct Column {
   const char* title;
@@ -50,7 +44,7 @@ std::string row_line(const Estimate& row, bool chosen) {
   return line_of(name, {fixed(static_cast<double>(row.bytes_per_rank) / gibibyte, 2),
                         host > mebibyte ? fixed(host / gibibyte, 1) : "-", row.fits ? "yes" : "no",
                         fixed(row.step.inside_bytes / gibibyte, 2),
-                        fixed(row.step.between_bytes / gibibyte, 2), seconds_text(row.step.seconds),
+                        fixed(row.step.between_bytes / gibibyte, 2), time_text(row.step.seconds),
                         fixed(100 * row.step.exposed / row.step.seconds, 0) + " %",
                         fixed(row.tokens_per_second, 0), fixed(100 * row.mfu, 1)});
 }
@@ -105,7 +99,7 @@ std::string conclusions(const PlanResult& result) {
     text += wrapped("No number of tokens hides its communication.");
   for (const Change& change : result.changes)
     text += wrapped("Fits with " + change.what + ": " + byte_text(change.estimate.bytes_per_rank) +
-                    " per rank, " + seconds_text(change.estimate.step.seconds) + " per step.");
+                    " per rank, " + time_text(change.estimate.step.seconds) + " per step.");
   for (const Estimate& row : result.estimates)
     if (!row.refusal.empty()) text += wrapped("refused: " + row.row + ": " + row.refusal);
   return text;

@@ -40,6 +40,12 @@ Unit time_unit(double largest_seconds) {
   return {"\u00b5s", 1e-6, 1};
 }
 
+std::string time_text(double seconds) {
+  if (seconds >= 1) return fixed(seconds, 3) + " s";
+  const Unit unit = time_unit(seconds);
+  return unit(seconds) + " " + unit.name;
+}
+
 double tick_distance(double range, int wanted) {
   if (!(range > 0)) return 1;
   const double rough = range / wanted;

@@ -31,6 +31,9 @@ Unit byte_unit(double largest);
 // Returns us, ms or s.
 Unit time_unit(double largest_seconds);
 
+// Returns "1.234 s", or the time in a smaller unit.
+std::string time_text(double seconds);
+
 // Returns a round distance of axis ticks, so that about `wanted` fit in a range.
 double tick_distance(double range, int wanted);
 

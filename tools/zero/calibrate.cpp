@@ -1,12 +1,12 @@
 // zero calibrate: measures what `zero plan` assumes about a device, on this machine.
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tools/options/number_options.h"
 #include "tools/zero/commands.h"
+#include "tools/zero/output_file.h"
 #include "tools/zero/process.h"
 #include "zero/base/error.h"
 
@@ -58,10 +58,7 @@ void calibrate(const CalibrateOptions& options) {
     std::fputs(device.c_str(), stdout);
     return;
   }
-  std::ofstream out(options.write, std::ios::binary | std::ios::trunc);
-  out << device;
-  out.close();
-  if (!out) throw SaveError("--write " + options.write + " could not be written");
+  write_output("--write", options.write, device);
   std::printf("%s: for zero plan --device %s\n", options.write.c_str(), options.write.c_str());
 }
 

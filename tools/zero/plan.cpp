@@ -1,12 +1,12 @@
 // zero plan: predicts memory, traffic and time of a training run before it starts.
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "tools/options/number_options.h"
 #include "tools/planner/table.h"
 #include "tools/report/report.h"
 #include "tools/zero/commands.h"
+#include "tools/zero/output_file.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
 
@@ -78,13 +78,6 @@ std::optional<Budget> budget_of(const PlanOptions& options) {
                 options.price, options.deadline};
 }
 
-void write_file(const std::string& option, const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (!out) throw SaveError(option + " " + path + " could not be written");
-}
-
 void plan(const PlanOptions& options) {
   const Request request = request_of(options);
   std::vector<PlanRow> rows =
@@ -99,8 +92,8 @@ void plan(const PlanOptions& options) {
   if (options.json == "-")
     std::fputs(json_of(result).c_str(), stdout);
   else if (!options.json.empty())
-    write_file("--json", options.json, json_of(result));
-  if (!options.write.empty()) write_file("--write", options.write, config_of(result));
+    write_output("--json", options.json, json_of(result));
+  if (!options.write.empty()) write_output("--write", options.write, config_of(result));
   if (options.report.empty()) return;
   report::prepare_directory(options.report);
   report::write_report(page_of(result), options.report);

@@ -19,6 +19,7 @@
 #include "tools/zero/commands.h"
 #include "tools/zero/launcher_lookup.h"
 #include "tools/zero/machine.h"
+#include "tools/zero/output_file.h"
 #include "tools/zero/program_config.h"
 #include "tools/zero/trial.h"
 #include "tools/zero/tuning_options.h"
@@ -31,7 +32,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using planner::Candidate;
-using report::fixed;
+using zero::report::fixed, zero::report::time_text;
 
 struct Tried {
   Candidate candidate;
@@ -42,11 +43,7 @@ struct Tried {
   double best() const { return *std::ranges::min_element(step_seconds); }
 };
 
-std::string time_text(double seconds) {
-  return seconds >= 1 ? fixed(seconds, 3) + " s" : fixed(1000 * seconds, 1) + " ms";
-}
-
-void report(const std::string& text) {
+void announce(const std::string& text) {
   write_line("zero tune: " + text);
 }
 
@@ -179,10 +176,10 @@ bool Tuner::try_once(Tried& tried) {
     tried.step_seconds.push_back(*result.step_seconds);
     longest_ = std::max(longest_, Clock::now() - begin);
   }
-  report(tried.candidate.name() + ": " +
-         (result.step_seconds ? time_text(*result.step_seconds) + " per step, predicted " +
-                                    time_text(tried.candidate.predicted_seconds)
-                              : result.problem));
+  announce(tried.candidate.name() + ": " +
+           (result.step_seconds ? time_text(*result.step_seconds) + " per step, predicted " +
+                                      time_text(tried.candidate.predicted_seconds)
+                                : result.problem));
   return Clock::now() < deadline_;
 }
 
@@ -197,9 +194,9 @@ void Tuner::repeat_fastest() {
 }
 
 std::vector<Tried> Tuner::run() {
-  report(count_of(std::ssize(candidates_), "plan") + " fit; at most " +
-         count_of(options_.trials, "trial") + " of " + count_of(options_.steps, "step") +
-         ", in at most " + fixed(options_.minutes, options_.minutes < 1 ? 2 : 0) + " minutes");
+  announce(count_of(std::ssize(candidates_), "plan") + " fit; at most " +
+           count_of(options_.trials, "trial") + " of " + count_of(options_.steps, "step") +
+           ", in at most " + fixed(options_.minutes, options_.minutes < 1 ? 2 : 0) + " minutes");
   bool more = true;
   while (more && std::ssize(tried_) < options_.trials) {
     const Candidate* candidate = next();
@@ -246,29 +243,22 @@ std::string json_of(const std::vector<Tried>& tried) {
   return list.dump(2) + "\n";
 }
 
-void write_file(const std::string& option, const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (!out) throw SaveError(option + " " + path + " could not be written");
-}
-
 void tune(const TuneOptions& options) {
   refuse_nesting();
   check_program(options.program);
   planner::Candidates found =
       planner::candidates(options.request, options.rows, options.micro_batches);
-  for (const std::string& sentence : found.left_out) report(sentence);
+  for (const std::string& sentence : found.left_out) announce(sentence);
   if (found.fit.empty())
     throw ConfigError("no plan fits; see `zero plan` for changes that would fit");
   Tuner tuner(options, std::move(found.fit));
   const std::vector<Tried> tried = tuner.run();
   if (tuner.stopped()) end_like({.code = stopped_unsaved}, tuner.signals());
   std::fputs(text_of(tried).c_str(), stdout);
-  if (!options.json.empty()) write_file("--json", options.json, json_of(tried));
+  if (!options.json.empty()) write_output("--json", options.json, json_of(tried));
   if (!tried.front().good()) throw ConfigError("no trial succeeded: " + tried.front().problem);
   if (options.write.empty()) return;
-  write_file("--write", options.write, tried.front().candidate.config);
+  write_output("--write", options.write, tried.front().candidate.config);
   std::printf("\n%s: %s\n", options.write.c_str(), tried.front().candidate.name().c_str());
 }
 
