@@ -192,7 +192,7 @@ engine, *_ = zerocore.initialize(model=torch.nn.Linear(4, 1), config={"train_mic
     "zero_optimization": {"stage": 3}, "optimizer": {"type": "AdamW", "params": {"lr": 0.1}}})
 losses = []
 for _ in range(2):
-    loss = engine(torch.ones(1, 4)).square().sum()
+    loss = (engine(torch.ones(1, 4)) - 10).square().sum()
     engine.backward(loss)
     engine.step()
     losses.append(float(loss))
