@@ -49,10 +49,10 @@ def check_sums(spans):
     return {number: (step["ts"], step["ts"] + step["dur"]) for number, step in steps.items()}
 
 
-def check_job(folder, ranks, stage, *more):
+def check_job(folder, ranks, stage, *more, environment=None):
     """Trains, and checks the trace of all ranks. Returns the job's output and its log."""
     folder = pathlib.Path(folder)
-    job = launch.Job(command(ranks, 6, "--stage", str(stage), "--log-json", "log.jsonl", *more), folder)
+    job = launch.Job(command(ranks, 6, "--stage", str(stage), "--log-json", "log.jsonl", *more), folder, environment)
     code = job.finish(120)
     require(code == 0, f"exit code {code}\n{job.text()}")
     spans = spans_of(folder / "t.json")
@@ -76,6 +76,11 @@ def all_ranks(folder):
 
 def replicated(folder):
     check_job(folder, 3, 1)
+
+
+def two_nodes(folder):
+    """Ranks of different nodes compare their clocks, which are the same one here."""
+    check_job(folder, 3, 3, environment={"ZERO_TEST_NODES": "0,0,1"})
 
 
 def diagnostics(folder):
@@ -120,4 +125,4 @@ def on_request(folder):
         check_sums(spans[rank])
 
 
-launch.run_all([(test.__name__, test) for test in (all_ranks, replicated, diagnostics, on_request)])
+launch.run_all([(test.__name__, test) for test in (all_ranks, replicated, two_nodes, diagnostics, on_request)])

@@ -8,6 +8,7 @@ import pathlib
 import sys
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import zerocore
 from idioms.harness import Net
@@ -124,6 +125,35 @@ def monitors():
         assert len(rates) == 5 and rates[-1].endswith("0.5"), rates
 
 
+def diagnostics():
+    profile, trace = FOLDER / "profile.txt", FOLDER / "trace.json"
+    batch = {"train_micro_batch_size_per_gpu": 2, "steps_per_print": 3, "memory_breakdown": True, "dump_state": True,
+             "comms_logger": {"enabled": True}, "zero_core": {"trace": str(trace)},
+             "flops_profiler": {"enabled": True, "profile_step": 2, "output_file": str(profile)},
+             "gradient_accumulation_steps": 2, "optimizer": {"type": "AdamW", "params": {"lr": 0.5}}}
+    engine, *_ = zerocore.initialize(model=Net(), config=batch)
+    with FlopCounterMode(display=False) as counter:
+        Net()(torch.randn(2, 9))
+    for _ in range(6):
+        engine.backward(engine(torch.randn(2, 9)).mean())
+        engine.step()
+    summary = engine.write_trace()
+    if engine.global_rank != 0:
+        assert summary is None
+        return
+    assert "mean of steps 1 to 3: " in summary, summary
+    spans = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    for step in (span for span in spans if span["cat"] == "step"):
+        parts = sum(span["dur"] for span in spans if span["pid"] == step["pid"] and span["args"]["step"] == step["args"]["step"]
+                    and span["cat"] in ("other", "kernels", "waiting", "optimizer"))
+        assert abs(parts - step["dur"]) <= 0.02 * step["dur"], (step, parts)
+    lines = profile.read_text()
+    # Two micro-batches, forward and backward.
+    flops = 2 * 3 * counter.get_total_flops() * engine.world_size
+    assert "profile  step 2: " in lines and f"{flops / 1e12:.4g} TFLOP in forward" in lines, (lines, flops)
+
+
 forms()
 values()
 monitors()
+diagnostics()

@@ -275,7 +275,8 @@ def configs():
     """The config in all forms, and the progress that it requests."""
     with tempfile.TemporaryDirectory() as folder:
         out, _ = run(1, folder, script="configs.py", environment={"PYTHONPATH": f"{PACKAGE}:{HERE}"})
-    contains(out, "zero: step 2 | loss ", "zero: step 4 | loss ", "| rate 0.5 |", "zero: time     forward ")
+    contains(out, "zero: step 2 | loss ", "zero: step 4 | loss ", "| rate 0.5 |", "zero: time     forward ",
+             "zero: memory   parameters", "zero: the config in effect:\n", "zero: the units:\n")
 
 
 def as_deepspeed(ranks, *arguments):
