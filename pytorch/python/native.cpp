@@ -167,6 +167,12 @@ class Model {
     parameters_->come_to_rest();
     engine_->evaluate().next(false);
   }
+  // Ends the scopes of an open pass on all ranks. Call before the ranks exchange something that is
+  // in no plan: a rank whose pass has used fewer units may be ahead of the others. Collective.
+  void settle() {
+    parameters_->come_to_rest();
+    engine_->settle();
+  }
   // Call before a collective call other than a pass or a step.
   void come_to_rest() {
     parameters_->come_to_rest();
@@ -449,6 +455,7 @@ void declare_model(py::module_& module) {
           "rethrow", [](Model& m) { m.parameters().rethrow(); }, Unlocked())
       .def("is_resident", &Model::is_resident, py::arg("name"), py::arg("dtype"), Unlocked())
       .def("join_evaluation", &Model::join_evaluation, Unlocked())
+      .def("settle", &Model::settle, Unlocked())
       .def("come_to_rest", &Model::come_to_rest, Unlocked())
       .def(
           "drop_gradients", [](Model& m) { return m.parameters().drop_gradients(); }, Unlocked())

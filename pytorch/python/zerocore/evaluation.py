@@ -25,11 +25,13 @@ class Evaluation:
         self._ranks = ranks
         self._model_name = model_name
         self._shares_passes = shares_passes
+        self._settled = False
 
     def begin(self):
         """Opens the evaluation, whose end all ranks reach together. Nothing is exchanged yet."""
         if self._shares_passes and self not in _open:
             _open.append(self)
+            self._settled = False
 
     def begin_pass(self):
         """Reports to the other ranks that this one has another pass, which they then take part in. Collective if
@@ -37,15 +39,23 @@ class Evaluation:
         self.begin()
         if self._shares_passes:
             with self._explained():
+                self._settle()
                 self._ranks.sum(1.0)
 
     def end(self):
         """Ends the evaluation. Collective if parameters are sharded."""
         if self not in _open:
             return
+        self._settle()
         while self._ranks.sum(0.0) > 0:
             self._native.join_evaluation()
         self.drop()
+
+    def _settle(self):
+        """Ends the scopes of a training pass before the first exchange."""
+        if not self._settled:
+            self._native.settle()
+            self._settled = True
 
     def drop(self):
         """Forgets the evaluation after a failure, because the ranks may differ and no collective is safe."""

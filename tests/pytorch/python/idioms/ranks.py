@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from idioms.harness import idiom
+from idioms.harness import Net, idiom
 
 
 @idiom("a batch without samples on one rank")
@@ -134,4 +134,32 @@ def dropout(job):
     engine = job.start(job.net(kind=Dropping))
     torch.manual_seed(50 + job.rank)
     job.micro_steps(engine, 3)
+    return job.values(engine)
+
+
+class Skipping(Net):
+    """Its last blocks are optional."""
+
+    def forward(self, x, blocks=3):
+        x = self.inp(x)
+        for block in self.blocks[:blocks]:
+            x = block(x)
+        return self.head(x)
+
+
+@idiom("passes whose last units one rank does not use, and an evaluation before their backward", least_ranks=2)
+def skips_last_units(job):
+    engine = job.start(job.net(kind=Skipping))
+    for step in range(4):
+        x, y = job.batch()
+        blocks = 1 if (step + job.rank) % 3 == 1 else 3
+        prediction = engine(x, blocks)
+        if step % 2:
+            engine.train(False)
+            engine.train(True)
+        else:
+            with torch.no_grad():
+                engine(x, 4 - blocks)
+        engine.backward(nn.functional.mse_loss(prediction, y))
+        engine.step()
     return job.values(engine)
