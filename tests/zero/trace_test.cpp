@@ -139,6 +139,23 @@ TEST_CASE("the ring keeps the newest spans, in their order") {
   CHECK(spans.totals()[Op::reduce].bytes == 64);
 }
 
+TEST_CASE("of an overwritten ring, only complete steps are returned") {
+  Spans spans;
+  constexpr int parts = 7;
+  int step = 0;
+  for (std::size_t added = 0; added < 2 * Spans::capacity; added += parts + 1) {
+    ++step;
+    for (int part = 0; part < parts; ++part) spans.add({.begin = 1, .end = 2, .step = step});
+    if (step == 3) spans.add({.begin = 1, .end = 2, .step = step});
+    spans.add({.begin = 1, .end = 2, .step = step, .kind = Span::Kind::step});
+  }
+  std::map<int, int> parts_of;
+  for (const Span& span : spans.newest())
+    if (span.kind != Span::Kind::step) ++parts_of[span.step];
+  CHECK(std::ssize(parts_of) > 1);
+  for (const auto& [number, count] : parts_of) CHECK_EQ(count, parts);
+}
+
 TEST_CASE("a trace has the steps of all ranks, whose parts add up to them, at every stage") {
   for (const int stage : {0, 1, 2, 3}) {
     CAPTURE(stage);
@@ -216,7 +233,7 @@ TEST_CASE("on SIGUSR1 each rank writes what it waits for, and training continues
     zero::Engine engine(runtime, toy::describe(dims), traced(3, folder / "t.json"));
     engine.initialize(toy::fill);
     take_steps(engine, runtime.rank(), 2);
-    runtime.sum(1);  // both have ended their steps
+    runtime.sum(1);             // both have ended their steps
     if (runtime.rank() == 1) {  // the other rank waits for it in its next step
       std::raise(SIGUSR1);
       for (const int rank : {0, 1})

@@ -1,10 +1,11 @@
 // The traces of an engine: of all ranks together (Engine::write_trace), and each rank's own if the
 // run fails or SIGUSR1 requests it.
-#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include "comm/ping.h"
 #include "zero/base/text.h"

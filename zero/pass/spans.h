@@ -1,5 +1,6 @@
-// The newest spans of an engine's streams, in a ring of fixed size, and what is running now. The program's thread has spans without gaps in a step, the other streams one for each
-// instruction of their plans. Any thread.
+// The newest spans of an engine's streams, in a ring of fixed size, and what is running now. The
+// program's thread has spans without gaps in a step, the other streams one for each instruction of
+// their plans. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +52,7 @@ class Spans {
   // Forgets what is running on the stream.
   void forget(PlanStream stream);
 
-  // Returns the ring from the oldest to the newest, then what is running.
+  // Returns the ring from the oldest complete step to the newest span, then what is running.
   std::vector<Span> newest() const;
   // Sums over all instructions that have ended.
   Totals totals() const;
