@@ -15,7 +15,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled, unset_hf_deeps
 def config(stage):
     auto = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
     return {**{key: "auto" for key in auto}, "zero_allow_untested_optimizer": True, "fp16": {"enabled": False},
-            "bf16": {"enabled": False},
+            "bf16": {"enabled": False}, "zero_core": {"gradient_sync": "each"},  # one order of sums at all stages
             "zero_optimization": {"stage": stage, "overlap_comm": False, "contiguous_gradients": True, "sub_group_size": 1e9,
                                   "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
                                   "stage3_param_persistence_threshold": "auto", "stage3_max_live_parameters": 1e9,
