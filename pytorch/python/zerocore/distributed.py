@@ -1,5 +1,6 @@
 """torch.distributed among the ranks, for values that a script exchanges itself; the engine never uses it."""
 
+import atexit
 import functools
 import inspect
 import os
@@ -30,10 +31,17 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
             if store is not None:
                 more = {**more, "store": store, "rank": ranks().rank, "world_size": ranks().size}
             dist.init_process_group("gloo", **more)
+            atexit.register(_destroy_group)
         except dist.DistNetworkError as error:
             raise _native.ConfigError(
                 f"zerocore.init_distributed: the ranks do not meet at MASTER_ADDR {os.environ['MASTER_ADDR']}, MASTER_PORT "
                 f"{os.environ['MASTER_PORT']}: {error}; unset both, and the ranks choose a free port themselves") from None
+
+
+def _destroy_group():
+    """Destroys the group before the interpreter ends: torch may abort the process at exit if gloo's threads still run."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def export_ranks():

@@ -141,6 +141,8 @@ def groups(order):
     assert int(os.environ["LOCAL_RANK"]) == zerocore.ranks().local_rank
     assert (dist.get_rank(), dist.get_world_size()) == (zerocore.ranks().rank, zerocore.ranks().size)
     say(f"group of {dist.get_world_size()}")
+    if order.startswith("script"):
+        dist.destroy_process_group()  # zerocore destroys its own at exit
 
 
 def arrives(*seconds):
