@@ -22,15 +22,15 @@ double time_per_token(const Estimate& estimate) {
 }
 
 // One change, as keys of the config and options of the program.
-struct Candidate {
+struct PossibleChange {
   std::string what;
   Text overrides = {};
   bool recompute = false;
   bool halves_batch = false;
 };
 
-std::vector<Candidate> candidates(const Request& request) {
-  std::vector<Candidate> all;
+std::vector<PossibleChange> possible_changes(const Request& request) {
+  std::vector<PossibleChange> all;
   for (const char* stage : {"1", "2", "3"})
     all.push_back(
         {std::string("zero_optimization.stage ") + stage,
@@ -55,7 +55,7 @@ std::vector<Candidate> candidates(const Request& request) {
 }
 
 // Applies the change. Returns false if the micro-batch cannot be halved.
-bool apply(const Candidate& candidate, Request& request, std::int64_t micro_batch,
+bool apply(const PossibleChange& candidate, Request& request, std::int64_t micro_batch,
            std::int64_t accumulation) {
   for (const auto& [path, value] : candidate.overrides) request.overrides[path] = value;
   request.recompute = request.recompute || candidate.recompute;
@@ -67,22 +67,22 @@ bool apply(const Candidate& candidate, Request& request, std::int64_t micro_batc
 }
 
 // Returns true if two of the changes set the same key.
-bool overlap(const std::vector<const Candidate*>& parts) {
+bool overlap(const std::vector<const PossibleChange*>& parts) {
   Text seen;
-  for (const Candidate* part : parts)
+  for (const PossibleChange* part : parts)
     for (const auto& [path, value] : part->overrides)
       if (!seen.try_emplace(path, value).second) return true;
   return false;
 }
 
-std::optional<Change> tried(const Request& request, const std::vector<const Candidate*>& parts,
+std::optional<Change> tried(const Request& request, const std::vector<const PossibleChange*>& parts,
                             const Estimate& before) {
   Request changed = request;
   std::string what;
   const std::int64_t micro_batch = request.micro_batch.value_or(1);
   const std::int64_t accumulation = std::max<std::int64_t>(
       1, before.tokens_per_step / (request.tokens_per_sample() * micro_batch));
-  for (const Candidate* part : parts) {
+  for (const PossibleChange* part : parts) {
     if (!apply(*part, changed, micro_batch, accumulation)) return std::nullopt;
     what += (what.empty() ? "" : ", and ") + part->what;
   }
@@ -133,12 +133,12 @@ Recommendation recommend(const std::vector<Estimate>& estimates) {
 
 std::vector<Change> cheapest_changes(const Request& request, std::size_t most) {
   const Estimate before = estimate(request, {"config"});
-  const std::vector<Candidate> all = candidates(request);
+  const std::vector<PossibleChange> all = possible_changes(request);
   std::vector<Change> changes;
   for (int size = 1; size <= most_combined && changes.size() < most; ++size)
     for (unsigned chosen = 1; chosen < 1U << all.size(); ++chosen) {
       if (std::popcount(chosen) != size) continue;
-      std::vector<const Candidate*> parts;
+      std::vector<const PossibleChange*> parts;
       for (std::size_t i = 0; i < all.size(); ++i)
         if ((chosen >> i & 1U) != 0) parts.push_back(&all[i]);
       if (overlap(parts)) continue;
