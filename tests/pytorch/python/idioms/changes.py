@@ -9,7 +9,7 @@ import torch
 from torch import nn
 import torch.nn.utils.prune  # noqa: F401
 
-from idioms.harness import Net, idiom
+from idioms.harness import SHARDED, Net, idiom
 
 BELOW_3 = (0, 1, 2)
 
@@ -348,7 +348,7 @@ def changed_by_root(job):
 
 
 @idiom("weights that are changed when they are gathered, without a modifier_rank",
-       refused_sharded="without a modifier_rank, head.weight among them")
+       refused=dict.fromkeys(SHARDED, "without a modifier_rank, head.weight among them"))
 def changed_by_nobody(job):
     engine = job.start(job.net())
     for _ in range(2):
