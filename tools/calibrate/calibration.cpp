@@ -1,7 +1,6 @@
 #include "tools/calibrate/calibration.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <optional>

@@ -11,7 +11,7 @@ namespace zero::calibrate {
 
 // `directory`: for offload to a file; empty: not measured. Constants that are not measured are
 // those of `zero plan --device cpu`. Takes less than a minute. Collective; the result is valid on
-// all ranks. Throws ConfigError on GPU ranks, or if the directory cannot be used.
+// all ranks. Throws ConfigError if the directory cannot be used.
 planner::Device measure_device(Runtime& runtime, const std::string& directory);
 
 }  // namespace zero::calibrate

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "config_schemas/load.h"
 #include "tools/planner/table.h"
 #include "zero/base/error.h"
 
@@ -10,17 +9,6 @@ namespace zero::planner {
 namespace {
 
 constexpr const char* micro_key = "train_micro_batch_size_per_gpu";
-
-config_schemas::Loaded load(const Request& request) {
-  using config_schemas::Purpose;
-  TrainerValues values;
-  values.hidden_size = request.shape.hidden;
-  return request.config_file.empty()
-             ? config_schemas::load_text(request.config_text.empty() ? "{}" : request.config_text,
-                                         "the config", request.overrides, values, Purpose::check)
-             : config_schemas::load_file(request.config_file, request.overrides, values,
-                                         Purpose::check);
-}
 
 bool is_automatic(const config_schemas::Loaded& loaded) {
   return std::ranges::any_of(loaded.entries, [](const config_schemas::Entry& entry) {
@@ -64,7 +52,7 @@ void add(Candidates& found, const Request& request, const Estimate& row, std::in
 
 Candidates candidates(const Request& request, const std::vector<PlanRow>& rows,
                       const MicroBatchLimits& limits) {
-  const config_schemas::Loaded loaded = load(request);
+  const config_schemas::Loaded loaded = load_config(request, request.overrides);
   const int ranks = request.cluster.ranks;
   BatchOptions options = loaded.config.batch;
   if (options.train_batch_size == 0 && options.train_micro_batch_size_per_gpu == 0)

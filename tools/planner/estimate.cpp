@@ -4,7 +4,6 @@
 #include <cmath>
 #include <memory>
 
-#include "config_schemas/load.h"
 #include "tools/planner/deepspeed_estimate.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
@@ -40,26 +39,15 @@ void clear_strategy(Config& config, const PlanRow& row) {
 Config load(const Request& request, const PlanRow& row) {
   Text overrides = request.overrides;
   for (const auto& [path, value] : row.overrides) overrides[path] = value;
-  TrainerValues values;
-  values.hidden_size = request.shape.hidden;
-  values.total_steps = planned_steps;
   if (request.micro_batch) {
     overrides["train_micro_batch_size_per_gpu"] = std::to_string(*request.micro_batch);
     overrides["train_batch_size"] = "null";
   }
-  using config_schemas::Purpose;
-  const bool given = request.has_config();
-  if (!given) {
+  if (!request.has_config()) {
     overrides.try_emplace("bf16.enabled", request.cluster.device.gpu ? "true" : "false");
     overrides.try_emplace("optimizer.type", "AdamW");
   }
-  Config config =
-      request.config_file.empty()
-          ? config_schemas::load_text(given ? request.config_text : "{}", "the config", overrides,
-                                      values, Purpose::check)
-                .config
-          : config_schemas::load_file(request.config_file, overrides, values, Purpose::check)
-                .config;
+  Config config = load_config(request, overrides).config;
   BatchOptions& batch = config.batch;
   if (batch.train_batch_size == 0 && batch.train_micro_batch_size_per_gpu == 0)
     batch.train_micro_batch_size_per_gpu = 1;
@@ -228,6 +216,17 @@ std::int64_t model_states(const Estimate& estimate) {
       for (const char* category : {"parameters", "gradients", "master_weights", "optimizer_state"})
         if (use.category == category) bytes += use.planned;
   return bytes;
+}
+
+config_schemas::Loaded load_config(const Request& request, const Text& overrides) {
+  using config_schemas::Purpose;
+  TrainerValues values;
+  values.hidden_size = request.shape.hidden;
+  values.total_steps = planned_steps;
+  if (!request.config_file.empty())
+    return config_schemas::load_file(request.config_file, overrides, values, Purpose::check);
+  return config_schemas::load_text(request.has_config() ? request.config_text : "{}", "the config",
+                                   overrides, values, Purpose::check);
 }
 
 Estimate estimate(const Request& request, const PlanRow& row) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "config_schemas/load.h"
 #include "tools/planner/cluster.h"
 #include "tools/planner/model_shape.h"
 #include "tools/planner/plan_rows.h"
@@ -51,6 +52,9 @@ struct Estimate {
   double tokens_per_second = 0;      // of a rank
   double mfu = 0;                    // of the device's peak
 };
+
+// Reads the request's config with these overrides; an empty one if it has none. Throws ConfigError.
+config_schemas::Loaded load_config(const Request& request, const Text& overrides);
 
 // Throws ConfigError if the config cannot be read, or cannot be used with these ranks.
 Estimate estimate(const Request& request, const PlanRow& row);

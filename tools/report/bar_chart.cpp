@@ -60,14 +60,12 @@ struct BarFrame {
 };
 
 std::string axis_of(const BarChart& chart, const BarFrame& frame) {
-  // Tick labels have only the decimals that their distance needs.
   const double distance = tick_distance(frame.largest / chart.unit.size, frame.ticks());
-  const int decimals = distance >= 1 ? 0 : distance >= 0.1 ? 1 : 2;
   std::string text;
   for (int i = 0; i * distance * chart.unit.size <= frame.largest * 1.0001; ++i) {
     const double x = frame.x(i * distance * chart.unit.size);
     text += svg::line(x, frame.top, x, frame.axis(), "grid");
-    text += svg::text(x, frame.axis() + 18, "tick middle", fixed(i * distance, decimals));
+    text += svg::text(x, frame.axis() + 18, "tick middle", tick_label(i * distance, distance));
   }
   const double right = frame.sheet.width;
   if (frame.sheet.narrow)

@@ -55,4 +55,8 @@ double tick_distance(double range, int wanted) {
   return 10 * power;
 }
 
+std::string tick_label(double value, double distance) {
+  return fixed(value, distance >= 1 ? 0 : distance >= 0.1 ? 1 : 2);
+}
+
 }  // namespace zero::report

@@ -36,5 +36,7 @@ std::string time_text(double seconds);
 
 // Returns a round distance of axis ticks, so that about `wanted` fit in a range.
 double tick_distance(double range, int wanted);
+// Returns the label of a tick, with the decimals that the distance needs.
+std::string tick_label(double value, double distance);
 
 }  // namespace zero::report

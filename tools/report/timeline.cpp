@@ -70,10 +70,7 @@ std::string sheet_of(const Timeline& timeline, const svg::Sheet& sheet) {
   for (int i = 0; i * distance <= whole * 1.0001; ++i) {
     const double x = frame.x(i * distance * unit.size);
     text += svg::line(x, top, x, axis, "grid");
-    text += svg::text(x, axis + 18, "tick middle",
-                      fixed(i * distance, distance >= 1     ? 0
-                                          : distance >= 0.1 ? 1
-                                                            : 2));
+    text += svg::text(x, axis + 18, "tick middle", tick_label(i * distance, distance));
   }
   double y = top + frame.above;
   for (const Lane& lane : timeline.lanes) {

@@ -25,24 +25,14 @@ double rounded(double value) {
   return std::strtod(text, nullptr);
 }
 
-// Starts the ranks by `zero run`; the device is a line among those that the launcher prints.
 std::string measure(const CalibrateOptions& options) {
-  const std::string program = installed_program("zero_calibrate_ranks");
-  if (!is_program(program))
-    throw ConfigError("the ranks that measure run " + program +
+  std::vector<std::string> command = {installed_program("zero_calibrate_ranks")};
+  if (!is_program(command[0]))
+    throw ConfigError("the ranks that measure run " + command[0] +
                       ", which this installation lacks: build ZeroCore with MPI and its examples");
-  std::vector<std::string> command = {installed_program("zero"), "run", "-n",
-                                      std::to_string(options.ranks)};
-  if (!options.hostfile.empty()) command.insert(command.end(), {"--hostfile", options.hostfile});
-  command.push_back(program);
   if (!options.directory.empty()) command.push_back(options.directory);
-  const Output output = capture(command);
-  const auto begin = output.text.rfind('{');
-  if (output.exit_code != 0 || begin == std::string::npos)
-    throw TopologyError("the ranks do not start, or end with " + std::to_string(output.exit_code) +
-                        ":\n" + output.text);
-  const std::string line = output.text.substr(begin, output.text.find('\n', begin) - begin);
-  auto device = nlohmann::ordered_json::parse(line);
+  auto device =
+      nlohmann::ordered_json::parse(result_of({command, options.ranks, options.hostfile, "{"}));
   for (auto& [key, value] : device.items())
     if (value.is_number_float()) value = rounded(value);
   return device.dump(2) + "\n";

@@ -33,19 +33,10 @@ std::vector<std::string> ranks_command(const DoctorOptions& options) {
   return command;
 }
 
-// Starts the ranks by `zero run`; their report is a line among those that the launcher prints.
 std::string report_of_ranks(const DoctorOptions& options) {
-  std::vector<std::string> command = {installed_program("zero"), "run", "-n",
-                                      std::to_string(options.ranks)};
-  if (!options.hostfile.empty()) command.insert(command.end(), {"--hostfile", options.hostfile});
-  for (const std::string& word : ranks_command(options)) command.push_back(word);
+  std::vector<std::string> command = ranks_command(options);
   command.emplace_back("--one-line");
-  const Output output = capture(command);
-  const auto begin = output.text.rfind("{\"zero_doctor\"");
-  if (output.exit_code != 0 || begin == std::string::npos)
-    throw TopologyError("the ranks do not start, or end with " + std::to_string(output.exit_code) +
-                        ":\n" + output.text);
-  return output.text.substr(begin, output.text.find('\n', begin) - begin);
+  return result_of({command, options.ranks, options.hostfile, "{\"zero_doctor\""});
 }
 
 // Becomes a rank if an MPI launcher has started this process.

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "zero/base/error.h"
+
 namespace zero::tool {
 namespace {
 
@@ -91,6 +93,19 @@ std::string own_program() {
 
 std::string installed_program(const std::string& name) {
   return (std::filesystem::path(own_program()).parent_path() / name).string();
+}
+
+std::string result_of(const RanksProgram& program) {
+  std::vector<std::string> command = {installed_program("zero"), "run", "-n",
+                                      std::to_string(program.ranks)};
+  if (!program.hostfile.empty()) command.insert(command.end(), {"--hostfile", program.hostfile});
+  command.insert(command.end(), program.command.begin(), program.command.end());
+  const Output output = capture(command);
+  const auto begin = output.text.rfind(program.begin);
+  if (output.exit_code != 0 || begin == std::string::npos)
+    throw TopologyError("the ranks do not start, or end with " + std::to_string(output.exit_code) +
+                        ":\n" + output.text);
+  return output.text.substr(begin, output.text.find('\n', begin) - begin);
 }
 
 // Parses "PID (NAME) STATE PARENT ...": the name may contain any character.

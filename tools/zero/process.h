@@ -27,6 +27,18 @@ std::string own_program();
 // Returns the path of a program in this program's directory; programs of one installation share it.
 std::string installed_program(const std::string& name);
 
+// A program of this installation that `zero run` starts on ranks, and whose result is a line.
+struct RanksProgram {
+  std::vector<std::string> command;
+  int ranks = 1;
+  std::string hostfile;  // empty: this machine
+  std::string begin;     // of the result, which ends with its line
+};
+
+// Returns the last such result among the lines that the launcher and the ranks print. Throws
+// TopologyError with all of these lines if there is none, or if the program fails.
+std::string result_of(const RanksProgram& program);
+
 // From /proc/PID/stat.
 struct ProcessStatus {
   std::string name;
