@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "comm/bytes.h"
-#include "comm/grouped_tile.h"
+#include "comm/grouped_piece.h"
 #include "comm/wire/cpu/kernels.h"
 
 namespace zero::comm {
@@ -39,7 +39,7 @@ void sum_by_groups(std::span<const void* const> sources, const Ending& ending, v
                            std::int64_t n) {
     kernels.sum(&from, 1, from_dtype, 0, n, to, to_dtype);
   };
-  GroupedTile<block> tile;
+  GroupedPiece<block> tile;
   alignas(64) float rounded[block];
   for (std::int64_t first = 0; first < count; first += block) {
     const std::int64_t n = std::min(block, count - first);

@@ -45,7 +45,7 @@ class SingleWorld final : public World {
 
 }  // namespace
 
-int Topology::neighbours_per_node() const {
+int Topology::neighbors_per_node() const {
   const int each = size / node_count;
   for (int other = 0; node_count > 1 && other < size; ++other)
     if (node_of[other] != other / each) return -1;

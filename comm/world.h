@@ -26,7 +26,7 @@ struct Topology {
 
   // Returns the number of ranks per node, if it is equal on all nodes and each node has consecutive
   // ranks; else -1.
-  int neighbours_per_node() const;
+  int neighbors_per_node() const;
 };
 
 struct WorldOptions {

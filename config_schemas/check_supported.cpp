@@ -29,7 +29,7 @@ Switch switch_in(const Node& block) {
   return result;
 }
 
-// Effect that a file requests by a key that is not `honoured`, or not at every stage.
+// Effect that a file requests by a key that is not `honored`, or not at every stage.
 enum class Demand : std::uint8_t {
   nothing,    // only the engine's existing behavior
   elsewhere,  // something that has no effect with this placement
@@ -47,7 +47,7 @@ class SupportCheck {
       notices_.push_back(old + ": an old form of " + today + ", and read as such");
     for (const ParsedValue& given : resolution_.given)
       if (given.usable &&
-          (given.key->status != Status::honoured || given.key->sharded_parameters_only))
+          (given.key->status != Status::honored || given.key->sharded_parameters_only))
         check_supported(given);
     for (const auto& [reason, keys] : without_effect_)
       notices_.push_back(keys + ": no effect here: " + reason);
@@ -83,7 +83,7 @@ class SupportCheck {
     const Key& key = *given.key;
     if (!key.switched_by.empty() && !acts(key.switched_by)) return Demand::nothing;
     if (key.type == Type::block) return demand_of_block(given);
-    if (key.status == Status::honoured)
+    if (key.status == Status::honored)
       return shards_parameters() || given.shown == show_default(key) ? Demand::nothing
                                                                      : Demand::elsewhere;
     if (asks_for_nothing(key, given.shown, resolution_.config)) return Demand::nothing;

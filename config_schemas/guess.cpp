@@ -137,9 +137,9 @@ class Guesser {
     return path.starts_with(section_) && path.substr(section_.size()).starts_with('.');
   }
 
-  // Among keys with the same name, prefers one that is `honoured` and in a nearby section.
+  // Among keys with the same name, prefers one that is `honored` and in a nearby section.
   std::size_t remoteness(std::string_view path, const Key* key) const {
-    return (key->status == Status::honoured ? 0 : 1000) + (lies_inside(path) ? 0 : path.size());
+    return (key->status == Status::honored ? 0 : 1000) + (lies_inside(path) ? 0 : path.size());
   }
 
   void offer(Kind kind, std::size_t score, const std::string& path, const Key* key) {

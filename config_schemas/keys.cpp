@@ -1,4 +1,4 @@
-// Rows of the `honoured` keys and of the sections that contain all keys, and the lookup of rows.
+// Rows of the `honored` keys and of the sections that contain all keys, and the lookup of rows.
 #include "config_schemas/keys.h"
 
 #include <algorithm>
@@ -429,8 +429,8 @@ void add_other_sections(RowList& rows) {
   rows.in("compile", {section(python_compiler)});
 }
 
-std::vector<Key> honoured_keys() {
-  RowList rows(Status::honoured);
+std::vector<Key> honored_keys() {
+  RowList rows(Status::honored);
   for (auto add : {add_general, add_precision, add_sharding, add_offload, add_optimizer,
                    add_scheduler, add_core, add_monitors, add_diagnostics, add_other_sections})
     add(rows);
@@ -460,7 +460,7 @@ Type type_of(const Key& key) {
 
 std::vector<Key> make_table() {
   std::vector<Key> table;
-  for (auto rows : {honoured_keys, keys_without_effect, refused_keys, replaced_keys})
+  for (auto rows : {honored_keys, keys_without_effect, refused_keys, replaced_keys})
     std::ranges::move(rows(), std::back_inserter(table));
   for (Key& key : table) {
     const auto field = std::ranges::find(detail::config_fields(), std::string_view(key.path),

@@ -2,7 +2,7 @@
 // checks, messages, the JSON Schema and docs/config.md are derived from it; the text of describe()
 // is derived from zero/plan/config_fields.h.
 //
-// A key that the engine does not support is refused; it becomes `honoured` when it gets a field
+// A key that the engine does not support is refused; it becomes `honored` when it gets a field
 // there.
 #pragma once
 
@@ -37,7 +37,7 @@ enum class Type : std::uint8_t {
 
 // Treatment of a key in a file: it is applied, it is accepted without effect, it is refused if its
 // value requests an effect, or it is an old name and converted.
-enum class Status : std::uint8_t { honoured, no_effect, refused, replaced };
+enum class Status : std::uint8_t { honored, no_effect, refused, replaced };
 
 // As a double, which cannot distinguish 2^63 from the integer below it; messages show the integer.
 inline constexpr double largest_integer = 0x1p63, largest_unsigned = 0x1p64;
@@ -72,8 +72,8 @@ struct Key {
   bool auto_is_absent = false;  // of a section: "auto" is the same as absent
   std::span<const std::string_view> belongs_to = {};  // the optimizers or schedules that have it
   bool required = false;                              // by the types that have it
-  Status status = Status::honoured;
-  std::string_view reason = "";  // of a status other than `honoured`; of `replaced`: the new path
+  Status status = Status::honored;
+  std::string_view reason = "";  // of a status other than `honored`; of `replaced`: the new path
   // Values of an unsupported key, as shown, that are accepted because they request the existing
   // behavior. The default is always accepted.
   std::vector<std::string_view> harmless = {};
@@ -84,7 +84,7 @@ struct Key {
   bool on_by_presence = false;           // a block without "enabled" is switched on by its presence
   bool removed = false;                  // DeepSpeed 0.19 refuses the key with any value
   std::string_view initial = "";         // default of a row without a field, as shown
-  const detail::ConfigField* field = nullptr;  // of an `honoured` row: its field
+  const detail::ConfigField* field = nullptr;  // of an `honored` row: its field
   std::string_view meaning = "";
 };
 

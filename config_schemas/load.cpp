@@ -104,7 +104,7 @@ Source source_of(const ParsedValue& given, const Conversions& conversions) {
   return converted ? Source::alias : Source::file;
 }
 
-// Returns the values of the file, and the defaults of `honoured` keys that it omits.
+// Returns the values of the file, and the defaults of `honored` keys that it omits.
 std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& conversions,
                               const ProblemList& places) {
   Config config = resolution.config;  // a copy, because rows reach members through a mutable Config

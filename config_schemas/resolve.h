@@ -27,7 +27,7 @@ Resolution resolve(std::vector<ParsedValue> given, const TrainerValues& values,
 std::vector<std::string> check_supported(const Resolution& resolution,
                                          const Conversions& conversions, ProblemList& problems);
 
-// Returns true if the value of a key that is not `honoured` requests only the existing behavior.
+// Returns true if the value of a key that is not `honored` requests only the existing behavior.
 bool asks_for_nothing(const Key& key, std::string_view shown, const Config& config);
 
 // Refuses unknown keys if DeepSpeed refuses them, if they look like a typing error, or if they

@@ -14,13 +14,13 @@ BlockStore::BlockStore(StoreOptions options) : options_(std::move(options)) {
 BlockStore::~BlockStore() = default;
 
 int BlockStore::add(std::string name, std::int64_t bytes) {
-  if (file_) throw std::logic_error("block store: an extent was added after open()");
+  if (file_) throw std::logic_error("block store: an array was added after open()");
   const std::int64_t size = aligned(bytes);
-  extents_.push_back({std::move(name), file_bytes_, size, blocks_.size()});
+  arrays_.push_back({std::move(name), file_bytes_, size, blocks_.size()});
   blocks_.resize(blocks_.size() + static_cast<std::size_t>((size + options_.block_bytes - 1) /
                                                            options_.block_bytes));
   file_bytes_ += size;
-  return static_cast<int>(extents_.size()) - 1;
+  return static_cast<int>(arrays_.size()) - 1;
 }
 
 void BlockStore::open() {
@@ -40,8 +40,8 @@ void BlockStore::add_notices(const std::vector<std::string>& more) {
 }
 
 std::string BlockStore::describe(int number, std::size_t block) const {
-  const Extent& extent = extents_[number];
-  return "block " + std::to_string(block - extent.first_block) + " of " + extent.name;
+  const StoredArray& array = arrays_[number];
+  return "block " + std::to_string(block - array.first_block) + " of " + array.name;
 }
 
 std::string BlockStore::diagnose(std::size_t number, std::uint64_t found) const {
@@ -50,9 +50,9 @@ std::string BlockStore::diagnose(std::size_t number, std::uint64_t found) const 
   if (block.generation > 1 && found == block.checksum_before)
     return "it still holds generation " + std::to_string(block.generation - 1) +
            ": a write never reached the disk";
-  for (std::size_t e = 0; e < extents_.size(); ++e) {
-    const std::size_t end = e + 1 < extents_.size() ? extents_[e + 1].first_block : blocks_.size();
-    for (std::size_t b = extents_[e].first_block; b < end; ++b)
+  for (std::size_t e = 0; e < arrays_.size(); ++e) {
+    const std::size_t end = e + 1 < arrays_.size() ? arrays_[e + 1].first_block : blocks_.size();
+    for (std::size_t b = arrays_[e].first_block; b < end; ++b)
       if (b != number && blocks_[b].generation > 0 && blocks_[b].checksum == found)
         return "it holds " + describe(static_cast<int>(e), b);
   }

@@ -1,10 +1,10 @@
-// Offloaded state in a file: extents, cut into blocks. Memory keeps the checksum and generation
+// Offloaded state in a file: arrays, cut into blocks. Memory keeps the checksum and generation
 // (number of writes) of every block, so that a flipped bit, a write that never reached the disk or
 // the content of another block is detected when it is read.
 //
-// An extent is one array in the file. Extents are added first; open() creates the file. Then
-// several channels move extents concurrently, one thread each; the caller must order accesses to
-// the same extent. Every completion is checked: a short transfer is continued, EAGAIN is retried,
+// An array is contiguous in the file. Arrays are added first; open() creates the file. Then
+// several channels move arrays concurrently, one thread each; the caller must order accesses to
+// the same array. Every completion is checked: a short transfer is continued, EAGAIN is retried,
 // any other error throws OffloadError (StalledError if no request completes in time), and after
 // that the channel must not be used again.
 #pragma once
@@ -34,9 +34,9 @@ struct StoreOptions {
 
 struct Transfer {
   Direction direction{};
-  int extent = 0;
+  int array = 0;
   std::byte* data = nullptr;  // aligned, with aligned(the bytes to move) bytes
-  // A piece of the extent: from a multiple of the block size to another one, or to the end.
+  // A piece of the array: from a multiple of the block size to another one, or to the end.
   std::int64_t begin = 0, bytes = -1;  // -1: to the end
 };
 
@@ -53,7 +53,7 @@ class BlockStore {
   BlockStore(const BlockStore&) = delete;
   ~BlockStore();
 
-  // Returns the extent's number. The name is for messages.
+  // Returns the array's number. The name is for messages.
   int add(std::string name, std::int64_t bytes);
   // Returns the size of the file, known before open().
   std::int64_t bytes() const { return file_bytes_; }
@@ -67,7 +67,7 @@ class BlockStore {
   std::int64_t block_bytes() const { return options_.block_bytes; }
 
  private:
-  struct Extent {
+  struct StoredArray {
     std::string name;
     std::int64_t offset = 0, bytes = 0;  // in the file, aligned
     std::size_t first_block = 0;
@@ -78,13 +78,13 @@ class BlockStore {
   };
 
   void add_notices(const std::vector<std::string>& more);
-  std::string describe(int extent, std::size_t block) const;
+  std::string describe(int array, std::size_t block) const;
   // Explains why a block's content is not its last written one, and names the block it belongs to
   // if it is another's.
   std::string diagnose(std::size_t block, std::uint64_t found) const;
 
   StoreOptions options_;
-  std::vector<Extent> extents_;
+  std::vector<StoredArray> arrays_;
   std::vector<Block> blocks_;
   mutable std::mutex recording_;  // diagnose() reads blocks that another channel may be writing
   std::int64_t file_bytes_ = 0;
@@ -106,7 +106,7 @@ class BlockStore::Channel {
   // One block in flight.
   struct Move {
     Direction direction{};
-    int extent = 0;
+    int array = 0;
     std::size_t block = 0;
     std::int64_t offset = 0;  // in the file
     std::span<std::byte> data = {};

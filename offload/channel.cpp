@@ -53,15 +53,15 @@ void BlockStore::Channel::transfer(std::span<const Transfer> transfers) {
   const Busy busy(busy_);
   try {
     for (const Transfer& transfer : transfers) {
-      const Extent& extent = store_.extents_[transfer.extent];
+      const StoredArray& array = store_.arrays_[transfer.array];
       const std::int64_t block_bytes = store_.options_.block_bytes;
-      const std::int64_t end = transfer.bytes < 0 ? extent.bytes : transfer.begin + transfer.bytes;
+      const std::int64_t end = transfer.bytes < 0 ? array.bytes : transfer.begin + transfer.bytes;
       for (std::int64_t at = transfer.begin; at < end; at += block_bytes) {
         const auto size = static_cast<std::size_t>(std::min(block_bytes, end - at));
         start({transfer.direction,
-               transfer.extent,
-               extent.first_block + static_cast<std::size_t>(at / block_bytes),
-               extent.offset + at,
+               transfer.array,
+               array.first_block + static_cast<std::size_t>(at / block_bytes),
+               array.offset + at,
                {transfer.data + (at - transfer.begin), size}});
       }
     }
@@ -187,7 +187,7 @@ void BlockStore::Channel::drain() noexcept {
 
 std::string BlockStore::Channel::describe(const Move& move) const {
   return std::string("offload: ") + (move.direction == Direction::read ? "read" : "write") +
-         " of " + store_.describe(move.extent, move.block) + " (offset " +
+         " of " + store_.describe(move.array, move.block) + " (offset " +
          std::to_string(move.offset) + ", " + std::to_string(move.data.size()) +
          " bytes, file in " + store_.options_.directory + ")";
 }

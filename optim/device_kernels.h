@@ -102,7 +102,7 @@ class DeviceKernels {
                          Stream stream) = 0;
   virtual void add_to_diagonal(float* matrix, std::int64_t edge, float value, Stream stream) = 0;
   // `values` is aligned to 16 bytes.
-  virtual void normalise(RuleKind rule, float* values, std::int64_t count, NormSum* norm,
+  virtual void normalize(RuleKind rule, float* values, std::int64_t count, NormSum* norm,
                          Stream stream) = 0;
 
   // These do nothing unless the decision is to apply the step. Byte counts and addresses are

@@ -128,7 +128,7 @@ void orthogonalize(DeviceKernels& kernels, RuleKind rule, const DeviceMatrix& ma
   for (std::int64_t i = 0; i < shape.batch && count > 0; ++i, values += count) {
     Iteration work(rows, cols, matrix.scratch, kernels, stream);
     move(values, shape.rows, shape.cols, work.x());
-    kernels.normalise(rule, work.x(), count, matrix.norm, stream);
+    kernels.normalize(rule, work.x(), count, matrix.norm, stream);
     // A square matrix gains nothing from its Gram matrix.
     if (rule == RuleKind::muon_gram && rows < cols)
       work.by_gram();

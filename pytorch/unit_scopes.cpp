@@ -28,11 +28,11 @@ bool UnitScopes::more_uses_follow(int unit) const {
 
 void UnitScopes::open(int unit) {
   if (units_[unit].is_open()) return;
-  close_beside(unit);
+  close_all_but_around(unit);
   open_one(unit);
 }
 
-void UnitScopes::close_beside(int unit) {
+void UnitScopes::close_all_but_around(int unit) {
   // Closes the last opened unit first, so that inner units close before those around them.
   for (auto i = open_.size(); i-- > 0;)
     if (!is_around(open_[i], unit)) close(open_[i]);
@@ -79,7 +79,7 @@ BackwardScope& UnitScopes::open_for_gradients(int unit) {
   }
   if (!state.backward) {
     // Units inside it only read its values, whose memory does not move.
-    close_beside(unit);
+    close_all_but_around(unit);
     state.forward.reset();
     state.backward_visits = state.forward_visits;
     open_backward_scope(state);

@@ -55,7 +55,7 @@ class UnitScopes {
 
  private:
   bool is_around(int outer, int unit) const;
-  void close_beside(int unit);
+  void close_all_but_around(int unit);
   void open_one(int unit);
   void open_backward_scope(UnitState& state);
   void close(int unit);

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "comm/bytes.h"
-#include "comm/grouped_tile.h"
+#include "comm/grouped_piece.h"
 #include "comm/wire/cpu/kernels.h"
 #include "comm/wire/device_codec.h"
 #include "comm/wire/layout.h"
@@ -43,8 +43,8 @@ void add_source(const Codec& codec, const std::byte* source, std::int64_t count,
 }
 
 // Encodes n elements from `first` on; `first` starts a block.
-void encode_part(const Codec& codec, const Elements& from, std::int64_t first, std::int64_t n,
-                 const Encoded& to) {
+void encode_piece(const Codec& codec, const Elements& from, std::int64_t first, std::int64_t n,
+                  const Encoded& to) {
   const void* elements = at(from.data, first * size_of(from.dtype));
   if (from.feedback == nullptr) return kernels().encode(codec, elements, from.dtype, n, to);
   Feedback feedback = *from.feedback;
@@ -69,7 +69,7 @@ void encode_and_compare(const Codec& codec, const Elements& from, void* encoded)
   for (std::int64_t first = 0; first < from.count; first += tile) {
     const std::int64_t n = std::min(tile, from.count - first);
     const Encoded to = encoded_at(codec, encoded, from.count, first);
-    encode_part(codec, from, first, n, to);
+    encode_piece(codec, from, first, n, to);
     kernels().decode(codec, to, n, decoded, DType::fp32);
     add_errors(at(from.data, first * size_of(from.dtype)), from.dtype, decoded, n,
                *from.errors.sums);
@@ -115,7 +115,7 @@ void encode(const Codec& codec, const Elements& from, void* encoded, Stream) {
   if (from.errors.sums != nullptr)
     encode_and_compare(codec, from, encoded);
   else
-    encode_part(codec, from, 0, from.count, encoded_at(codec, encoded, from.count));
+    encode_piece(codec, from, 0, from.count, encoded_at(codec, encoded, from.count));
   zero_padding(codec, from.count, encoded);
 }
 
@@ -129,7 +129,7 @@ void decode(const Codec& codec, const void* encoded, std::int64_t count, void* t
 void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
                 std::int64_t count, void* to, DType dtype, Stream) {
   check_elements(dtype);
-  GroupedTile<largest_block> sums;
+  GroupedPiece<largest_block> sums;
   const std::int64_t tile = largest_block / codec.block * codec.block;
   for (std::int64_t first = 0; first < count; first += tile) {
     const std::int64_t n = std::min(tile, count - first);

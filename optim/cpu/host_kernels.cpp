@@ -218,7 +218,7 @@ class HostKernels final : public DeviceKernels {
     for (std::int64_t i = 0; i < edge; ++i) matrix[i * edge + i] += value;
   }
 
-  void normalise(RuleKind rule, float* values, std::int64_t count, NormSum* norm, Stream) override {
+  void normalize(RuleKind rule, float* values, std::int64_t count, NormSum* norm, Stream) override {
     *norm = {};
     accumulate_norm(values, DType::fp32, count, *norm);
     const float inverse = inverse_of_norm(rule, norm_of(*norm));

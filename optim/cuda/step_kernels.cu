@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 __global__ void __launch_bounds__(threads)
-    normalise_kernel(RuleKind rule, float* values, std::int64_t count, const NormSum* norm) {
+    normalize_kernel(RuleKind rule, float* values, std::int64_t count, const NormSum* norm) {
   __shared__ float inverse;
   if (threadIdx.x == 0) inverse = inverse_of_norm(rule, norm_of(*norm));
   __syncthreads();
@@ -249,13 +249,13 @@ class CudaKernels final : public DeviceKernels {
     launch_over("diagonal_kernel", edge, stream, diagonal_kernel, matrix, edge, value);
   }
 
-  void normalise(RuleKind rule, float* values, std::int64_t count, NormSum* norm,
+  void normalize(RuleKind rule, float* values, std::int64_t count, NormSum* norm,
                  Stream stream) override {
     if (count == 0) return;
     zero::cuda::call_cuda("cudaMemsetAsync", cudaMemsetAsync, norm, 0, sizeof *norm,
                           native(stream));
     launch_norm(values, DType::fp32, count, norm, stream);
-    launch_over("normalise_kernel", count, stream, normalise_kernel, rule, values, count, norm);
+    launch_over("normalize_kernel", count, stream, normalize_kernel, rule, values, count, norm);
   }
 
   void update(RuleKind rule, const DeviceUpdate& update, const StepDecision* decision,

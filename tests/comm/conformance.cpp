@@ -77,11 +77,11 @@ T sample(const Case& c, int rank, std::int64_t index) {
 
 // Sums of this many neighboring values each.
 template <class T>
-std::vector<T> sums_of(const std::vector<T>& values, std::size_t neighbours) {
+std::vector<T> sums_of(const std::vector<T>& values, std::size_t neighbors) {
   std::vector<T> sums;
-  for (std::size_t first = 0; first < values.size(); first += neighbours) {
+  for (std::size_t first = 0; first < values.size(); first += neighbors) {
     float sum = to_float(values[first]);
-    for (std::size_t i = first + 1; i < std::min(values.size(), first + neighbours); ++i)
+    for (std::size_t i = first + 1; i < std::min(values.size(), first + neighbors); ++i)
       sum = sum + to_float(values[i]);
     sums.push_back(from_float<T>(sum));
   }

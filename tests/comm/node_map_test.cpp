@@ -113,17 +113,17 @@ TEST_CASE("sums of sums have the bits of the sum") {
 }  // namespace zero::comm::testing
 
 TEST_CASE("nodes are uniform if each has the same number of consecutive ranks") {
-  const auto neighbours = [](std::vector<int> node_of, int nodes) {
+  const auto neighbors = [](std::vector<int> node_of, int nodes) {
     zero::comm::Topology topology;
     topology.size = static_cast<int>(node_of.size());
     topology.node_count = nodes;
     topology.node_of = std::move(node_of);
-    return topology.neighbours_per_node();
+    return topology.neighbors_per_node();
   };
-  CHECK(neighbours({0}, 1) == 1);
-  CHECK(neighbours({0, 0, 0}, 1) == 3);
-  CHECK(neighbours({0, 0, 1, 1, 2, 2}, 3) == 2);
-  CHECK(neighbours({0, 1, 0, 1}, 2) == -1);
-  CHECK(neighbours({0, 0, 0, 1}, 2) == -1);
-  CHECK(neighbours({0, 0, 1, 1, 1}, 2) == -1);
+  CHECK(neighbors({0}, 1) == 1);
+  CHECK(neighbors({0, 0, 0}, 1) == 3);
+  CHECK(neighbors({0, 0, 1, 1, 2, 2}, 3) == 2);
+  CHECK(neighbors({0, 1, 0, 1}, 2) == -1);
+  CHECK(neighbors({0, 0, 0, 1}, 2) == -1);
+  CHECK(neighbors({0, 0, 1, 1, 1}, 2) == -1);
 }

@@ -17,11 +17,11 @@ TEST_CASE("the table is well formed") {
     CAPTURE(key.path);
     CHECK(paths.emplace(key.path).second);
     CHECK_FALSE(key.meaning.empty());
-    const bool acts = key.status == Status::honoured && key.type != Type::section;
+    const bool acts = key.status == Status::honored && key.type != Type::section;
     CHECK((key.field != nullptr) == acts);
-    if (key.type == Type::section) CHECK(key.status == Status::honoured);
+    if (key.type == Type::section) CHECK(key.status == Status::honored);
     CHECK((key.type == Type::choice) == !key.choices.empty());
-    CHECK((key.status == Status::honoured) == key.reason.empty());
+    CHECK((key.status == Status::honored) == key.reason.empty());
     if (key.status == Status::replaced) CHECK(find_key(key.reason) != nullptr);
     if (acts) CHECK(key.initial.empty());
     if (!key.switched_by.empty()) {
@@ -47,7 +47,7 @@ TEST_CASE("every member of Config that has a path has a row") {
     CAPTURE(std::string(field.path));
     const Key* key = find_key(field.path);
     REQUIRE(key != nullptr);
-    CHECK(key->status == Status::honoured);
+    CHECK(key->status == Status::honored);
   }
 }
 

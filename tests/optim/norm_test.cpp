@@ -136,11 +136,11 @@ TEST_CASE("every level gives equal limbs") {
         if (count % 7 == 5) values[count / 3] = -INFINITY;
         const auto bytes = encode(values, dtype);
         const auto limbs_of = [&](SimdLevel level) {
-          NormSum bins, normalised;
+          NormSum bins, normalized;
           bins.non_finite = cpu::kernels(level).add_squares(
               bytes.data(), dtype, static_cast<std::int64_t>(count), bins.limbs);
-          add_sum(bins, normalised);
-          return normalised;
+          add_sum(bins, normalized);
+          return normalized;
         };
         const NormSum expected = limbs_of(SimdLevel::scalar);
         for (const SimdLevel level : vector_levels()) {

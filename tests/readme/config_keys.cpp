@@ -1,4 +1,4 @@
-// Prints the path of every honoured config key, for the check of the README.
+// Prints the path of every honored config key, for the check of the README.
 #include <cstdio>
 #include <string>
 
@@ -7,6 +7,6 @@
 int main() {
   using namespace zero::config_schemas;
   for (const Key& key : keys())
-    if (key.status == Status::honoured && key.type != Type::section)
+    if (key.status == Status::honored && key.type != Type::section)
       std::printf("%s\n", std::string(key.path).c_str());
 }

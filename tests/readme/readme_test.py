@@ -116,7 +116,7 @@ class ConfigKeys(unittest.TestCase):
                 with self.subTest(page=page, key=key):
                     self.assertIn(key, known)
 
-    def test_keys_in_the_readme_are_honoured(self):
+    def test_keys_in_the_readme_are_honored(self):
         keys = [key for row in rows(section(text_of("README.md"), "Config")) for key in re.findall(r"`([^`]+)`", row[1])]
         self.assertTrue(keys)
         self.assertLessEqual(set(keys), set(output_of(ARGS.config_keys).split()))

@@ -336,7 +336,7 @@ TEST_CASE("a color has one meaning on the whole page, in bars and legends") {
       REQUIRE_MESSAGE(fills.count("c-" + name) == 1, name);
       CHECK(fills.at("c-" + name) == fills.at("s-" + name));
       const auto [other, is_new] = meanings.emplace(fills.at("c-" + name), name);
-      CHECK_MESSAGE(is_new, name << " has the colour of " << other->second);
+      CHECK_MESSAGE(is_new, name << " has the color of " << other->second);
     }
   }
 }

@@ -348,7 +348,7 @@ class Kernels final : public zero::optim::DeviceKernels {
   void add_to_diagonal(float* matrix, std::int64_t edge, float, zero::Stream) override {
     trace_.line("add_to_diagonal", at(matrix), edge);
   }
-  void normalise(zero::optim::RuleKind, float* values, std::int64_t count, zero::optim::NormSum*,
+  void normalize(zero::optim::RuleKind, float* values, std::int64_t count, zero::optim::NormSum*,
                  zero::Stream) override {
     trace_.line("normalise", at(values), count);
   }

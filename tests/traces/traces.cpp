@@ -114,19 +114,19 @@ void record_plan(const zero::detail::StepPlan& plan, Trace& trace) {
 void record_plans(const Setting& setting, const zero::comm::Topology& topology, Trace& trace) {
   const zero::ModelSpec spec = toy::describe(dims);
   zero::detail::PlanRank on{topology.rank, topology.size, setting.on_gpu};
-  on.node_ranks = topology.neighbours_per_node();
+  on.node_ranks = topology.neighbors_per_node();
   const zero::detail::EnginePlan plan(spec.declared(), setting.config, on);
   const zero::detail::StepPlans& steps = plan.steps;
   for (const zero::detail::StepPlan* each :
-       {&steps.first, &steps.middle, &steps.last, &steps.only, &steps.late_reductions, &steps.update,
-        &steps.evaluation_first, &steps.evaluation_next})
+       {&steps.first, &steps.middle, &steps.last, &steps.only, &steps.late_reductions,
+        &steps.update, &steps.evaluation_first, &steps.evaluation_next})
     record_plan(*each, trace);
 }
 
 zero::comm::Topology topology_of(int rank, const Setting& setting) {
   const int on_node = setting.ranks / setting.nodes;
-  zero::comm::Topology topology{rank, setting.ranks, rank % on_node, on_node, rank / on_node,
-                                setting.nodes, {}};
+  zero::comm::Topology topology{
+      rank, setting.ranks, rank % on_node, on_node, rank / on_node, setting.nodes, {}};
   for (int r = 0; r < setting.ranks; ++r) topology.node_of.push_back(r / on_node);
   return topology;
 }

@@ -243,7 +243,7 @@ class Ranks {
         const StatePolicy& policy = plans_[std::size_t(rank)]->policy;
         const Range updated = policy.updated(segment);
         ArrayRef at{Role::gradient_shard, {}, updated.begin - policy.shard(segment).begin};
-        if (policy.updates == Portion::whole && case_.ranks > 1)
+        if (policy.updates == Holding::whole && case_.ranks > 1)
           at = {policy.accumulator == Accumulator::whole ? Role::accumulated : Role::gradient,
                 {},
                 updated.begin};

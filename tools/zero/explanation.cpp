@@ -75,7 +75,7 @@ std::string in_deepspeed(const Key& key) {
            std::string(difference->why);
   if (key.removed) return "0.19 refuses its mere presence";
   if (key.meaning == never_read) return "does not read it";
-  return key.status == Status::honoured ? "means the same" : std::string(key.meaning);
+  return key.status == Status::honored ? "means the same" : std::string(key.meaning);
 }
 
 std::string meaning_of(const Key& key) {

@@ -21,7 +21,7 @@ Checkpoints::Checkpoints(RuntimeCore& runtime, Ranks& ranks, const Config& confi
   const std::int64_t own = entries.empty() ? 0 : entries.back().end();
   // State that no other thread can read is copied at once, so the staging must hold all of it.
   const std::int64_t wished =
-      model.readable_beside_steps() ? config.zero_core.async_staging_bytes : 0;
+      model.readable_during_steps() ? config.zero_core.async_staging_bytes : 0;
   const std::int64_t staging = StagedWriter::staging_for(wished > 0 ? std::min(wished, own) : own);
   if (staging == 0) return;
   if (!runtime.device().is_host())

@@ -76,7 +76,7 @@ PendingSave::PendingSave(CheckpointContext& context, const std::string& director
   if (asynchronous_ && writer_) {
     if (context_.copies)
       queue_copies();
-    else if (!context_.snapshot->readable_beside_steps())
+    else if (!context_.snapshot->readable_during_steps())
       writer_->copy_ahead();
   }
   work_.start(context_.runtime, [this] { write_file(); });

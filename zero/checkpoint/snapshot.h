@@ -24,10 +24,10 @@ class Snapshot {
   virtual std::vector<ElementRange> ranges_of(int rank, bool trainable_only) const = 0;
 
   // Reads a piece of this rank's elements, or all of a buffer. Any thread, if
-  // readable_beside_steps().
+  // readable_during_steps().
   virtual void read(const ElementRange& range, std::span<std::byte> out) const = 0;
   // Whether another thread may read while a step runs, except for arrays being updated.
-  virtual bool readable_beside_steps() const = 0;
+  virtual bool readable_during_steps() const = 0;
   // Whether all saved state is in the device's memory.
   virtual bool rests_on_device() const = 0;
   // Returns the first elements of a range that are in the device's memory.

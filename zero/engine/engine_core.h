@@ -70,7 +70,7 @@ class EngineCore {
   // has been read ahead of the update.
   void require_changeable(const char* call) {
     const bool free =
-        train_.model.any_order && !train_.offloads_to_file() && !train_.offloads_beside_gpu();
+        train_.model.any_order && !train_.offloads_to_file() && !train_.offloads_to_host();
     if (!free) return require_no_save(call);
     require_idle(call);
     if (scopes_.inside_any())

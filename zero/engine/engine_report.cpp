@@ -39,7 +39,7 @@ RankReport read_report(const TrainState& train, const std::int64_t* word) {
   for (std::size_t i = 0; i < copy_directions; ++i, word += 2)
     report.copies.push_back({copy_names[i], word[0], seconds(word[1])});
   if (train.runtime.device().is_host()) report.in_host.clear(), report.in_pinned.clear();
-  if (!train.offloads_beside_gpu()) report.copies.clear();
+  if (!train.offloads_to_host()) report.copies.clear();
   if (!train.offloads_to_file()) report.in_file.clear(), report.file.clear();
   return report;
 }

@@ -47,7 +47,7 @@ Cost cost_of(const Model& model, const Config& config, const PlanRank& on) {
 
 std::string hybrid_advice(const TrainState& train) {
   const comm::Topology& topology = train.runtime.topology();
-  const int on_node = topology.neighbours_per_node();
+  const int on_node = topology.neighbors_per_node();
   const PlanRank on{train.rank(), topology.size, train.policy().on_gpu, false, {}, on_node};
   const Config& config = train.config;
   const bool compressed = train.policy().wire.encodes();

@@ -12,14 +12,14 @@ OffloadStreams::OffloadStreams(TrainState& train, StepScalars& scalars, Checkpoi
     return needed ? train.runtime.create_stream(thread_name) : create_inline_stream();
   };
   const auto copies = [&] {
-    return train.offloads_beside_gpu() ? train.runtime.device().create_stream(Device::Role::copies)
-                                       : create_inline_stream();
+    return train.offloads_to_host() ? train.runtime.device().create_stream(Device::Role::copies)
+                                    : create_inline_stream();
   };
   streams_[PlanStream::inbound] = worker(train.offloads_to_file(), "zero-inbound");
   streams_[PlanStream::outbound] = worker(train.offloads_to_file(), "zero-outbound");
   streams_[PlanStream::copies_in] = copies();
   streams_[PlanStream::copies_out] = copies();
-  streams_[PlanStream::host] = worker(train.offloads_beside_gpu(), "zero-host");
+  streams_[PlanStream::host] = worker(train.offloads_to_host(), "zero-host");
 }
 
 void OffloadStreams::enqueue(const Instruction& instruction, std::function<void()> work) {
@@ -46,7 +46,7 @@ void OffloadStreams::issue(const Instruction& instruction) {
   OffloadTier* tier = train_.offload.get();
   const Op op = instruction.op;
   const int target = instruction.target;
-  if (op != Op::spill || tier->beside_gpu())
+  if (op != Op::spill || tier->to_host())
     return enqueue(instruction, [=] { tier->move(op, target); });
   enqueue(instruction, [=, first = train_.replaces_gradients(), last = train_.last_micro_step] {
     tier->spill(target, first, last);
@@ -74,7 +74,7 @@ void OffloadStreams::fetch_shard(int flat_unit) {
     issue({Op::fetch, flat_unit, {}, {}});
     streams_[PlanStream::inbound]->synchronize();
   }
-  if (!train_.offloads_beside_gpu()) return;
+  if (!train_.offloads_to_host()) return;
   issue({Op::supply, flat_unit, {}, {}});
   streams_[PlanStream::copies_in]->synchronize();
 }

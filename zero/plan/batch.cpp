@@ -41,7 +41,7 @@ std::optional<std::int64_t> given_share(const BatchOptions& given, std::int64_t 
 }
 
 // The multiples of `share` next to `value`.
-std::string neighbours(std::int64_t value, std::int64_t share) {
+std::string neighbors(std::int64_t value, std::int64_t share) {
   const std::int64_t below = value / share * share;
   if (below == 0) return to_string(share);
   std::int64_t above = 0;
@@ -80,7 +80,7 @@ std::string fitting_ranks(const BatchOptions& given) {
                         " " + to_string(r.micro) + origin(micro_key) + " x " + steps_key + " " +
                         to_string(r.steps) + origin(steps_key) + " x " + ranks;
   if (const std::optional<std::int64_t> share = given_share(given, r.ranks))
-    message += "; what fits: " + std::string(total_key) + " " + neighbours(r.total, *share) +
+    message += "; what fits: " + std::string(total_key) + " " + neighbors(r.total, *share) +
                " on " + ranks;
   message +=
       "; " + std::string(total_key) + " " + to_string(r.total) + " fits " + fitting_ranks(given);
@@ -101,8 +101,7 @@ Batch resolve_micro_batches(const BatchOptions& given, std::int64_t ranks) {
                     " it follows from the number of ranks: leave the key out, or write \"auto\"");
   if (total % micro != 0)
     fail(given, std::string(total_key) + " " + to_string(total) + " is not a multiple of " +
-                    micro_key + " " + to_string(micro) +
-                    "; what fits: " + neighbours(total, micro));
+                    micro_key + " " + to_string(micro) + "; what fits: " + neighbors(total, micro));
   const std::int64_t count = total / micro;
   if (count < ranks)
     fail(given, std::string(total_key) + " " + to_string(total) + " / " + micro_key + " " +

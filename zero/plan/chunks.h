@@ -53,8 +53,8 @@ struct OffloadPlan {
   int shard_slots = 0;
 
   // Part of a GPU rank's state is kept in host memory, or passes through it.
-  bool beside_gpu() const { return updates_on_host || streams || parameters_on_host; }
-  bool offloads() const { return in_file || beside_gpu(); }
+  bool to_host() const { return updates_on_host || streams || parameters_on_host; }
+  bool offloads() const { return in_file || to_host(); }
   // Reduced gradients are moved away from the destination of the reduction.
   bool spills() const { return gradients || updates_on_host; }
   int shard_slot(int flat_unit) const {

@@ -14,10 +14,10 @@ namespace {
 
 constexpr int two_in_turn = 2, one_each = 0;  // slots per class
 
-Portion updated_portion(const EnginePlan& plan) {
-  if (plan.placement.optimizer_across == Placement::shard) return Portion::slice;
+Holding updated_holding(const EnginePlan& plan) {
+  if (plan.placement.optimizer_across == Placement::shard) return Holding::slice;
   const bool sharded = plan.grid.ranks == 1 || plan.placement.optimizer == Placement::shard;
-  return sharded ? Portion::shard : Portion::whole;
+  return sharded ? Holding::shard : Holding::whole;
 }
 
 // The dtype of a reduction's result. A single rank keeps backward's output.
@@ -79,7 +79,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
       plan.placement.parameter == Placement::shard &&
       (on.ranks > 1 || plan.strict || policy.parameter_home != Home::device);
   policy.second_copy_ranks = second_copy_ranks(options, plan.asked);
-  policy.updates = updated_portion(plan);
+  policy.updates = updated_holding(plan);
   if (on.ranks > 1 || policy.rank_independent) policy.reduce_bucket = options.reduce_bucket_size;
   policy.gather_bucket = options.allgather_bucket_size;
   policy.wire = plan.wire;
@@ -110,7 +110,7 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   inputs.reshard_after_forward = plan.placement.reshard_after_forward;
   const bool on_many = plan.grid.ranks > 1;
   inputs.gather_after_update = on_many && policy.optimizer_sharded() && !policy.parameters_sharded;
-  inputs.spread_after_update = plan.grid.replicas() > 1 && policy.updates == Portion::slice;
+  inputs.spread_after_update = plan.grid.replicas() > 1 && policy.updates == Holding::slice;
   inputs.max_reuse_distance = options.max_reuse_distance;
   std::tie(inputs.chunks, inputs.offload) = make_chunking(plan.layout, policy, config);
   const bool in_turn = policy.parameters_sharded && plan.placement.reshard_after_forward;
@@ -279,19 +279,19 @@ void check_inner_group(const Config& config, const EnginePlan& plan) {
 EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& on)
     : strict(on.strict),
       batch(resolve_batch(config.batch, on.ranks, config.zero_core.rank_independent)),
-      asked(grid_for(config.zero_core, on.ranks, on.neighbours())),
+      asked(grid_for(config.zero_core, on.ranks, on.neighbors())),
       configured(strategy_for(config.zero_optimization, config.zero_core, asked)),
       placement(strict ? strict_strategy(configured) : configured),
       grid(asked.shard_ranks == 1 ? RankGrid{on.ranks, on.ranks} : asked),
       accumulates(batch.accumulation > 1 || model.any_micro_steps),
       reduce_groups(reduce_groups_of(grid, config.zero_core)),
-      wire(wire_formats_for(config, configured, grid, on.neighbours())),
+      wire(wire_formats_for(config, configured, grid, on.neighbors())),
       inner_group(
-          inner_group_of(config.zero_core, grid, on.neighbours(), wire.reduces_otherwise_inside())),
+          inner_group_of(config.zero_core, grid, on.neighbors(), wire.reduces_otherwise_inside())),
       sync(sync_of(*this, config, on)),
       layout(make_layout(model, grid, layout_options(config.zero_optimization, configured), wire)),
       updates(model, config),
-      matrices(model, layout, updates, on.ranks > 1 ? updated_portion(*this) : Portion::whole),
+      matrices(model, layout, updates, on.ranks > 1 ? updated_holding(*this) : Holding::whole),
       policy(make_state_policy(*this, config, on)) {
   check_rank_independent(config, model, on);
   if (on.model_parallel.size > 1) check_split_matrices(model, updates);

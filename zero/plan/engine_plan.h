@@ -27,7 +27,7 @@ struct PlanRank {
   ModelParallel model_parallel = {};
   int node_ranks = 0;  // consecutive ranks per node; 0: all ranks on one node, -1: nodes differ
 
-  int neighbours() const { return node_ranks != 0 ? node_ranks : ranks; }
+  int neighbors() const { return node_ranks != 0 ? node_ranks : ranks; }
 };
 
 struct EnginePlan {

@@ -43,7 +43,7 @@ struct ParamPlace {
 
 // The elements of a segment that a rank has: all of them; the shard of its number in the group; the
 // slice that only it owns. Without replicas a shard is a slice.
-enum class Portion { whole, shard, slice };
+enum class Holding { whole, shard, slice };
 
 // Parameters of one dtype, trainability and wire format, divided evenly over the ranks.
 struct Segment {
@@ -55,9 +55,9 @@ struct Segment {
   std::int64_t length = 0;  // slice x ranks
   std::vector<ParamPlace> params;
 
-  Range part(Portion portion, const RankGrid& grid, int rank) const {
-    if (portion == Portion::whole) return {0, length};
-    const bool shared = portion == Portion::shard;
+  Range held(Holding holding, const RankGrid& grid, int rank) const {
+    if (holding == Holding::whole) return {0, length};
+    const bool shared = holding == Holding::shard;
     const std::int64_t count = slice * (shared ? grid.replicas() : 1);
     const std::int64_t number = shared ? grid.in_group(rank) : grid.slice_of(rank);
     return {number * count, (number + 1) * count};
@@ -112,7 +112,7 @@ struct Layout {
     return std::ranges::count(needs_of_unit[unit], flat_unit) > 0;
   }
   Range slice_of(const Segment& segment, int rank) const {
-    return segment.part(Portion::slice, grid, rank);
+    return segment.held(Holding::slice, grid, rank);
   }
   // The segments of all flat units, or of one, in order.
   std::span<const SegmentId> segments() const { return segment_ids; }

@@ -27,11 +27,11 @@ void assign_owners(std::vector<PlannedMatrix>& matrices, std::vector<double>& wo
 }  // namespace
 
 MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGroups& updates,
-                       Portion portion)
-    : portion_(portion),
+                       Holding holding)
+    : holding_(holding),
       grid_(layout.grid),
-      members_(portion == Portion::slice   ? layout.grid.ranks
-               : portion == Portion::shard ? layout.grid.shard_ranks
+      members_(holding == Holding::slice   ? layout.grid.ranks
+               : holding == Holding::shard ? layout.grid.shard_ranks
                                            : 1),
       batches_(layout) {
   std::vector<double> work(members_, 0);

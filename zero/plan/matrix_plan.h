@@ -36,12 +36,12 @@ struct MatrixStaging {
 
 class MatrixPlan {
  public:
-  // `portion`: the elements of a segment that a rank updates. If they are not all, the matrices of
+  // `holding`: the elements of a segment that a rank updates. If they are not all, the matrices of
   // a segment form one batch, owned by members of the group of ranks that share the update, in the
   // order of their slices or shards: all ranks, or those of a shard group. Otherwise every rank has
   // every matrix, and each matrix is a batch.
   MatrixPlan(const Model& model, const Layout& layout, const UpdateGroups& updates,
-             Portion portion);
+             Holding holding);
 
   const std::vector<MatrixBatch>& batches(const SegmentId& id) const { return batches_[id]; }
   // Staging of one member of the group.
@@ -50,7 +50,7 @@ class MatrixPlan {
   int members() const { return members_; }  // 1 if every rank has every matrix
   int member(int rank) const {
     if (!sharded()) return 0;
-    return portion_ == Portion::slice ? grid_.slice_of(rank) : grid_.in_group(rank);
+    return holding_ == Holding::slice ? grid_.slice_of(rank) : grid_.in_group(rank);
   }
   bool empty() const { return std::ranges::all_of(batches_.all(), &Batches::empty); }
 
@@ -58,7 +58,7 @@ class MatrixPlan {
   using Batches = std::vector<MatrixBatch>;
   void add(const SegmentId& id, const Layout& layout, std::vector<PlannedMatrix> matrices);
 
-  Portion portion_;
+  Holding holding_;
   RankGrid grid_;
   int members_;
   BySegment<Batches> batches_;

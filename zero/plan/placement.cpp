@@ -69,7 +69,7 @@ RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks) {
   if (by_node && node_ranks < 0)
     throw ConfigError(
         "zero_core.shard_group_size is \"node\", and nodes have different numbers of ranks, or "
-        "ranks that are not neighbours: start the same number on each with mpirun --map-by slot "
+        "ranks that are not neighbors: start the same number on each with mpirun --map-by slot "
         "(srun --distribution=block), or give a number");
   const std::int64_t size = by_node ? node_ranks : *zero_core.shard_group_size;
   if (size > ranks || ranks % size != 0)

@@ -5,7 +5,7 @@
 namespace zero::detail {
 
 GroupId update_group(const EnginePlan& plan) {
-  if (plan.policy.updates != Portion::slice) return GroupId::shard;
+  if (plan.policy.updates != Holding::slice) return GroupId::shard;
   return GroupId::slices;
 }
 
@@ -28,7 +28,7 @@ std::optional<GroupSplit> split_of(const EnginePlan& plan, GroupId group, int ra
         return GroupSplit{grid.in_group(rank), grid.group(rank), 0, grid.shard_ranks};
       break;
     case GroupId::slices:
-      if (grid.replicas() > 1 && policy.updates == Portion::slice && !plan.matrices.empty())
+      if (grid.replicas() > 1 && policy.updates == Holding::slice && !plan.matrices.empty())
         return GroupSplit{0, grid.slice_of(rank)};
       break;
     case GroupId::second_copy:

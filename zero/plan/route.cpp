@@ -185,7 +185,7 @@ std::vector<RouteWork> Routes::late_reductions(int flat_unit, const StepPosition
     works.push_back(over_groups(flat_unit, true, true));
   } else if (plan_.grid.replicas() > 1) {
     // Offloaded gradients were already written in full; replicas have nothing left to exchange.
-    if (policy.updates == Portion::shard && !plan_.inputs.offload.gradients)
+    if (policy.updates == Holding::shard && !plan_.inputs.offload.gradients)
       works.push_back(share_slices(flat_unit, Role::gradient_shard));
   } else {
     for (const SegmentId id : layout_.trainable_of(flat_unit))
@@ -335,7 +335,7 @@ Route Routes::sum_over_groups(const SegmentId& id, bool replaces, bool last) con
   route.wire = types.wire;
   route.exchange = exchange_over_groups;
   if (!lands && waits_for_groups(id, replaces)) route.from = {Role::group_sum, types.wire};
-  if ((last || lands) && policy.updates == Portion::shard) route.whole = rest;
+  if ((last || lands) && policy.updates == Holding::shard) route.whole = rest;
   return route;
 }
 

@@ -51,13 +51,13 @@ struct StatePolicy {
   // Whether the norm of a step counts this rank's measurement of a segment.
   bool measures(const Segment& segment) const { return counts(segment) && measures_shards(); }
   // If replicas update the same shard, only the first group counts it.
-  bool measures_shards() const { return updates != Portion::shard || grid.group(rank) == 0; }
+  bool measures_shards() const { return updates != Holding::shard || grid.group(rank) == 0; }
   Precision precision;
   // Summands are added one by one in fp32, see zero/plan/rank_independence.h.
   bool rank_independent = false;
   bool parameters_sharded = false;   // kept as shards, and gathered into slots
-  Portion updates = Portion::whole;  // part of each segment that this rank updates
-  bool optimizer_sharded() const { return updates != Portion::whole; }
+  Holding updates = Holding::whole;  // elements of each segment that this rank updates
+  bool optimizer_sharded() const { return updates != Holding::whole; }
   bool gradients_whole = false;  // a whole gradient for each unit, instead of slots and shards
   Accumulator accumulator = Accumulator::none;
   bool accumulate_locally = false;  // Accumulator::whole takes every gradient; reduced at the end
@@ -81,7 +81,7 @@ struct StatePolicy {
   int second_copy_ranks = 0;
   // This rank's part of the second copy.
   Range second_copy(const Segment& segment) const {
-    return segment.part(Portion::shard, {grid.ranks, second_copy_ranks}, rank);
+    return segment.held(Holding::shard, {grid.ranks, second_copy_ranks}, rank);
   }
   std::int64_t reduce_bucket = 0;  // elements per reduction; 0 if nothing is reduced
   std::int64_t gather_bucket = 0;  // elements per gather of parameters
@@ -117,13 +117,13 @@ struct StatePolicy {
   bool steps_on_device = false;
   // The parts of a segment that this rank owns, holds if parameters or gradients are sharded,
   // updates, and measures for the gradient norm.
-  Range slice(const Segment& segment) const { return segment.part(Portion::slice, grid, rank); }
-  Range shard(const Segment& segment) const { return segment.part(Portion::shard, grid, rank); }
+  Range slice(const Segment& segment) const { return segment.held(Holding::slice, grid, rank); }
+  Range shard(const Segment& segment) const { return segment.held(Holding::shard, grid, rank); }
   // First element of the slice, counted from the start of the shard.
   std::int64_t slice_in_shard(const Segment& segment) const {
     return slice(segment).begin - shard(segment).begin;
   }
-  Range updated(const Segment& segment) const { return segment.part(updates, grid, rank); }
+  Range updated(const Segment& segment) const { return segment.held(updates, grid, rank); }
   Range measured(const Segment& segment) const {
     return optimizer_sharded() ? updated(segment) : slice(segment);
   }

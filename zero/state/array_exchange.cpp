@@ -34,7 +34,7 @@ void gather_over_replicas(TrainState& train, const ArrayId& array, std::byte* he
   const DType dtype = train.store->dtype_of(array);
   const Segment& segment = train.layout().segment(array);
   const std::int64_t skipped = train.policy().slice_in_shard(segment);
-  const EvenPart own{held + skipped * size_of(dtype), segment.slice, dtype};
+  const EvenSlice own{held + skipped * size_of(dtype), segment.slice, dtype};
   train.group(GroupId::replicas)
       .exchange(train.subject(array.flat_unit), [&](comm::Communicator& communicator) {
         all_gather(train, {communicator}, {}, own, held);
@@ -43,7 +43,7 @@ void gather_over_replicas(TrainState& train, const ArrayId& array, std::byte* he
 
 }  // namespace
 
-void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
+void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenSlice& own,
                 std::byte* whole, const GatherFormats& formats) {
   const auto& [inside, between, errors] = formats;
   const comm::wire::Workspace workspace{train.runtime.codec(), train.arrays.wire_staging(), stream,
@@ -104,7 +104,7 @@ void spread_parameters(TrainState& train, const SegmentId& id) {
   const bool spreads_master = segment.trainable && buffers.has_master();
   if (train.has_replicas()) {
     spread_to_replicas(train, {id, ArrayKind::parameter});
-    if (spreads_master && train.policy().updates == Portion::shard)
+    if (spreads_master && train.policy().updates == Holding::shard)
       spread_to_replicas(train, {id, ArrayKind::master});
     return;
   }

@@ -14,7 +14,7 @@
 namespace zero::detail {
 
 // One rank's slice of an array that is divided evenly over the ranks of a group.
-struct EvenPart {
+struct EvenSlice {
   const std::byte* data;
   std::int64_t count;  // elements
   DType dtype;
@@ -37,7 +37,7 @@ struct GatherFormats {
 };
 // All-gathers every rank's slice to the whole on every rank of the group, in pieces of the bucket's
 // size.
-void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenPart& own,
+void all_gather(const TrainState& train, const Hops& hops, Stream stream, const EvenSlice& own,
                 std::byte* whole, const GatherFormats& formats = {});
 // All-gathers according to a route.
 void gather(const TrainState& train, const Route& route, const Hops& hops, Stream stream,

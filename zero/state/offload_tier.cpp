@@ -54,10 +54,10 @@ OffloadTier::OffloadTier(RuntimeCore& runtime, const PlanInputs& inputs, const M
       state_(state),
       fast_init_(config.zero_optimization.offload_optimizer.fast_init),
       pins_all_(config.zero_optimization.offload_optimizer.pin_memory),
-      chunk_parts_(inputs.chunks.size()),
-      shard_parts_(*inputs.layout),
+      chunk_arrays_(inputs.chunks.size()),
+      shard_arrays_(*inputs.layout),
       shard_offsets_(*inputs.layout),
-      copied_requests_(beside_gpu() ? Tier::pinned : Tier::memory),
+      copied_requests_(to_host() ? Tier::pinned : Tier::memory),
       kept_requests_(pins_all_ ? Tier::pinned : Tier::host),
       copies_(runtime.device()) {
   if (inputs.offload.in_file) {
@@ -66,56 +66,56 @@ OffloadTier::OffloadTier(RuntimeCore& runtime, const PlanInputs& inputs, const M
     window_bytes_ = aligned(options.block_bytes) * std::min(options.depth, 8);
   }
   std::vector<std::int64_t> staged(layout().flat_units.size());  // bytes
-  for (int c = 0; c < std::ssize(inputs.chunks); ++c) make_parts(c, staged[chunk(c).flat_unit]);
+  for (int c = 0; c < std::ssize(inputs.chunks); ++c) make_arrays(c, staged[chunk(c).flat_unit]);
   for (const SegmentId& id : layout().segments())
     if (keeps_shard(id)) make_shard(id);
-  if (beside_gpu()) place_shards();
+  if (to_host()) place_shards();
   request_memory();
 }
 
-int OffloadTier::add_extent(const OffloadPart& part) {
+int OffloadTier::add_to_store(const OffloadArray& array) {
   static constexpr const char* names[] = {"the parameter shard", "the gradient", "master weights"};
-  const ArrayKind kind = part.array.kind;
+  const ArrayKind kind = array.id.kind;
   const std::string what = kind == ArrayKind::state
-                               ? state_.policy().optimizer_states[part.array.state]
+                               ? state_.policy().optimizer_states[array.id.state]
                                : names[static_cast<int>(kind)];
-  file_requests_.add(category_of[kind], aligned(part.bytes()));
-  return store_->add(what + " of unit " + layout().flat_unit(part.array.flat_unit).name +
-                         ", elements " + std::to_string(part.range.begin) + " to " +
-                         std::to_string(part.range.end),
-                     part.bytes());
+  file_requests_.add(category_of[kind], aligned(array.bytes()));
+  return store_->add(what + " of unit " + layout().flat_unit(array.id.flat_unit).name +
+                         ", elements " + std::to_string(array.range.begin) + " to " +
+                         std::to_string(array.range.end),
+                     array.bytes());
 }
 
 // `staged`: the flat unit's next free offset in the staging of a GPU rank. All gradients of a unit
 // are staged at once.
-void OffloadTier::make_parts(int number, std::int64_t& staged) {
-  chunk_parts_[number] = parts_of_chunk(inputs_, state_, chunk(number));
-  for (OffloadPart& part : chunk_parts_[number]) {
-    const std::int64_t bytes = slot_bytes_of(inputs_.offload, part);
-    if (part.passes_slot()) slot_bytes_ = std::max(slot_bytes_, part.slot_offset + bytes);
-    if (part.home != Home::file) continue;
-    part.extent = add_extent(part);
-    if (part.array.kind == ArrayKind::gradient) {
-      part.staging_offset = std::exchange(staged, staged + bytes);
-      staging_bytes_ = std::max(staging_bytes_, beside_gpu() ? staged : bytes);
+void OffloadTier::make_arrays(int number, std::int64_t& staged) {
+  chunk_arrays_[number] = arrays_of_chunk(inputs_, state_, chunk(number));
+  for (OffloadArray& array : chunk_arrays_[number]) {
+    const std::int64_t bytes = slot_bytes_of(inputs_.offload, array);
+    if (array.passes_slot()) slot_bytes_ = std::max(slot_bytes_, array.slot_offset + bytes);
+    if (array.home != Home::file) continue;
+    array.number_in_file = add_to_store(array);
+    if (array.id.kind == ArrayKind::gradient) {
+      array.staging_offset = std::exchange(staged, staged + bytes);
+      staging_bytes_ = std::max(staging_bytes_, to_host() ? staged : bytes);
     }
-    if (part.array.kind == ArrayKind::parameter && keeps_shard(chunk(number)))
-      shard_parts_[chunk(number)].push_back(part);
+    if (array.id.kind == ArrayKind::parameter && keeps_shard(chunk(number)))
+      shard_arrays_[chunk(number)].push_back(array);
   }
 }
 
-// The file keeps a shard in chunks, or in one part if it is frozen; host memory keeps it in one
-// part.
+// The file keeps a shard in chunks, or as one array if it is frozen; host memory keeps it as one
+// array.
 void OffloadTier::make_shard(const SegmentId& id) {
   const SegmentBuffers& own = state_.segment(id);
-  if (own.held.empty() || !shard_parts_[id].empty()) return;
+  if (own.held.empty() || !shard_arrays_[id].empty()) return;
   const bool in_file = inputs_.offload.fetches(id.flat_unit);
-  OffloadPart part{.array = {id, ArrayKind::parameter},
-                   .range = own.held,
-                   .dtype = own.dtype,
-                   .home = in_file ? Home::file : Home::host};
-  if (in_file) part.extent = add_extent(part);
-  shard_parts_[id].push_back(part);
+  OffloadArray array{.id = {id, ArrayKind::parameter},
+                     .range = own.held,
+                     .dtype = own.dtype,
+                     .home = in_file ? Home::file : Home::host};
+  if (in_file) array.number_in_file = add_to_store(array);
+  shard_arrays_[id].push_back(array);
 }
 
 // On GPU ranks only.
@@ -144,21 +144,21 @@ void OffloadTier::request_memory() {
   if (store_) {
     add_buffer(offload.shard_slots * shard_bytes_, shards_);
     // On a GPU rank, one for each gradient slot.
-    add_buffer((beside_gpu() ? inputs_.gradient_slots.slots : 1) * staging_bytes_, staging_);
+    add_buffer((to_host() ? inputs_.gradient_slots.slots : 1) * staging_bytes_, staging_);
     add_buffer(window_bytes_, window_);
   }
-  const auto add_part = [&](OffloadPart& part, MemoryRequests& requests) {
-    if (part.home == Home::host)
-      requests.add(category_of[part.array.kind], part.bytes(), part.memory);
+  const auto request = [&](OffloadArray& array, MemoryRequests& requests) {
+    if (array.home == Home::host)
+      requests.add(category_of[array.id.kind], array.bytes(), array.memory);
   };
   for (const SegmentId& id : layout().segments())
-    for (OffloadPart& part : shard_parts_[id]) add_part(part, copied_requests_);
-  for (std::vector<OffloadPart>& parts : chunk_parts_)
-    for (OffloadPart& part : parts) {
-      const ArrayKind kind = part.array.kind;
-      const bool copied = kind == ArrayKind::gradient || part.passes_slot();
+    for (OffloadArray& array : shard_arrays_[id]) request(array, copied_requests_);
+  for (std::vector<OffloadArray>& arrays : chunk_arrays_)
+    for (OffloadArray& array : arrays) {
+      const ArrayKind kind = array.id.kind;
+      const bool copied = kind == ArrayKind::gradient || array.passes_slot();
       if (kind != ArrayKind::parameter)  // it is a slice of its shard
-        add_part(part, copied ? copied_requests_ : kept_requests_);
+        request(array, copied ? copied_requests_ : kept_requests_);
     }
 }
 
@@ -188,7 +188,7 @@ void OffloadTier::open(Ledger& ledger) {
   // The order in memory is: slots, shards, staging, window. Reads use the first two, writes the
   // first three.
   std::vector<std::span<std::byte>> read_buffers, write_buffers;
-  if (!beside_gpu()) read_buffers = state_.shard_buffers();
+  if (!to_host()) read_buffers = state_.shard_buffers();
   if (staging_ > slots_) read_buffers.emplace_back(slots_, staging_);
   if (window_ > slots_) write_buffers.emplace_back(slots_, window_);
   read_ = store_->create_channel(std::move(read_buffers));
@@ -205,7 +205,7 @@ std::string OffloadTier::describe() const {
   if (store_)
     text = "offload to a file of " + byte_text(store_->bytes()) + " per rank in " +
            store_->directory() + ", by " + read_->kind();
-  if (!beside_gpu()) return text + ", through " + slots;
+  if (!to_host()) return text + ", through " + slots;
   const std::int64_t copied = copied_requests_.bytes();
   text += (store_ ? "; and to " : "offload to ") + byte_text(copied + kept_requests_.bytes()) +
           " of host memory per rank, " + (pins_all_ ? "all of it" : byte_text(copied) + " of it") +
@@ -223,51 +223,50 @@ std::array<offload::ChannelUse, 2> OffloadTier::file_uses() const {
   return {read_->use(), write_->use()};
 }
 
-const OffloadPart* OffloadTier::find(int number, ArrayKind kind, int state) const {
-  for (const OffloadPart& part : chunk_parts_[number])
-    if (part.array.kind == kind && part.array.state == state) return &part;
+const OffloadArray* OffloadTier::find(int number, ArrayKind kind, int state) const {
+  for (const OffloadArray& array : chunk_arrays_[number])
+    if (array.id.kind == kind && array.id.state == state) return &array;
   return nullptr;
 }
 
-std::byte* OffloadTier::address(const OffloadPart& part, Location location) const {
-  const SegmentBuffers& own = state_.segment(part.array);
-  const bool gradient = part.array.kind == ArrayKind::gradient;
-  if (location == Location::slot) return slots_ + part.slot * slot_bytes_ + part.slot_offset;
-  if (location == Location::buffer && part.home == Home::file) return buffer_of(part);
+std::byte* OffloadTier::address(const OffloadArray& array, Location location) const {
+  const SegmentBuffers& own = state_.segment(array.id);
+  const bool gradient = array.id.kind == ArrayKind::gradient;
+  if (location == Location::slot) return slots_ + array.slot * slot_bytes_ + array.slot_offset;
+  if (location == Location::buffer && array.home == Home::file) return buffer_of(array);
   if (location == Location::device) {
-    std::byte* array = !gradient                   ? own.shard
-                       : inputs_.offload.gradients ? own.landing
-                                                   : own.gradient_shard;
-    return array + (part.range.begin - own.held.begin) * size_of(part.dtype);
+    std::byte* held = !gradient                   ? own.shard
+                      : inputs_.offload.gradients ? own.landing
+                                                  : own.gradient_shard;
+    return held + (array.range.begin - own.held.begin) * size_of(array.dtype);
   }
-  if (part.memory != nullptr) return part.memory;
-  const OffloadPart& shard = shard_parts_[part.array].front();
-  return shard.memory + (part.range.begin - shard.range.begin) * size_of(part.dtype);
+  if (array.memory != nullptr) return array.memory;
+  const OffloadArray& shard = shard_arrays_[array.id].front();
+  return shard.memory + (array.range.begin - shard.range.begin) * size_of(array.dtype);
 }
 
-// All chunks except the last of a segment are whole pages, so that their parts join without gaps.
-std::byte* OffloadTier::buffer_of(const OffloadPart& part) const {
-  const SegmentId& id = part.array;
-  if (part.array.kind == ArrayKind::gradient)
+// All chunks except the last of a segment are whole pages, so that their arrays join without gaps.
+std::byte* OffloadTier::buffer_of(const OffloadArray& array) const {
+  const SegmentId& id = array.id;
+  if (array.id.kind == ArrayKind::gradient)
     return staging_ + inputs_.gradient_slots.slot_of[id.flat_unit] * staging_bytes_ +
-           part.staging_offset;
-  std::byte* shard =
-      beside_gpu()
-          ? shards_ + inputs_.offload.shard_slot(id.flat_unit) * shard_bytes_ + shard_offsets_[id]
-          : state_.segment(id).shard;
-  return shard + (part.range.begin - shard_parts_[id].front().range.begin) * size_of(part.dtype);
+           array.staging_offset;
+  std::byte* shard = to_host() ? shards_ + inputs_.offload.shard_slot(id.flat_unit) * shard_bytes_ +
+                                     shard_offsets_[id]
+                               : state_.segment(id).shard;
+  return shard + (array.range.begin - shard_arrays_[id].front().range.begin) * size_of(array.dtype);
 }
 
 template <class Each>
 void OffloadTier::for_moved(Op op, int target, const Each& each) const {
   if (op == Op::fetch || op == Op::supply) {
     for (const SegmentId& id : layout().segments_of(target))
-      std::ranges::for_each(shard_parts_[id], each);
+      std::ranges::for_each(shard_arrays_[id], each);
     return;
   }
   const auto for_chunk = [&](int c) {
-    for (const OffloadPart& part : chunk_parts_[c])
-      if (moves(op, chunk(c), state_.segment(chunk(c)), part)) each(part);
+    for (const OffloadArray& array : chunk_arrays_[c])
+      if (moves(op, chunk(c), state_.segment(chunk(c)), array)) each(array);
   };
   if (target_of(op) == Target::chunk) return for_chunk(target);
   for (int c = 0; c < std::ssize(inputs_.chunks); ++c)
@@ -278,14 +277,14 @@ void OffloadTier::move(Op op, int target, Stream stream) {
   const OffloadMove way = move_of(op);
   const bool to_gpu = way.to == Location::device || way.to == Location::slot;
   std::vector<Transfer> transfers;
-  for_moved(op, target, [&](const OffloadPart& part) {
-    if (part.home == Home::file && way.from == Location::home)
-      transfers.push_back({Direction::read, part.extent, address(part, way.to)});
-    else if (part.home == Home::file && way.to == Location::home)
-      transfers.push_back({Direction::write, part.extent, address(part, way.from)});
+  for_moved(op, target, [&](const OffloadArray& array) {
+    if (array.home == Home::file && way.from == Location::home)
+      transfers.push_back({Direction::read, array.number_in_file, address(array, way.to)});
+    else if (array.home == Home::file && way.to == Location::home)
+      transfers.push_back({Direction::write, array.number_in_file, address(array, way.from)});
     else
       copies_.copy(to_gpu ? CopyDirection::to_device : CopyDirection::to_host,
-                   address(part, way.to), address(part, way.from), part.bytes(), stream);
+                   address(array, way.to), address(array, way.from), array.bytes(), stream);
   });
   if (!transfers.empty())
     (transfers.front().direction == Direction::read ? read_ : write_)->transfer(transfers);
@@ -295,8 +294,8 @@ void OffloadTier::move(Op op, int target, Stream stream) {
 // Rounds parameters with master weights when the chunk is loaded, because store() writes back the
 // slot's contents, and a skipped step does not write these parameters.
 void OffloadTier::round_in_slot(int number, Stream stream) {
-  const OffloadPart* parameter = find(number, ArrayKind::parameter);
-  const OffloadPart* master = find(number, ArrayKind::master);
+  const OffloadArray* parameter = find(number, ArrayKind::parameter);
+  const OffloadArray* master = find(number, ArrayKind::master);
   if (parameter == nullptr || master == nullptr) return;
   runtime_.kernels().cast(place_of_update(*master), master->dtype, place_of_update(*parameter),
                           parameter->dtype, chunk(number).count, stream);
@@ -310,9 +309,9 @@ void OffloadTier::download(int flat_unit, optim::NormSum* sum, Stream stream) {
         runtime_.device().copy(own.gradient_shard, own.landing, own.resident * size_of(own.sum),
                                stream);
     }
-    for_moved(Op::download, flat_unit, [&](const OffloadPart& part) {
-      runtime_.kernels().add_norm(address(part, Location::device), part.dtype, part.range.count(),
-                                  sum, stream);
+    for_moved(Op::download, flat_unit, [&](const OffloadArray& array) {
+      runtime_.kernels().add_norm(address(array, Location::device), array.dtype,
+                                  array.range.count(), sum, stream);
     });
   }
   move(Op::download, flat_unit, stream);
@@ -324,24 +323,25 @@ void OffloadTier::spill(int flat_unit, bool first, bool last) {
     if (layout().segment(id).trainable && own.resident > 0)
       assign_or_add(own, own.gradient_shard, own.landing, own.resident, first);
   }
-  for_moved(Op::spill, flat_unit, [&](const OffloadPart& part) { add_to_file(part, first, last); });
+  for_moved(Op::spill, flat_unit,
+            [&](const OffloadArray& array) { add_to_file(array, first, last); });
 }
 
 // The last write adds up the squares, so that the norm needs no further pass over the file.
-void OffloadTier::add_to_file(const OffloadPart& part, bool first, bool last) {
-  const SegmentBuffers& own = state_.segment(part.array);
-  const Transfer read{Direction::read, part.extent, staging_};
+void OffloadTier::add_to_file(const OffloadArray& array, bool first, bool last) {
+  const SegmentBuffers& own = state_.segment(array.id);
+  const Transfer read{Direction::read, array.number_in_file, staging_};
   if (!first) write_->transfer({&read, 1});
-  const std::int64_t skipped = part.range.begin - own.updated.begin;
-  assign_or_add(own, staging_, own.landing + skipped * size_of(own.wire), part.range.count(),
+  const std::int64_t skipped = array.range.begin - own.updated.begin;
+  assign_or_add(own, staging_, own.landing + skipped * size_of(own.wire), array.range.count(),
                 first);
   if (last) {
     optim::NormSum sum;
-    optim::accumulate_norm(staging_, own.sum, part.range.count(), sum);
-    const bool counts = state_.policy().measures(layout().segment(part.array));
+    optim::accumulate_norm(staging_, own.sum, array.range.count(), sum);
+    const bool counts = state_.policy().measures(layout().segment(array.id));
     add_sum(counts ? sum : without_sum(sum), squares_);
   }
-  const Transfer write{Direction::write, part.extent, staging_};
+  const Transfer write{Direction::write, array.number_in_file, staging_};
   write_->transfer({&write, 1});
 }
 
@@ -349,8 +349,8 @@ void OffloadTier::add_to_file(const OffloadPart& part, bool first, bool last) {
 // values that the GPU already has, because parameters are always the rounded masters.
 void OffloadTier::round_parameters(int number, bool updated) {
   const bool has_master = state_.segment(chunk(number)).has_master();
-  const OffloadPart* master = find(number, ArrayKind::master);
-  const OffloadPart* parameter = find(number, ArrayKind::parameter);
+  const OffloadArray* master = find(number, ArrayKind::master);
+  const OffloadArray* parameter = find(number, ArrayKind::parameter);
   if (chunk(number).slot < 0 || master == nullptr || (updated && has_master)) return;
   const std::byte* from = place_of_update(*master);
   std::byte* to = place_of_update(*parameter);
@@ -362,11 +362,11 @@ void OffloadTier::round_parameters(int number, bool updated) {
 }
 
 std::byte* OffloadTier::in_slot(int number, ArrayKind kind, int state) const {
-  const OffloadPart* part = find(number, kind, state);
+  const OffloadArray* array = find(number, kind, state);
   // A parameter without master weights is updated in its copy, if there is one.
   if (kind == ArrayKind::parameter && !state_.segment(chunk(number)).has_master())
-    if (const OffloadPart* copy = find(number, ArrayKind::master)) part = copy;
-  return part != nullptr ? place_of_update(*part) : nullptr;
+    if (const OffloadArray* copy = find(number, ArrayKind::master)) array = copy;
+  return array != nullptr ? place_of_update(*array) : nullptr;
 }
 
 }  // namespace zero::detail

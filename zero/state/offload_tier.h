@@ -26,7 +26,7 @@
 #include "zero/runtime/runtime_core.h"
 #include "zero/state/copy_meter.h"
 #include "zero/state/memory_requests.h"
-#include "zero/state/offload_parts.h"
+#include "zero/state/offload_arrays.h"
 
 namespace zero::detail {
 
@@ -44,9 +44,9 @@ class OffloadTier {
   std::vector<std::string> notices() const {
     return store_ ? store_->notices() : std::vector<std::string>();
   }
-  bool beside_gpu() const { return inputs_.offload.beside_gpu(); }
+  bool to_host() const { return inputs_.offload.to_host(); }
 
-  // Moves the parts of an instruction (offload_parts.h). The stream is that of copies.
+  // Moves the arrays of an instruction (offload_arrays.h). The stream is that of copies.
   void move(Op op, int target, Stream stream = {});
   // On a CPU rank: adds reduced gradients to those in the file, and writes the sums. `first` and
   // `last` refer to the reductions of a step.
@@ -83,34 +83,34 @@ class OffloadTier {
     return inputs_.offload.shard_slot(id.flat_unit) >= 0;
   }
 
-  void make_parts(int number, std::int64_t& staged);
+  void make_arrays(int number, std::int64_t& staged);
   void make_shard(const SegmentId& id);
-  int add_extent(const OffloadPart& part);
+  int add_to_store(const OffloadArray& array);
   void place_shards();
   void request_memory();
   void write_zeros();
 
-  const OffloadPart* find(int chunk, ArrayKind kind, int state = 0) const;
-  std::byte* address(const OffloadPart& part, Location location) const;
-  std::byte* buffer_of(const OffloadPart& part) const;
-  std::byte* place_of_update(const OffloadPart& part) const {
-    return address(part, part.passes_slot() ? Location::slot : Location::home);
+  const OffloadArray* find(int chunk, ArrayKind kind, int state = 0) const;
+  std::byte* address(const OffloadArray& array, Location location) const;
+  std::byte* buffer_of(const OffloadArray& array) const;
+  std::byte* place_of_update(const OffloadArray& array) const {
+    return address(array, array.passes_slot() ? Location::slot : Location::home);
   }
-  // Calls each(part) for the parts that the instruction moves.
+  // Calls each(array) for the arrays that the instruction moves.
   template <class Each>
   void for_moved(Op op, int target, const Each& each) const;
   void round_in_slot(int chunk, Stream stream);
-  void add_to_file(const OffloadPart& part, bool first, bool last);
-  void visit_in_file(const OffloadPart& part, const Range& range, Access access,
+  void add_to_file(const OffloadArray& array, bool first, bool last);
+  void visit_in_file(const OffloadArray& array, const Range& range, Access access,
                      const PartVisitor& visitor);
 
   RuntimeCore& runtime_;
   const PlanInputs& inputs_;
   const ModelState& state_;
   bool fast_init_, pins_all_;
-  std::vector<std::vector<OffloadPart>> chunk_parts_;  // per chunk
-  BySegment<std::vector<OffloadPart>> shard_parts_;    // parameters that leave the arena
-  BySegment<std::int64_t> shard_offsets_;              // bytes in the buffer of the unit's shard
+  std::vector<std::vector<OffloadArray>> chunk_arrays_;  // per chunk
+  BySegment<std::vector<OffloadArray>> shard_arrays_;    // parameters that leave the arena
+  BySegment<std::int64_t> shard_offsets_;                // bytes in the buffer of the unit's shard
   std::int64_t slot_bytes_ = 0, shard_bytes_ = 0, staging_bytes_ = 0, window_bytes_ = 0;
   // Memory that the GPU copies, other host memory, GPU memory, and the file.
   MemoryRequests copied_requests_, kept_requests_, device_requests_, file_requests_{Tier::file};

@@ -39,7 +39,7 @@ ModelState::ModelState(const EnginePlan& plan)
       residues_(plan.routes, policy_) {
   for (const SegmentId& id : layout_.segments()) {
     set_dtypes(id);
-    make_runs(id);
+    make_group_ranges(id);
   }
   request_parameters(plan.parameter_memory);
   request_gradients(plan.gradient_memory, plan.routes);
@@ -262,7 +262,7 @@ void ModelState::derive_pointers() {
   }
 }
 
-void ModelState::add_run(SegmentBuffers& buffers, GroupRange run) const {
+void ModelState::add_group_range(SegmentBuffers& buffers, GroupRange run) const {
   run.state_begin.assign(policy_.optimizer_states.size(), -1);
   for (const int state : updates_.group(run.group).states) {
     run.state_begin[state] = buffers.state_counts[state];
@@ -272,7 +272,7 @@ void ModelState::add_run(SegmentBuffers& buffers, GroupRange run) const {
 }
 
 // Padding belongs to the parameter before it: zeros stay zeros under every rule.
-void ModelState::make_runs(const SegmentId& id) {
+void ModelState::make_group_ranges(const SegmentId& id) {
   const Segment& segment = layout_.segment(id);
   SegmentBuffers& own = buffers_[id];
   if (!segment.trainable) return;
@@ -284,11 +284,11 @@ void ModelState::make_runs(const SegmentId& id) {
                                 last ? segment.length : segment.params[p + 1].offset};
     const Range part = intersection(with_padding, {run.end, own.updated.end});
     if (part.empty()) continue;
-    if (group != run.group && !run.empty()) add_run(own, run);
+    if (group != run.group && !run.empty()) add_group_range(own, run);
     if (group != run.group) run = {{run.end, run.end}, group};
     run.end = part.end;
   }
-  if (!run.empty()) add_run(own, run);
+  if (!run.empty()) add_group_range(own, run);
 }
 
 bool ModelState::has_state(int param, int state) const {

@@ -105,7 +105,7 @@ class ModelState {
 
  private:
   void set_dtypes(const SegmentId& id);
-  void make_runs(const SegmentId& id);
+  void make_group_ranges(const SegmentId& id);
   // Calls each(id, place) for the segments of flat units that have a slot; place(pointer, bytes)
   // puts an array after the previous ones in the unit's slot.
   template <class Each>
@@ -119,7 +119,7 @@ class ModelState {
   // Places each segment among the group sums of its unit. Returns the bytes of the largest unit.
   std::int64_t place_group_sums(const Routes& routes);
   void derive_pointers();
-  void add_run(SegmentBuffers& buffers, GroupRange run) const;
+  void add_group_range(SegmentBuffers& buffers, GroupRange run) const;
 
   const Layout& layout_;
   const StatePolicy& policy_;

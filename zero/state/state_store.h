@@ -36,7 +36,7 @@ class StateStore {
   }
 
   // Whether another thread may read while a step runs, except for arrays being updated.
-  bool readable_beside_steps() const { return runtime_.device().is_host() && tier_ == nullptr; }
+  bool readable_during_steps() const { return runtime_.device().is_host() && tier_ == nullptr; }
 
   // Calls the visitor for elements [begin, end) of this rank, piece by piece in order. Only between
   // steps, or between the reductions and the update of a step. A piece is valid until the visitor

@@ -16,7 +16,7 @@ PlanRank plan_rank(RuntimeCore& runtime, Ranks& ranks) {
               strict_mode()};
   if (Ranks* group = ranks.model_parallel())
     on.model_parallel = {group->topology().rank, group->topology().size};
-  on.node_ranks = runtime.topology().neighbours_per_node();
+  on.node_ranks = runtime.topology().neighbors_per_node();
   return on;
 }
 

@@ -58,7 +58,7 @@ struct TrainState {
   void for_groups(const std::function<void(Ranks&)>& each);
   std::int64_t control_bytes();
   bool offloads_to_file() const { return plan.inputs.offload.in_file; }
-  bool offloads_beside_gpu() const { return plan.inputs.offload.beside_gpu(); }
+  bool offloads_to_host() const { return plan.inputs.offload.to_host(); }
 
   RuntimeCore& runtime;
   Ranks ranks;  // with this engine's terms

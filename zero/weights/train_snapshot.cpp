@@ -34,8 +34,8 @@ class TrainSnapshot : public checkpoint::Snapshot {
  public:
   explicit TrainSnapshot(TrainState& train) : train_(train), residues_(train) {}
 
-  bool readable_beside_steps() const override { return train_.store->readable_beside_steps(); }
-  bool rests_on_device() const override { return !train_.offloads_beside_gpu(); }
+  bool readable_during_steps() const override { return train_.store->readable_during_steps(); }
+  bool rests_on_device() const override { return !train_.offloads_to_host(); }
   std::int64_t samples_per_step() const override { return train_.plan.batch.global; }
 
   Manifest describe(bool trainable_only) const override {
@@ -316,7 +316,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     const Segment& segment = train_.layout().segment(id);
     const SegmentBuffers& buffers = train_.arrays.segment(id);
     if (!train_.collective() || !segment.trainable) return;
-    if (train_.policy().updates == Portion::shard)
+    if (train_.policy().updates == Holding::shard)
       for (int k = 0; k < std::ssize(buffers.states); ++k)
         spread_to_replicas(train_, {id, ArrayKind::state, k});
     if (train_.policy().optimizer_sharded()) return;

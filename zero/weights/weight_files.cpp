@@ -170,7 +170,7 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
 namespace {
 
 // Data written in one go: the parameters of a segment, or a buffer.
-struct ExportPart {
+struct ExportPiece {
   std::vector<TensorEntry> tensors = {};
   std::int64_t width = 0;  // bytes of an element
   SegmentId segment = {};
@@ -183,23 +183,23 @@ struct ExportPart {
 // elements for any sizes.
 void Weights::export_model(const std::string& directory, const ExportOptions& options) {
   train_.require_values(" to export");
-  std::vector<ExportPart> parts;
-  const auto add = [&](ExportPart& part, const auto& declaration, DType dtype) {
-    part.width = size_of(dtype);
-    part.tensors.push_back(
+  std::vector<ExportPiece> pieces;
+  const auto add = [&](ExportPiece& piece, const auto& declaration, DType dtype) {
+    piece.width = size_of(dtype);
+    piece.tensors.push_back(
         {declaration.name, checkpoint::safetensors_name(dtype), declaration.shape});
   };
   for (const SegmentId& id : train_.layout().segments()) {
     const Segment& segment = train_.layout().segment(id);
     if (options.trainable_only && !segment.trainable) continue;
-    ExportPart& part = parts.emplace_back(ExportPart{.segment = id});
+    ExportPiece& piece = pieces.emplace_back(ExportPiece{.segment = id});
     for (const ParamPlace& place : segment.params)
-      add(part, train_.param(place.param), train_.arrays.segment(id).dtype);
+      add(piece, train_.param(place.param), train_.arrays.segment(id).dtype);
   }
   for (int b = 0; b < std::ssize(train_.model.buffers); ++b)
-    add(parts.emplace_back(ExportPart{.buffer = b}), train_.model.buffers[b],
+    add(pieces.emplace_back(ExportPiece{.buffer = b}), train_.model.buffers[b],
         train_.model.buffers[b].dtype);
-  std::ranges::stable_sort(parts, std::greater<>(), &ExportPart::width);
+  std::ranges::stable_sort(pieces, std::greater<>(), &ExportPiece::width);
   std::unique_ptr<checkpoint::ModelWriter> writer;
   // The root writes, and the others wait as long as it makes progress.
   const auto write = [&](const auto& work) {
@@ -212,21 +212,22 @@ void Weights::export_model(const std::string& directory, const ExportOptions& op
   };
   write([&] {
     std::vector<TensorEntry> tensors;
-    for (const ExportPart& part : parts)
-      tensors.insert(tensors.end(), part.tensors.begin(), part.tensors.end());
+    for (const ExportPiece& piece : pieces)
+      tensors.insert(tensors.end(), piece.tensors.begin(), piece.tensors.end());
     writer = std::make_unique<checkpoint::ModelWriter>(directory, tensors, options.max_file_bytes);
   });
-  for (const ExportPart& part : parts) {
-    if (part.buffer >= 0) {
-      const std::vector<std::byte> buffer = train_.buffers.read(part.buffer);
+  for (const ExportPiece& piece : pieces) {
+    if (piece.buffer >= 0) {
+      const std::vector<std::byte> buffer = train_.buffers.read(piece.buffer);
       write([&] { writer->write(buffer); });
       continue;
     }
-    const std::vector<std::byte> whole = gather_whole(train_, {part.segment, ArrayKind::parameter});
+    const std::vector<std::byte> whole =
+        gather_whole(train_, {piece.segment, ArrayKind::parameter});
     write([&] {
-      for (const ParamPlace& place : train_.layout().segment(part.segment).params)
-        writer->write(std::span(whole).subspan(place.offset * part.width,
-                                               train_.param(place.param).elements * part.width));
+      for (const ParamPlace& place : train_.layout().segment(piece.segment).params)
+        writer->write(std::span(whole).subspan(place.offset * piece.width,
+                                               train_.param(place.param).elements * piece.width));
     });
   }
   write([&] { writer->finish(); });

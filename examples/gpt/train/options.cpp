@@ -11,7 +11,7 @@ namespace gpt {
 namespace {
 
 // Returns the arguments with one spelling of long option names; values are not changed.
-std::vector<std::string> normalised(int argc, const char* const* argv) {
+std::vector<std::string> normalized(int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   for (std::string& argument : arguments)
     if (argument.starts_with("--"))
@@ -205,7 +205,7 @@ Options parse_options(int argc, const char* const* argv) {
   declare(app, parsed);
   app.set_version_flag("--version", "train_gpt " ZERO_VERSION);
   try {
-    std::vector<std::string> arguments = normalised(argc, argv);
+    std::vector<std::string> arguments = normalized(argc, argv);
     std::reverse(arguments.begin(), arguments.end());
     app.parse(arguments);
   } catch (const CLI::CallForHelp&) {

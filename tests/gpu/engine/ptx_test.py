@@ -22,9 +22,9 @@ NEEDED = ("fma.rn.f32", "div.rn.f32", "sqrt.rn.f32", "mul.rn.f32", "add.rn.f32",
 # kernels not named here may have none. Kernels in the first line have loops that nvcc unrolls, once per thread; in the
 # others one thread divides, or they handle Muon's matrices, whose divisions cost little next to its products.
 DIVISIONS = {"decode_kernel": 1, "error_kernel": 1, "round_kernel": 1, "copy_if_applied_kernel": 1,
-             "decide_kernel": 1, "direct_kernel": 1, "normalise_kernel": 1, "diagonal_kernel": 1, "transpose_kernel": 6}
+             "decide_kernel": 1, "direct_kernel": 1, "normalize_kernel": 1, "diagonal_kernel": 1, "transpose_kernel": 6}
 # Arrays that a thread indexes: limbs of exact sums, factors of a step, two codes of a pair.
-LOCAL = ("norm_kernel", "measure_kernel", "decide_kernel", "normalise_kernel", "steps_kernel", "feedback_kernel")
+LOCAL = ("norm_kernel", "measure_kernel", "decide_kernel", "normalize_kernel", "steps_kernel", "feedback_kernel")
 # The smallest number of wide loads and stores, in every instance.
 WIDE = {"ordered_sum_kernel": (1, 1), "decode_kernel": (1, 1), "sum_kernel": (1, 1), "error_kernel": (2, 0), "norm_kernel": (1, 0),
         "update_kernel": (4, 4)}

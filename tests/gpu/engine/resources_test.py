@@ -15,7 +15,7 @@ import tempfile
 
 # The largest number of bytes of local memory per kernel. Exact sums have limbs that one thread of a block folds; a
 # decision runs on one thread; the others are registers that ptxas spills.
-STACK = {"norm_kernel": 168, "measure_kernel": 328, "decide_kernel": 288, "normalise_kernel": 88, "steps_kernel": 88,
+STACK = {"norm_kernel": 168, "measure_kernel": 328, "decide_kernel": 288, "normalize_kernel": 88, "steps_kernel": 88,
          "update_kernel": 8, "ordered_sum_kernel": 40, "sum_kernel": 40, "feedback_kernel": 16, "key_gradient_kernel": 16,
          "forward_kernel": 8}
 # The largest number of spilled bytes per kernel: ptxas keeps to 64 registers, or to 32, so that more blocks run at

@@ -9,7 +9,7 @@
 namespace zero::comm {
 
 template <std::int64_t size>
-class GroupedTile {
+class GroupedPiece {
  public:
   // Returns the sum of n elements, stored in this object. Groups at ending(source) levels end with
   // the source; the end of the last source is implied. add_up(first, last, to) sums single sources,

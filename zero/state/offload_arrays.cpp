@@ -1,4 +1,4 @@
-#include "zero/state/offload_parts.h"
+#include "zero/state/offload_arrays.h"
 
 #include <stdexcept>
 #include <utility>
@@ -7,24 +7,24 @@
 
 namespace zero::detail {
 
-std::int64_t slot_bytes_of(const OffloadPlan& offload, const OffloadPart& part) {
-  return offload.in_file ? offload::aligned(part.bytes()) : Arena::rounded(part.bytes());
+std::int64_t slot_bytes_of(const OffloadPlan& offload, const OffloadArray& array) {
+  return offload.in_file ? offload::aligned(array.bytes()) : Arena::rounded(array.bytes());
 }
 
-std::vector<OffloadPart> parts_of_chunk(const PlanInputs& inputs, const ModelState& state,
-                                        const Chunk& chunk) {
+std::vector<OffloadArray> arrays_of_chunk(const PlanInputs& inputs, const ModelState& state,
+                                          const Chunk& chunk) {
   const OffloadPlan& offload = inputs.offload;
   const SegmentBuffers& own = state.segment(chunk);
-  std::vector<OffloadPart> parts;
+  std::vector<OffloadArray> arrays;
   std::int64_t slot_bytes = 0;
   const auto add = [&](ArrayKind kind, Home home, bool in_slot, int number = 0) {
-    OffloadPart& part = parts.emplace_back(OffloadPart{.array = {chunk, kind, number},
-                                                       .range = own.range_of(chunk),
-                                                       .dtype = own.dtype_of(kind),
-                                                       .home = home,
-                                                       .slot = chunk.slot});
+    OffloadArray& array = arrays.emplace_back(OffloadArray{.id = {chunk, kind, number},
+                                                           .range = own.range_of(chunk),
+                                                           .dtype = own.dtype_of(kind),
+                                                           .home = home,
+                                                           .slot = chunk.slot});
     if (in_slot)
-      part.slot_offset = std::exchange(slot_bytes, slot_bytes + slot_bytes_of(offload, part));
+      array.slot_offset = std::exchange(slot_bytes, slot_bytes + slot_bytes_of(offload, array));
   };
   const Home home = chunk.state_in_file               ? Home::file
                     : chunk.on_host || chunk.streamed ? Home::host
@@ -41,7 +41,7 @@ std::vector<OffloadPart> parts_of_chunk(const PlanInputs& inputs, const ModelSta
     // A parameter without master weights counts as optimizer state, so the file holds a copy.
     add(ArrayKind::parameter, chunk.state_in_file && !own.has_master() ? Home::file : Home::device,
         true);
-  if (home == Home::device) return parts;
+  if (home == Home::device) return arrays;
   // State kept in the file, or updated by a GPU, has a place in the slot.
   const bool in_slot = !chunk.on_host || home == Home::file;
   if (own.has_master())
@@ -49,7 +49,7 @@ std::vector<OffloadPart> parts_of_chunk(const PlanInputs& inputs, const ModelSta
   else if (offload.uploads(chunk) && home == Home::host)
     add(ArrayKind::master, home, false);
   for (int k = 0; k < std::ssize(own.states); ++k) add(ArrayKind::state, home, in_slot, k);
-  return parts;
+  return arrays;
 }
 
 OffloadMove move_of(Op op) {
@@ -69,17 +69,17 @@ OffloadMove move_of(Op op) {
 }
 
 // A parameter with master weights is rounded from them, so it is only written.
-bool moves(Op op, const Chunk& chunk, const SegmentBuffers& own, const OffloadPart& part) {
-  const ArrayKind kind = part.array.kind;
+bool moves(Op op, const Chunk& chunk, const SegmentBuffers& own, const OffloadArray& array) {
+  const ArrayKind kind = array.id.kind;
   switch (op) {
     case Op::load:
-      if (kind == ArrayKind::gradient) return !chunk.ahead && part.returns();
-      return part.returns() && (kind != ArrayKind::parameter || !own.has_master());
+      if (kind == ArrayKind::gradient) return !chunk.ahead && array.returns();
+      return array.returns() && (kind != ArrayKind::parameter || !own.has_master());
     case Op::store:
-      return part.returns() && kind != ArrayKind::gradient;
+      return array.returns() && kind != ArrayKind::gradient;
     case Op::recall:
     case Op::spill:
-      return kind == ArrayKind::gradient && part.home == Home::file;
+      return kind == ArrayKind::gradient && array.home == Home::file;
     case Op::download:
       return kind == ArrayKind::gradient;
     default:

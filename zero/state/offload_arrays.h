@@ -1,5 +1,5 @@
-// Lists the state that a rank keeps outside of the engine's arena, one part for each array of a
-// chunk, and the parts that each instruction of a plan moves, with source and destination.
+// Lists the state that a rank keeps outside of the engine's arena, array by array of each chunk,
+// and the arrays that each instruction of a plan moves, with source and destination.
 // OffloadTier takes the memory for them, moves and accesses them.
 #pragma once
 
@@ -13,18 +13,18 @@
 
 namespace zero::detail {
 
-// One array of one chunk, or a rank's part of a segment's parameters.
-struct OffloadPart {
+// One array of one chunk, or a rank's shard of a segment's parameters.
+struct OffloadArray {
   static constexpr std::int64_t nowhere = -1;
 
-  ArrayId array;
+  ArrayId id;
   Range range;  // elements of the segment
   DType dtype = DType::fp32;
   Home home = Home::device;            // device: it is kept in the arena
   int slot = -1;                       // its chunk's
   std::int64_t slot_offset = nowhere;  // bytes; nowhere: not in the slot
   std::int64_t staging_offset = 0;     // bytes, for a gradient copied from a GPU to the file
-  int extent = -1;                     // in the file
+  int number_in_file = -1;             // of the block store; -1: not in the file
   std::byte* memory = nullptr;         // its address if it is kept in host memory
 
   std::int64_t bytes() const { return range.count() * size_of(dtype); }
@@ -33,14 +33,14 @@ struct OffloadPart {
   bool returns() const { return passes_slot() && home != Home::device; }
 };
 
-// Bytes of the part in a slot, or in the staging of a GPU rank.
-std::int64_t slot_bytes_of(const OffloadPlan& offload, const OffloadPart& part);
-// Lists the parts of a chunk in the order of its slot. If a parameter is its own master weight, and
-// a GPU keeps it, the part of kind master is a copy in host memory.
-std::vector<OffloadPart> parts_of_chunk(const PlanInputs& inputs, const ModelState& state,
-                                        const Chunk& chunk);
+// Bytes of the array in a slot, or in the staging of a GPU rank.
+std::int64_t slot_bytes_of(const OffloadPlan& offload, const OffloadArray& array);
+// Lists the arrays of a chunk in the order of its slot. If a parameter is its own master weight,
+// and a GPU keeps it, the array of kind master is a copy in host memory.
+std::vector<OffloadArray> arrays_of_chunk(const PlanInputs& inputs, const ModelState& state,
+                                          const Chunk& chunk);
 
-// Possible places of a part.
+// Possible places of an array.
 enum class Location : std::uint8_t {
   home,    // the file, or host memory of a GPU rank
   slot,    // its chunk's, for the update: in host memory, or on the GPU that updates it
@@ -49,12 +49,12 @@ enum class Location : std::uint8_t {
   device,  // the GPU's arena
 };
 
-// Source and destination of an instruction's moves. Parts that are kept in host memory skip the
+// Source and destination of an instruction's moves. Arrays that are kept in host memory skip the
 // buffer: a move from or to the buffer uses their home instead.
 struct OffloadMove {
   Location from, to;
 };
 OffloadMove move_of(Op op);
-bool moves(Op op, const Chunk& chunk, const SegmentBuffers& own, const OffloadPart& part);
+bool moves(Op op, const Chunk& chunk, const SegmentBuffers& own, const OffloadArray& array);
 
 }  // namespace zero::detail
