@@ -335,6 +335,13 @@ void add_core(RowList& rows) {
             "file for a trace of the newest steps of all ranks: Engine::write_trace() and "
             "train_gpt write it at the end, and each rank its own part, next to it, if the run "
             "fails"),
+       acts("json_lines",
+            "file for one JSON object per step and diagnostic, appended by rank 0 of programs that "
+            "pass their steps to zero::Monitor, as train_gpt and the Python package do"),
+       acts("prometheus",
+            "file that each step replaces by its loss, learning rate and diagnostics as Prometheus "
+            "text, for the textfile collector of the node exporter; written by rank 0, as "
+            "json_lines"),
        acts("offload_chunk_bytes", positive_counts,
             "largest chunk of offloaded state that is moved and updated at a time"),
        acts("offload_cache_bytes", counts,

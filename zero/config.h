@@ -156,6 +156,8 @@ struct CoreOptions {
   bool resume_fallback = true;      // if the newest checkpoint is damaged, resume from an older one
   std::int64_t verify_every = 100;  // steps between comparisons of replicated parameters; 0: never
   bool verify_comm = false;         // compare digests of data sent between ranks
+  // Records of training, see zero/monitor/monitor.h; empty: none.
+  std::string json_lines = "", prometheus = "";
   std::string trace = "";  // file for a trace of the newest steps of all ranks, see docs/trace.md
   WireOptions wire;
 };

@@ -80,8 +80,8 @@ void declare_monitor(py::module_& module) {
       .def(
           "write",
           [](Monitor& monitor, std::int64_t samples, const StepResult& step) {
-            monitor.write(
-                {samples, step.loss, step.learning_rate, static_cast<double>(step.loss_scale)});
+            monitor.write({step.step, samples, step.loss, step.learning_rate,
+                           static_cast<double>(step.loss_scale)});
           },
           py::arg("samples"), py::arg("step"));
   py::class_<Diagnostics>(module, "Diagnostics")

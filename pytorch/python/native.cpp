@@ -27,6 +27,7 @@
 #include "tools/doctor/examination.h"
 #include "tools/doctor/report.h"
 #include "zero/monitor/diagnostics.h"
+#include "zero/monitor/monitor.h"
 #include "zero/zero.h"
 
 namespace py = pybind11;
@@ -500,17 +501,19 @@ void declare_model(py::module_& module) {
       // Returns the lines that are due after a step.
       .def(
           "diagnose",
-          [](Model& m, Diagnostics& diagnostics, std::int64_t step, std::int64_t parameters,
-             double samples, double flops) {
+          [](Model& m, Diagnostics& diagnostics, Monitor& monitor, std::int64_t step,
+             std::int64_t parameters, double samples, double flops) {
             const StepWork work{parameters, samples, flops};
             std::string text;
             for (const DiagnosticRecord& record : diagnostics.after_step(
-                     step, [&] { return m.engine().rank_report(); }, work))
+                     step, [&] { return m.engine().rank_report(); }, work)) {
               text += text_of(record);
+              monitor.write_diagnostics(record);
+            }
             return text;
           },
-          py::arg("diagnostics"), py::arg("step"), py::arg("parameters"), py::arg("samples"),
-          py::arg("flops"), Unlocked())
+          py::arg("diagnostics"), py::arg("monitor"), py::arg("step"), py::arg("parameters"),
+          py::arg("samples"), py::arg("flops"), Unlocked())
       .def(
           "write_trace",
           [](Model& m, const std::string& file) { return m.engine().write_trace(file); },

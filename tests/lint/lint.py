@@ -55,7 +55,7 @@ EDGES = {
                  "zero/checkpoint/model_directory.h"),
 }
 ON_PUBLIC_HEADERS = ("pytorch", "examples")
-JSON_FOLDERS = ("config_schemas", "zero/checkpoint/format", "tools", "examples", "tests")
+JSON_FOLDERS = ("config_schemas", "zero/checkpoint/format", "zero/monitor", "tools", "examples", "tests")
 
 # Public headers are these and the headers that they include; the last two may name their vendor's types.
 PUBLIC = ("zero/zero.h", "zero/config.h", "zero/testing.h", "zero/mpi.h", "zero/cuda.h", "zero/rendezvous.h",

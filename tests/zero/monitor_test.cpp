@@ -1,4 +1,4 @@
-// TensorBoard and CSV files, byte by byte.
+// TensorBoard and CSV files, JSON lines and Prometheus text, byte by byte.
 #include "zero/monitor/monitor.h"
 
 #include <doctest/doctest.h>
@@ -8,7 +8,10 @@
 #include <fstream>
 #include <sstream>
 
+#include <limits>
+
 #include "zero/base/error.h"
+#include "zero/monitor/diagnostics.h"
 #include "zero/monitor/event_file.h"
 
 using namespace zero;
@@ -106,5 +109,91 @@ TEST_CASE("a folder that cannot be made is refused by its key") {
                        ConfigError);
   config.tensorboard.enabled = false;
   CHECK_THROWS_WITH_AS(Monitor(config, true), doctest::Contains("csv_monitor.output_path"),
+                       ConfigError);
+}
+
+namespace {
+
+Config lines_and_prometheus(const fs::path& folder) {
+  Config config;
+  config.zero_core.json_lines = folder / "records.jsonl";
+  config.zero_core.prometheus = folder / "zerocore.prom";
+  return config;
+}
+
+DiagnosticRecord diagnosis() {
+  DiagnosticRecord record;
+  record.step = 4;
+  record.steps = 2;
+  record.shows_time = record.shows_memory = record.shows_exchanges = true;
+  record.time = {
+      .kernels = 3, .waiting = 1, .optimizer = 0.5, .other = 0.5, .forward = 1, .backward = 2};
+  record.rank.memory = {{.category = "gradients", .planned = 8, .current = 4, .peak = 8}};
+  record.rank.resident_bytes = 1024;
+  record.exchanges = {{.operation = "reduce", .calls = 6, .bytes_sent = 128, .seconds = 0.25}};
+  return record;
+}
+
+}  // namespace
+
+TEST_CASE("JSON lines have one object per step and per diagnostic, and a later run appends") {
+  const TemporaryFolder folder;
+  const Config config = lines_and_prometheus(folder.path());
+  Monitor(config, true).write({.step = 1, .samples = 8, .loss = 2.5, .learning_rate = 0.125});
+  {
+    Monitor monitor(config, true);
+    monitor.write({.step = 2,
+                   .samples = 16,
+                   .loss = std::numeric_limits<double>::infinity(),
+                   .learning_rate = 0.25,
+                   .loss_scale = 1024});
+    monitor.write_diagnostics(diagnosis());
+  }
+  CHECK(
+      content(config.zero_core.json_lines) ==
+      R"({"step":1,"samples":8,"loss":2.5,"lr":0.125})"
+      "\n"
+      R"({"step":2,"samples":16,"loss":null,"lr":0.25,"loss_scale":1024.0})"
+      "\n"
+      R"({"diagnostics":{"step":4,"steps":2,"seconds":{"forward":1.0,"backward":2.0,"update":0.5,)"
+      R"("waiting":1.0,"other":0.5,"step":2.5},"memory":{"gradients":{"current":4,"peak":8}},)"
+      R"("resident_bytes":1024,"exchanges":{"reduce":{"calls":6,"bytes":128,"seconds":0.25}}}})"
+      "\n");
+}
+
+TEST_CASE("a Prometheus file has the newest step and the newest diagnostics") {
+  const TemporaryFolder folder;
+  const Config config = lines_and_prometheus(folder.path());
+  Monitor monitor(config, true);
+  CHECK(content(config.zero_core.prometheus).empty());
+  monitor.write({.step = 1, .samples = 8, .loss = 2.5, .learning_rate = 0.125});
+  monitor.write_diagnostics(diagnosis());
+  monitor.write({.step = 2,
+                 .samples = 16,
+                 .loss = std::numeric_limits<double>::quiet_NaN(),
+                 .learning_rate = 0.25});
+  const std::string text = content(config.zero_core.prometheus);
+  CHECK(
+      text.starts_with("# HELP zerocore_step Optimizer steps.\n"
+                       "# TYPE zerocore_step counter\n"
+                       "zerocore_step 2\n"));
+  for (const char* line :
+       {"zerocore_samples 16\n", "zerocore_loss NaN\n", "zerocore_learning_rate 0.25\n",
+        "zerocore_step_seconds{kind=\"backward\"} 1\n",
+        "zerocore_memory_bytes{in=\"memory\",category=\"gradients\"} 4\n",
+        "zerocore_resident_bytes 1024\n", "zerocore_exchange_bytes{operation=\"reduce\"} 64\n"})
+    CHECK_MESSAGE(text.find(line) != std::string::npos, line);
+  CHECK(text.find("zerocore_step 1\n") == std::string::npos);
+  CHECK_FALSE(fs::exists(config.zero_core.prometheus + ".new"));
+}
+
+TEST_CASE("a file of records that cannot be written is refused by its key") {
+  Config config;
+  config.zero_core.json_lines = "/no/such/folder/records.jsonl";
+  CHECK_THROWS_WITH_AS(Monitor(config, true), doctest::Contains("zero_core.json_lines"),
+                       ConfigError);
+  config.zero_core.json_lines = "";
+  config.zero_core.prometheus = "/no/such/folder/zerocore.prom";
+  CHECK_THROWS_WITH_AS(Monitor(config, true), doctest::Contains("zero_core.prometheus"),
                        ConfigError);
 }

@@ -37,6 +37,8 @@ struct DiagnosticRecord {
 
 // Lines of at most 100 columns, each with its newline.
 std::string text_of(const DiagnosticRecord& record);
+// One JSON object, in seconds and bytes. Infinity and NaN are null, since JSON has neither.
+std::string json_of(const DiagnosticRecord& record);
 
 // One thread.
 class Diagnostics {

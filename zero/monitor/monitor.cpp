@@ -12,6 +12,8 @@
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
 #include "zero/monitor/event_file.h"
+#include "zero/monitor/json_lines.h"
+#include "zero/monitor/prometheus_file.h"
 
 namespace zero {
 namespace {
@@ -55,12 +57,22 @@ class CsvFolder {
 struct Monitor::Files {
   std::optional<detail::EventFile> events;
   std::optional<CsvFolder> csv;
+  std::optional<detail::JsonLines> lines;
+  std::optional<detail::PrometheusFile> prometheus;
+
+  void write(const auto& record) {
+    if (lines) lines->write(record);
+    if (prometheus) prometheus->write(record);
+  }
 };
 
 Monitor::Monitor(const Config& config, bool is_root) : files_(std::make_unique<Files>()) {
   if (!is_root) return;
   if (config.tensorboard.enabled) files_->events.emplace(folder_of(config.tensorboard));
   if (config.csv_monitor.enabled) files_->csv.emplace(folder_of(config.csv_monitor));
+  const CoreOptions& core = config.zero_core;
+  if (!core.json_lines.empty()) files_->lines.emplace("zero_core.json_lines", core.json_lines);
+  if (!core.prometheus.empty()) files_->prometheus.emplace("zero_core.prometheus", core.prometheus);
 }
 
 Monitor::~Monitor() = default;
@@ -74,6 +86,11 @@ void Monitor::write(const MonitorRecord& record) {
   add("Train/Samples/lr", record.learning_rate);
   if (record.loss_scale != 1) add("Train/Samples/loss_scale", record.loss_scale);
   if (files_->events) files_->events->flush();
+  files_->write(record);
+}
+
+void Monitor::write_diagnostics(const DiagnosticRecord& record) {
+  files_->write(record);
 }
 
 }  // namespace zero

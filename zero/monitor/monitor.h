@@ -1,6 +1,7 @@
 // Records of training for other tools: TensorBoard event files and CSV, as configured by the
-// sections "tensorboard" and "csv_monitor". A program passes every finished step to it, as
-// train_gpt does. Tags, files and the sample count as abscissa are DeepSpeed's.
+// sections "tensorboard" and "csv_monitor", JSON lines (zero_core.json_lines) and Prometheus text
+// (zero_core.prometheus). A program passes every finished step to it, as train_gpt does. Tags and
+// the sample count as abscissa of the first two are DeepSpeed's.
 //
 // Used by one thread of the root; on other ranks it does nothing.
 #pragma once
@@ -12,7 +13,10 @@
 
 namespace zero {
 
+struct DiagnosticRecord;
+
 struct MonitorRecord {
+  std::int64_t step = 0;
   std::int64_t samples = 0;  // trained on so far, over all ranks
   double loss = 0, learning_rate = 0;
   double loss_scale = 1;  // recorded if it is not 1
@@ -24,8 +28,10 @@ class Monitor {
   Monitor(const Config& config, bool is_root);
   ~Monitor();
 
-  // Throws SaveError if a file can no longer be written.
+  // Both throw SaveError if a file can no longer be written. Diagnostics are written as JSON lines
+  // and as Prometheus text.
   void write(const MonitorRecord& record);
+  void write_diagnostics(const DiagnosticRecord& record);
 
  private:
   struct Files;

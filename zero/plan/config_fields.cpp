@@ -204,6 +204,8 @@ constexpr ConfigField fields[] = {
     {"zero_core.verify_every", at<&CoreOptions::verify_every>, any, "0"},
     {"zero_core.verify_comm", at<&CoreOptions::verify_comm>},
     {"zero_core.trace", at<&CoreOptions::trace>},
+    {"zero_core.json_lines", at<&CoreOptions::json_lines>},
+    {"zero_core.prometheus", at<&CoreOptions::prometheus>},
     {"zero_core.wire.gather", at<&WireOptions::gather>},
     {"zero_core.wire.reduce", at<&WireOptions::reduce>},
     {"zero_core.wire.gather_inside", at<&WireOptions::gather_inside>},

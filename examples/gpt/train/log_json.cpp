@@ -143,32 +143,9 @@ void JsonLog::write(const TrainingRecord& r) {
   line(text_of(variant_, std::move(step)));
 }
 
-void JsonLog::write(const zero::DiagnosticRecord& r) {
+void JsonLog::write(const zero::DiagnosticRecord& record) {
   if (path_.empty()) return;
-  Json record = {{"step", r.step}, {"steps", r.steps}};
-  if (r.shows_time || r.shows_profile)
-    record["seconds"] = {{"forward", r.time.forward},  {"backward", r.time.backward},
-                         {"update", r.time.optimizer}, {"waiting", r.time.waiting},
-                         {"other", r.time.other},      {"step", r.step_seconds()}};
-  if (r.shows_memory) {
-    for (const auto& [name, tier] : {std::pair{"memory", &r.rank.memory},
-                                     {"in_host", &r.rank.in_host},
-                                     {"in_file", &r.rank.in_file}})
-      for (const zero::MemoryUse& use : *tier)
-        if (use.current != 0 || use.peak != 0)
-          record[name][use.category] = {{"current", use.current}, {"peak", use.peak}};
-    record["resident_bytes"] = r.rank.resident_bytes;
-  }
-  if (r.shows_exchanges)
-    for (const zero::ExchangeUse& use : r.exchanges)
-      record["exchanges"][use.operation] = {
-          {"calls", use.calls}, {"bytes", use.bytes_sent}, {"seconds", use.seconds}};
-  if (r.shows_profile)
-    record["profile"] = {{"parameters", r.work.parameters},
-                         {"samples", r.work.samples},
-                         {"flops", r.work.flops},
-                         {"flops_per_second", r.work.flops / r.step_seconds()}};
-  line(text_of(variant_, {{"diagnostics", record}}));
+  line(text_of(variant_, {{"diagnostics", Json::parse(json_of(record))}}));
 }
 
 void JsonLog::write_state(const zero::Engine& engine, const std::vector<std::string>& units) {

@@ -81,8 +81,8 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
   const auto show = [&](const std::optional<TrainingRecord>& record) {
     if (!record || !runtime.is_root()) return;
     log.write(*record);
-    monitor.write({record->step * engine.batch().global, record->loss, record->learning_rate,
-                   record->loss_scale});
+    monitor.write({record->step, record->step * engine.batch().global, record->loss,
+                   record->learning_rate, record->loss_scale});
     progress.show(*record);
   };
   bool stop = false, saved = false;
@@ -98,6 +98,7 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
              index, [&] { return engine.rank_report(); }, work)) {
       progress.print(text_of(diagnosis));
       log.write(diagnosis);
+      monitor.write_diagnostics(diagnosis);
     }
   }
   show(loop.finish());

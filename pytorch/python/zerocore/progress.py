@@ -43,7 +43,7 @@ class Progress:
         if self._diagnostics is None:
             return
         flops = 3 * self._forward_flops * self._ranks  # backward takes twice as much as forward
-        for line in native.diagnose(self._diagnostics, step, self._parameters, samples, flops).splitlines():
+        for line in native.diagnose(self._diagnostics, self._monitor, step, self._parameters, samples, flops).splitlines():
             print(f"zero: {line}", flush=True)
 
     def note_step(self, step, samples, rates, skipped):

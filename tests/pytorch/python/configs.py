@@ -4,7 +4,9 @@ library, and errors must name the user's own line."""
 import argparse
 import base64
 import json
+import math
 import pathlib
+import subprocess
 import sys
 
 import torch
@@ -114,6 +116,7 @@ def values():
 def monitors():
     batch = {"train_micro_batch_size_per_gpu": 2, "steps_per_print": 2, "wall_clock_breakdown": True,
              "csv_monitor": {"enabled": True, "output_path": str(FOLDER / "csv"), "job_name": "job"},
+             "zero_core": {"json_lines": str(FOLDER / "records.jsonl"), "prometheus": str(FOLDER / "zerocore.prom")},
              "optimizer": {"type": "AdamW", "params": {"lr": 0.5}}}
     engine, *_ = zerocore.initialize(model=Net(), config=batch)
     assert "\noptimizer.params.lr = 0.5\n" in engine.describe_config(), engine.describe_config()
@@ -123,6 +126,17 @@ def monitors():
     if engine.global_rank == 0:
         rates = (FOLDER / "csv" / "job" / "Train_Samples_lr.csv").read_text().splitlines()
         assert len(rates) == 5 and rates[-1].endswith("0.5"), rates
+        records = [json.loads(line) for line in (FOLDER / "records.jsonl").read_text().splitlines()]
+        steps = [record for record in records if "step" in record]
+        assert [record["step"] for record in steps] == [1, 2, 3, 4] and steps[3]["samples"] == 8 * engine.dp_world_size
+        assert steps[3]["lr"] == 0.5 and all(math.isfinite(record["loss"]) for record in steps), steps
+        times = [record["diagnostics"]["seconds"] for record in records if "diagnostics" in record]
+        assert times and all(set(seconds) >= {"forward", "backward", "waiting"} for seconds in times), records
+        text = (FOLDER / "zerocore.prom").read_text()
+        assert "\nzerocore_step 4\n" in text and 'zerocore_step_seconds{kind="forward"}' in text, text
+        hook = pathlib.Path(__file__).parents[3] / "examples/pass_on_records.py"
+        passed = subprocess.run([sys.executable, hook, FOLDER / "records.jsonl", "1"], text=True, capture_output=True)
+        assert [json.loads(line) for line in passed.stdout.splitlines()] == records, passed
 
 
 def diagnostics():
