@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "examples/gpt/model/model_spec.h"
-#include "examples/gpt/train/memory_plan.h"
+#include "examples/gpt/train/sharding_remarks.h"
 #include "examples/gpt/train/stage_comparison.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
@@ -190,12 +190,6 @@ TEST_CASE("figures are of the fullest rank, per step, and of the measured steps"
   CHECK(v.digest == 7);
 }
 
-std::int64_t named_use(const std::vector<zero::report::MemoryUse>& uses, const char* category) {
-  for (const zero::report::MemoryUse& use : uses)
-    if (use.category == category) return use.planned;
-  return -1;
-}
-
 gpt::Options small_comparison(const std::string& folder) {
   gpt::Options options;
   options.sequence_length = 8;
@@ -329,121 +323,61 @@ TEST_CASE("offload to host memory is no variant of CPU ranks, and the comparison
   CHECK_MESSAGE(contains(message, "stage 3 + cpu needs --device cuda: CPU ranks keep"), message);
 }
 
-TEST_CASE("a plan needs no ranks, no GPU and no directory, and its reports agree") {
-  const TemporaryDirectory folder;
-  gpt::Options options = small_comparison(folder / "report");
-  options.planned_ranks = 64;
-  options.device = "cuda";
-  options.overrides["bf16.enabled"] = "true";
-  options.overrides["zero_optimization.offload_optimizer.nvme_path"] = "/nowhere";
-  options.compared = zero::report::parse_stage_list("0,2,2+cpu,3+cpu");
-  const zero::report::Comparison plan = gpt::memory_plan(options);
-  REQUIRE(plan.variants.size() == 4);
-  // fp32 masters and two moments: 12 bytes per parameter, on all ranks or on one of them.
-  const auto state = [](const zero::report::Variant& variant, bool on_host) {
-    std::int64_t bytes = 0;
-    for (const char* category : {"master_weights", "optimizer_state"})
-      bytes +=
-          on_host ? in_host_of(variant, category).planned : memory_of(variant, category).planned;
-    return bytes;
-  };
-  CHECK(state(plan.variants[0], false) >= 12 * plan.parameters);
-  CHECK(state(plan.variants[1], false) >= 12 * plan.parameters / 64);
-  CHECK(state(plan.variants[1], false) < 12 * plan.parameters / 16);
-  CHECK(state(plan.variants[1], true) == 0);
-  for (const int offloaded : {2, 3}) {
-    const zero::report::Variant& variant = plan.variants[static_cast<std::size_t>(offloaded)];
-    CHECK(state(variant, false) == 0);
-    CHECK(state(variant, true) == state(plan.variants[1], false));
-    CHECK(variant.pinned_bytes() < variant.host_bytes());
+// The remarks on a GPT-2 of small blocks, with the planned bytes of each stage.
+struct Remarked {
+  std::vector<std::string> remarks;
+  std::vector<std::int64_t> planned;
+  std::int64_t parameters = 0;
+};
+
+Remarked remarks_on(const gpt::Options& options, int ranks) {
+  const std::vector<gpt::Task> tasks = gpt::resolve_variants(options);
+  Remarked remarked;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    names.push_back(options.compared[i].name);
+    const auto plan =
+        zero::plan_memory(gpt::describe(tasks[i].model), tasks[i].config, ranks, false);
+    std::int64_t& bytes = remarked.planned.emplace_back();
+    for (const zero::MemoryUse& use : plan.memory) bytes += use.planned;
   }
-  CHECK(plan.remarks.empty());
-  const std::string text = zero::report::text_of(plan);
-  CHECK(contains(text, "GPU memory per rank"));
-  CHECK(contains(text, "of it page-locked"));
-  CHECK(contains(text, "on 64 GPU ranks"));
-  for (const char* measured : {"resident", "tokens/s", "bits equal", "on the wire", "Bits equal"})
-    CHECK(!contains(text, measured));
-  gpt::show_memory_plan(options);
-  std::ifstream in(options.report_directory + "/report.json");
-  const nlohmann::json json = nlohmann::json::parse(in);
-  CHECK(json.at("planned") == true);
-  CHECK(json.at("variants")[3].at("peak_bytes") == plan.variants[3].peak());
-  CHECK(json.at("variants")[3].at("in_pinned").at("parameters").at("planned") ==
-        named_use(plan.variants[3].in_pinned, "parameters"));
-  std::ifstream page(options.report_directory + "/report.html");
-  const std::string html{std::istreambuf_iterator<char>(page), {}};
-  CHECK(contains(html, "Host memory per rank"));
-  CHECK(!contains(html, "Training loss"));
-  // Without a list there is one variant: the stage of the config.
-  options.compared.clear();
-  options.overrides["zero_optimization.stage"] = "1";
-  CHECK(gpt::memory_plan(options).variants.front().name == "stage 1");
-  CHECK(parse({"--plan", "8", "--report", "out"}).planned_ranks == 8);
-  CHECK(contains(error({"--plan", "-1"}), "--plan -1: expected a whole number from 1 to 1048576"));
+  remarked.remarks = gpt::sharding_remarks(names, tasks, ranks, false);
+  remarked.parameters = tasks.front().model.parameters();
+  return remarked;
 }
 
-TEST_CASE("a plan is that of the rank that holds the most") {
-  const TemporaryDirectory folder;
-  int first_rank_is_smaller = 0;
-  for (const char* optimizer : {"AdamW", "Muon"})
-    for (const int ranks : {2, 3, 5}) {
-      gpt::Options options = small_comparison(folder / "report");
-      options.compared.clear();
-      options.planned_ranks = ranks;
-      options.overrides = {{"optimizer.type", optimizer}, {"zero_optimization.stage", "3"}};
-      const gpt::Task task = gpt::resolve(options);
-      const auto planned_on = [&](int rank) {
-        std::int64_t bytes = 0;
-        const auto plan =
-            zero::plan_memory(gpt::describe(task.model), task.config, ranks, false, rank);
-        for (const zero::MemoryUse& use : plan.memory) bytes += use.planned;
-        return bytes;
-      };
-      std::int64_t most = 0;
-      for (int rank = 0; rank < ranks; ++rank) most = std::max(most, planned_on(rank));
-      CHECK(gpt::memory_plan(options).variants.front().planned() == most);
-      first_rank_is_smaller += planned_on(0) < most;
-    }
-  CHECK(first_rank_is_smaller > 0);
-}
-
-// A GPT-2 of small blocks, for plans.
-gpt::Options blocks(const TemporaryDirectory& folder, int layers, const char* stages, int ranks) {
+Remarked blocks(const TemporaryDirectory& folder, int layers, const char* stages, int ranks) {
   gpt::Options options = small_comparison("");
   options.model = folder.file("config.json", R"({"n_layer": )" + std::to_string(layers) +
                                                  R"(, "n_head": 1, "n_embd": 64,
     "vocab_size": 300, "n_positions": 8})");
   options.compared = zero::report::parse_stage_list(stages);
-  options.planned_ranks = ranks;
-  return options;
+  return remarks_on(options, ranks);
 }
 
 TEST_CASE(
     "if slots outweigh the shards, the report states that, and from how many layers they do not") {
   const TemporaryDirectory folder;
   const auto planned = [&](int layers, int ranks) {
-    return gpt::memory_plan(blocks(folder, layers, "0,1,2,3", ranks));
+    return blocks(folder, layers, "0,1,2,3", ranks);
   };
   for (const int ranks : {2, 4}) {
     CAPTURE(ranks);
-    const zero::report::Comparison small = planned(1, ranks);
+    const Remarked small = planned(1, ranks);
     const auto remark =
         std::find_if(small.remarks.begin(), small.remarks.end(), [](const std::string& text) {
           return text.starts_with("stage 3 saves no memory over stage 1 here: what rests is ");
         });
     REQUIRE(remark != small.remarks.end());
-    CHECK(small.variants[3].planned() >= small.variants[1].planned());
-    CHECK(contains(zero::report::text_of(small), *remark));
+    CHECK(small.planned[3] >= small.planned[1]);
     const std::string from = "it would save from ";
     const auto at = remark->find(from);
     REQUIRE_MESSAGE(at != std::string::npos, *remark);
     const int layers = std::stoi(remark->substr(at + from.size()));
     CHECK(layers > 1);
-    const zero::report::Comparison before = planned(layers - 1, ranks),
-                                   after = planned(layers, ranks);
-    CHECK(before.variants[3].planned() >= before.variants[1].planned());
-    CHECK(after.variants[3].planned() < after.variants[1].planned());
+    const Remarked before = planned(layers - 1, ranks), after = planned(layers, ranks);
+    CHECK(before.planned[3] >= before.planned[1]);
+    CHECK(after.planned[3] < after.planned[1]);
     for (const std::string& text : after.remarks)
       CHECK(!text.starts_with("stage 3 saves no memory over stage 1 "));
     CHECK(contains(*remark, "(" + zero::report::fixed(static_cast<double>(after.parameters), 0) +
@@ -452,8 +386,7 @@ TEST_CASE(
   // One rank has no slots; parameters that are never resharded are held completely, whatever their
   // number.
   CHECK(planned(1, 1).remarks.empty());
-  const std::vector<std::string> never =
-      gpt::memory_plan(blocks(folder, 4, "2,grad_op", 64)).remarks;
+  const std::vector<std::string> never = blocks(folder, 4, "2,grad_op", 64).remarks;
   REQUIRE(never.size() == 1);
   CHECK(contains(never[0], "grad_op saves no memory over stage 2 here"));
   CHECK(contains(never[0], "layers of this size would not change that"));
@@ -467,8 +400,7 @@ TEST_CASE("a run's report has the plan's remarks, and none on variants that did 
   CHECK(report.at("absent").empty());
   REQUIRE(report.at("remarks").size() == 1);
   CHECK(contains(report.at("remarks")[0], "stage 3 saves no memory over stage 1 here"));
-  options.planned_ranks = 2;
-  CHECK(gpt::memory_plan(options).remarks.front() == report.at("remarks")[0]);
+  CHECK(remarks_on(options, 2).remarks.front() == report.at("remarks")[0]);
 }
 
 TEST_CASE("a variant that fails leaves a report of the others, the failure and its cause") {

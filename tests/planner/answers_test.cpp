@@ -2,8 +2,13 @@
 // ZeRO-Infinity, arXiv 2104.07857). Padding of the segments changes results by less than 1 %.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "tests/planner/planned.h"
 #include "tools/planner/advice.h"
+#include "tools/planner/planned_row.h"
+#include "zero/zero.h"
 
 using namespace zero::planner;
 
@@ -54,4 +59,46 @@ TEST_CASE("changes that make a run fit are sorted by time, and each of them fits
     if (i > 0)
       CHECK(changes[i].estimate.tokens_per_second <= changes[i - 1].estimate.tokens_per_second);
   }
+}
+
+TEST_CASE("advice halves the micro-batch of a config, too, and lists no change without effect") {
+  Request request = request_of(load_shape("gpt2"), "a100", 2, 2);
+  request.config_text =
+      R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 16, "bf16": {"enabled": true},
+          "zero_optimization": {"stage": 3}})";
+  request.cluster.device.memory_bytes =
+      0.8 * static_cast<double>(planned(request, "3").bytes_per_rank);
+  const std::vector<Change> changes = cheapest_changes(request, 20);
+  const auto has = [&](const std::string& text) {
+    return std::ranges::any_of(
+        changes, [&](const Change& change) { return change.what.find(text) != std::string::npos; });
+  };
+  CHECK(has("half the micro-batch"));
+  CHECK_FALSE(has("bf16"));
+  CHECK_FALSE(has("zero_optimization.stage 3"));
+}
+
+TEST_CASE("the memory of a row is that of the rank that needs the most") {
+  int larger_than_first = 0;
+  for (const char* optimizer : {"AdamW", "Muon"})
+    for (const int ranks : {2, 3, 5}) {
+      Request request = request_of(load_shape("tiny"), "cpu", ranks, ranks);
+      request.config_text =
+          std::string(R"({"zero_optimization": {"stage": 3}, "optimizer": {"type": ")") +
+          optimizer + R"(", "params": {"lr": 0.001}}})";
+      const zero::Config config = row_config(request, {"config"});
+      std::int64_t most = 0, first = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const zero::MemoryPlan plan =
+            zero::plan_memory(request.shape.spec, config, ranks, false, rank);
+        most = std::max(most, total(plan.memory));
+        if (rank == 0) first = most;
+      }
+      CAPTURE(optimizer);
+      CAPTURE(ranks);
+      CAPTURE(first);
+      CHECK(total(estimate(request, {"config"}).memory.memory) == most);
+      larger_than_first += most > first;
+    }
+  CHECK(larger_than_first > 0);
 }

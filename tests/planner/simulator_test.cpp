@@ -1,5 +1,6 @@
 #include "tools/planner/simulator.h"
 #include "tests/planner/planned.h"
+#include "tools/planner/step_timeline.h"
 
 #include <doctest/doctest.h>
 

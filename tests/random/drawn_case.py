@@ -51,8 +51,9 @@ class DrawnPrograms(Programs):
             "zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8}, "bf16": {"enabled": False},
             "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 3}}, "gradient_clipping": 1.0}, indent=1))
         small = [self.train_gpt, "--model", "tiny", "--sequence-length", "8", "--threads", "1"]
-        for more in (("--steps", "2", "--checkpoint", "c", "--save-every", "1"), ("--plan", "2", "--report", "report")):
-            job = launch.Job([*small, *more], folder)
+        plan = [self.zero, "plan", "--model", "tiny", "--ranks", "2", "--device", "cpu", "--rows", "0,3", "--report", "report"]
+        for command in ([*small, "--steps", "2", "--checkpoint", "c", "--save-every", "1"], plan):
+            job = launch.Job(command, folder)
             if job.finish(LIMIT_S) != 0:
                 raise launch.Failed("a run that nobody disturbed failed\n" + job.text())
         return folder

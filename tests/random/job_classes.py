@@ -7,12 +7,12 @@ from campaign_case import LIMIT_S, fault_class, launch
 from campaign_classes import NO_CORE, at_a_random_moment, send
 from drawn_case import options_of
 
-UNPLANNED = ("activations", "checkpoints")  # by --plan
+UNPLANNED = ("activations", "checkpoints")  # by the engine; zero plan adds a model's activations
 
 
-@fault_class("bits of settings, and memory against --plan", 12)
+@fault_class("bits of settings, and memory against zero plan", 12)
 def settings(case):
-    """Every setting of a draw must train the same; the largest rank must use the bytes of --plan exactly."""
+    """Every setting of a draw must train the same; the largest rank must use the bytes of zero plan exactly."""
     case.choose_draw(case.number)
     expected, model = None, case.random.choice(("tiny", "llama-tiny"))
     for setting in case.draw["settings"]:
@@ -26,17 +26,19 @@ def settings(case):
 
 
 def check_plan(case, base, environment, run):
-    job = launch.Job([case.programs.train_gpt, "--plan", str(case.ranks), "--report", "plan", *map(str, base)], case.folder,
-                     environment)
+    command = [case.programs.zero, "plan", "--ranks", str(case.ranks), "--per-node", str(case.ranks), "--device", "cpu",
+               "--rows", "config", "--memory", "--json", "plan.json", *map(str, base)]
+    job = launch.Job(command, case.folder, environment)
     case.end(job, (0,))
-    planned = memory_of(json.loads((case.folder / "plan/report.json").read_text())["variants"][0])
+    planned = engine_bytes(json.loads((case.folder / "plan.json").read_text())[0]["memory"])
     for which in ("planned", "peak"):
-        held = max(memory_of(rank, which) for rank in run.summary["ranks"])
-        case.require(held == planned, f"{which} {held} bytes on the largest rank, and --plan says {planned}", job)
+        held = max(engine_bytes({name: use[which] for name, use in rank["memory"].items()}) for rank in run.summary["ranks"])
+        case.require(held == planned, f"{which} {held} bytes on the largest rank, and zero plan says {planned}", job)
 
 
-def memory_of(rank, which="planned"):
-    return sum(use[which] for name, use in rank["memory"].items() if name not in UNPLANNED)
+def engine_bytes(memory):
+    """Returns the bytes of all categories that the engine plans."""
+    return sum(count for name, count in memory.items() if name not in UNPLANNED)
 
 
 @fault_class("kill of ranks at the settings of a draw", 12)

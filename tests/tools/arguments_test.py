@@ -51,8 +51,6 @@ class Arguments(unittest.TestCase):
     def test_numbers_of_train_gpt(self):
         for option, value, rest in (("--seed", "-1", "whole number from 0 to 18446744073709551615"),
                                     ("--seed", "18446744073709551616", "whole number from 0 to 18446744073709551615"),
-                                    ("--plan", "0", "whole number from 1 to 1048576 ranks"),
-                                    ("--plan", "1048577", "whole number from 1 to 1048576 ranks"),
                                     ("--threads", "100000", "whole number from 0 to 1024"),
                                     ("--start-limit", "0", "number from 0.001 to 1000000000 of seconds"),
                                     ("--max-shard-size", "-5", "size of 1 to 1125899906842624 bytes, such as 500MB")):

@@ -64,7 +64,7 @@ TEST_CASE("the search reads DeepSpeed's autotuning block") {
 
 TEST_CASE("errors of a search name the option or the key") {
   const Program program(R"({"train_batch_size": 8})");
-  for (const char* option : {"--checkpoint", "--stage", "--compare-stages", "--plan"})
+  for (const char* option : {"--checkpoint", "--stage", "--compare-stages"})
     CHECK_THROWS_WITH_AS(program.options({option, "x"}), doctest::Contains(option), ConfigError);
   CHECK_THROWS_WITH_AS(program.options({}, {}), doctest::Contains("-n is missing"), ConfigError);
   CHECK_THROWS_WITH_AS(program.options({"--sequence-length", "many"}),

@@ -36,7 +36,6 @@ constexpr std::array<Row, 34> rows = {
      {"--min-ranks", Kind::whole, 1, most_ranks},
      {"--restarts", Kind::whole, 0, 1'000'000},
      {"--world-size", Kind::whole, 1, most_ranks},
-     {"--plan", Kind::whole, 1, most_ranks, " ranks"},
      {"--stage", Kind::whole, 0, 3, " (zero_optimization.stage)"},
      {"--seed", Kind::whole, 0, largest},
      {"--steps", Kind::whole, 0, most_steps},

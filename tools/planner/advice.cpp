@@ -4,7 +4,7 @@
 #include <bit>
 #include <utility>
 
-#include "config_schemas/load.h"
+#include "tools/planner/planned_row.h"
 #include "tools/report/number.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
@@ -54,15 +54,26 @@ std::vector<PossibleChange> possible_changes(const Request& request) {
   return all;
 }
 
+// Returns true if the change leaves the config as it is, such as bf16 in a config of bf16.
+bool changes_nothing(const PossibleChange& candidate, const Request& request) {
+  if (candidate.overrides.empty()) return false;
+  Request changed = request;
+  for (const auto& [path, value] : candidate.overrides) changed.overrides[path] = value;
+  try {
+    return describe(row_config(changed, {"config"})) == describe(row_config(request, {"config"}));
+  } catch (const ConfigError&) {  // refused, which the estimate reports
+    return false;
+  }
+}
+
 // Applies the change. Returns false if the micro-batch cannot be halved.
-bool apply(const PossibleChange& candidate, Request& request, std::int64_t micro_batch,
-           std::int64_t accumulation) {
+bool apply(const PossibleChange& candidate, Request& request, const Batch& batch) {
   for (const auto& [path, value] : candidate.overrides) request.overrides[path] = value;
   request.recompute = request.recompute || candidate.recompute;
   if (!candidate.halves_batch) return true;
-  if (micro_batch < 2) return false;
-  request.micro_batch = micro_batch / 2;
-  request.overrides["gradient_accumulation_steps"] = std::to_string(2 * accumulation);
+  if (batch.micro < 2) return false;
+  request.micro_batch = batch.micro / 2;
+  request.overrides["gradient_accumulation_steps"] = std::to_string(2 * batch.accumulation);
   return true;
 }
 
@@ -76,14 +87,11 @@ bool overlap(const std::vector<const PossibleChange*>& parts) {
 }
 
 std::optional<Change> tried(const Request& request, const std::vector<const PossibleChange*>& parts,
-                            const Estimate& before) {
+                            const Batch& batch, const Estimate& before) {
   Request changed = request;
   std::string what;
-  const std::int64_t micro_batch = request.micro_batch.value_or(1);
-  const std::int64_t accumulation = std::max<std::int64_t>(
-      1, before.tokens_per_step / (request.tokens_per_sample() * micro_batch));
   for (const PossibleChange* part : parts) {
-    if (!apply(*part, changed, micro_batch, accumulation)) return std::nullopt;
+    if (!apply(*part, changed, batch)) return std::nullopt;
     what += (what.empty() ? "" : ", and ") + part->what;
   }
   try {
@@ -133,7 +141,10 @@ Recommendation recommend(const std::vector<Estimate>& estimates) {
 
 std::vector<Change> cheapest_changes(const Request& request, std::size_t most) {
   const Estimate before = estimate(request, {"config"});
-  const std::vector<PossibleChange> all = possible_changes(request);
+  const Batch batch = PlannedRow(request, {"config"}).plan.batch;
+  std::vector<PossibleChange> all = possible_changes(request);
+  std::erase_if(
+      all, [&](const PossibleChange& candidate) { return changes_nothing(candidate, request); });
   std::vector<Change> changes;
   for (int size = 1; size <= most_combined && changes.size() < most; ++size)
     for (unsigned chosen = 1; chosen < 1U << all.size(); ++chosen) {
@@ -142,7 +153,7 @@ std::vector<Change> cheapest_changes(const Request& request, std::size_t most) {
       for (std::size_t i = 0; i < all.size(); ++i)
         if ((chosen >> i & 1U) != 0) parts.push_back(&all[i]);
       if (overlap(parts)) continue;
-      if (std::optional<Change> change = tried(request, parts, before))
+      if (std::optional<Change> change = tried(request, parts, batch, before))
         changes.push_back(std::move(*change));
     }
   std::ranges::stable_sort(changes, {},

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tools/planner/deepspeed_estimate.h"
+#include "tools/planner/planned_row.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
 #include "zero/engine/memory_plan.h"
@@ -16,72 +17,22 @@ using namespace detail;
 
 namespace {
 
-constexpr std::int64_t planned_steps = 1'000'000;  // for schedulers that need the run's length
 constexpr std::int64_t most_tokens = std::int64_t{1} << 22;
 
-// Rows with offload to a file need a path, although a plan opens no file.
-constexpr const char* some_path = "/local_nvme";
-
-void clear_strategy(Config& config, const PlanRow& row) {
-  const auto sets = [&](const std::string& key) {
-    return std::ranges::any_of(row.overrides, [&](const auto& each) {
-      return each.first == key || each.first.starts_with(key + ".");
-    });
-  };
-  const auto& [group, over_all, mics, second_copy, wire] = strategy_keys;
-  if (!sets(group) && !sets(mics)) config.zero_core.shard_group_size.reset();
-  if (!sets(over_all)) config.zero_core.optimizer_over_all_ranks = false;
-  if (!sets(mics)) config.zero_optimization.mics_shard_size = -1;
-  if (!sets(second_copy)) config.zero_optimization.hpz_partition_size = 1;
-  if (!sets(wire)) config.zero_core.wire = {};
-}
-
-Config load(const Request& request, const PlanRow& row) {
-  Text overrides = request.overrides;
-  for (const auto& [path, value] : row.overrides) overrides[path] = value;
-  if (request.micro_batch) {
-    overrides["train_micro_batch_size_per_gpu"] = std::to_string(*request.micro_batch);
-    overrides["train_batch_size"] = "null";
+// Returns the memory of the rank that needs the most. Ranks need almost the same amounts: they
+// differ in the optimizer states and matrices of their slices. Planned ranks are spread evenly.
+MemoryPlan largest_memory(const Request& request, const PlannedRow& first) {
+  const Model& model = request.shape.spec.declared();
+  MemoryPlan largest = memory_of(first.plan, model, first.config);
+  const int last = request.cluster.ranks - 1, others = std::min(last, request.planned_ranks - 1);
+  for (int i = 1; i <= others; ++i) {
+    const auto rank = static_cast<int>(std::int64_t{last} * i / others);
+    const EnginePlan plan(model, first.config, place_of(request, rank));
+    MemoryPlan memory = memory_of(plan, model, first.config);
+    if (total(memory.memory) > total(largest.memory)) largest = std::move(memory);
   }
-  if (!request.has_config()) {
-    overrides.try_emplace("bf16.enabled", request.cluster.device.gpu ? "true" : "false");
-    overrides.try_emplace("optimizer.type", "AdamW");
-  }
-  Config config = load_config(request, overrides).config;
-  BatchOptions& batch = config.batch;
-  if (batch.train_batch_size == 0 && batch.train_micro_batch_size_per_gpu == 0)
-    batch.train_micro_batch_size_per_gpu = 1;
-  if (row.complete()) clear_strategy(config, row);
-  if (config.scheduler.total_num_steps == 0) config.scheduler.total_num_steps = planned_steps;
-  for (std::string* path : {&config.zero_optimization.offload_optimizer.nvme_path,
-                            &config.zero_optimization.offload_param.nvme_path})
-    if (path->empty()) *path = some_path;
-  return config;
+  return largest;
 }
-
-Kernels kernels_of(const Request& request) {
-  const bool gpu = request.cluster.device.gpu;
-  return request.kernels.value_or(gpu ? Kernels::eager : Kernels::fused);
-}
-
-// The plan of rank 0, with the objects that it refers to.
-struct PlannedRow {
-  PlannedRow(const Request& request, const PlanRow& row)
-      : config(load(request, row)),
-        plan(request.shape.spec.declared(), config,
-             {.rank = 0,
-              .ranks = request.cluster.ranks,
-              .on_gpu = request.cluster.device.gpu,
-              .node_ranks =
-                  request.cluster.per_node < request.cluster.ranks ? request.cluster.per_node : 0}),
-        pass{{plan.batch.micro, request.tokens_per_sample()},
-             request.recompute,
-             kernels_of(request)} {}
-
-  Config config;
-  EnginePlan plan;
-  Pass pass;
-};
 
 std::string name_of_tier(bool gpu) {
   return gpu ? "a GPU" : "the node's memory";
@@ -103,7 +54,7 @@ void judge(Estimate& estimate, const Cluster& cluster) {
 }
 
 void fill_memory(Estimate& estimate, const Request& request, const PlannedRow& planned) {
-  estimate.memory = memory_of(planned.plan, request.shape.spec.declared(), planned.config);
+  estimate.memory = largest_memory(request, planned);
   const auto bytes = static_cast<int>(size_of(planned.plan.policy.precision.compute));
   estimate.activations = request.shape.activation_bytes(
       {planned.pass.tokens, bytes, request.recompute, request.cluster.device.gpu,
@@ -133,74 +84,7 @@ Estimate begun(const PlanRow& row) {
   return {.row = row.name, .overrides = row.overrides, .exact = row.exact};
 }
 
-// How the page shows an instruction: its color and its name in the legend.
-struct Shown {
-  const char* category;
-  const char* kind;
-};
-
-Shown shown(Op op) {
-  switch (op) {
-    case Op::forward:
-    case Op::backward:
-      return {"compute", "forward and backward"};
-    case Op::update:
-    case Op::update_on_host:
-      return {"optimizer", "optimizer"};
-    case Op::gather:
-    case Op::regather:
-    case Op::spread:
-      return {"all_gather", "gather"};
-    case Op::reduce:
-    case Op::reduce_late:
-    case Op::accumulate:
-      return {"reduce_scatter", "reduce"};
-    case Op::agree:
-    case Op::measure:
-      return {"other", "norm and vote"};
-    default:
-      return {"offload_buffers", "copies of offload"};
-  }
-}
-
-std::string label_of(const Instruction& instruction, const EnginePlan& plan,
-                     const ModelShape& shape) {
-  const std::string name = name_of(instruction.op);
-  switch (target_of(instruction.op)) {
-    case Target::unit:
-      return name + " " + shape.spec.declared().units[instruction.target].name;
-    case Target::flat_unit:
-      return name + " " + plan.layout.flat_units[instruction.target].name;
-    case Target::chunk:
-      return name + " chunk " + std::to_string(instruction.target);
-    default:
-      return name;
-  }
-}
-
-constexpr const char* stream_names[plan_stream_count] = {
-    "compute", "communication", "from file", "to file", "host", "to GPU", "from GPU"};
-
 }  // namespace
-
-report::Timeline timeline_of(const Request& request, const PlanRow& row) {
-  const PlannedRow planned(request, row);
-  const SimulatedStep step =
-      StepSimulation(planned.plan, request.shape, request.cluster, planned.pass).timeline();
-  report::Timeline timeline{row.name, step.seconds, {}};
-  for (int stream = 0; stream < plan_stream_count; ++stream) {
-    report::Lane lane{stream_names[stream], {}};
-    for (const SimulatedWork& work : step.work) {
-      if (static_cast<int>(work.instruction->stream) != stream) continue;
-      const auto [category, kind] = shown(work.instruction->op);
-      lane.spans.push_back({category, kind,
-                            label_of(*work.instruction, planned.plan, request.shape), work.begin,
-                            work.end});
-    }
-    if (!lane.spans.empty()) timeline.lanes.push_back(std::move(lane));
-  }
-  return timeline;
-}
 
 std::int64_t total(const std::vector<MemoryUse>& uses) {
   std::int64_t bytes = 0;
@@ -218,17 +102,6 @@ std::int64_t model_states(const Estimate& estimate) {
   return bytes;
 }
 
-config_schemas::Loaded load_config(const Request& request, const Text& overrides) {
-  using config_schemas::Purpose;
-  TrainerValues values;
-  values.hidden_size = request.shape.hidden;
-  values.total_steps = planned_steps;
-  if (!request.config_file.empty())
-    return config_schemas::load_file(request.config_file, overrides, values, Purpose::check);
-  return config_schemas::load_text(request.has_config() ? request.config_text : "{}", "the config",
-                                   overrides, values, Purpose::check);
-}
-
 Estimate estimate(const Request& request, const PlanRow& row) {
   Estimate result = begun(row);
   const PlannedRow planned(request, row);
@@ -240,7 +113,7 @@ Estimate estimate(const Request& request, const PlanRow& row) {
 
 // A row that the engine refuses is reported as refused; if all are refused, this throws.
 std::vector<Estimate> estimates(const Request& request, const std::vector<PlanRow>& rows) {
-  load(request, {"config"});  // throws for an error in the file, which would affect every row
+  row_config(request, {"config"});  // throws for an error in the file, which would affect every row
   std::vector<Estimate> results;
   bool any = false;
   for (const PlanRow& row : rows) {

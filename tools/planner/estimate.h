@@ -7,31 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "config_schemas/load.h"
-#include "tools/planner/cluster.h"
-#include "tools/planner/model_shape.h"
 #include "tools/planner/plan_rows.h"
+#include "tools/planner/request.h"
 #include "tools/planner/step_simulation.h"
-#include "tools/report/timeline.h"
 #include "zero/report.h"
 
 namespace zero::planner {
-
-// A training run that has not begun.
-struct Request {
-  // The user's config, a file or JSON text. If both are empty: bf16 on GPUs, fp32 on CPUs, AdamW.
-  std::string config_file, config_text;
-  Text overrides = {};  // by path; the rows' own are applied later
-  ModelShape shape = {};
-  Cluster cluster = {};
-  std::optional<std::int64_t> micro_batch = {};  // samples; absent: the config's, or 1
-  std::int64_t sequence = 0;                     // tokens of a sample; 0: the model's
-  bool recompute = false;
-  std::optional<Kernels> kernels = {};  // absent: eager on GPUs, fused on CPUs
-
-  bool has_config() const { return !config_file.empty() || !config_text.empty(); }
-  std::int64_t tokens_per_sample() const { return sequence > 0 ? sequence : shape.context; }
-};
 
 struct Estimate {
   std::string row;
@@ -39,7 +20,7 @@ struct Estimate {
   std::string strategy = {};
   Text overrides = {};
   bool exact = true;
-  MemoryPlan memory = {};           // of the rank, by category
+  MemoryPlan memory = {};           // of the rank that needs the most, by category
   std::int64_t activations = 0;     // bytes of the program, in the computing device's memory
   std::int64_t bytes_per_rank = 0;  // both together, in that memory
   std::int64_t bytes_in_host = 0, bytes_in_file = 0;  // per rank
@@ -53,9 +34,6 @@ struct Estimate {
   double mfu = 0;                    // of the device's peak
 };
 
-// Reads the request's config with these overrides; an empty one if it has none. Throws ConfigError.
-config_schemas::Loaded load_config(const Request& request, const Text& overrides);
-
 // Throws ConfigError if the config cannot be read, or cannot be used with these ranks.
 Estimate estimate(const Request& request, const PlanRow& row);
 std::vector<Estimate> estimates(const Request& request, const std::vector<PlanRow>& rows);
@@ -65,9 +43,6 @@ inline constexpr double hidden_share = 0.05;
 // Returns the smallest number of tokens in a rank's micro-batch, to 5 %, with which waits are at
 // most hidden_share of a step; nothing if there is none below 4 million.
 std::optional<std::int64_t> hiding_tokens(const Request& request, const PlanRow& row);
-
-// Returns the time line of a row's simulated step, for the page.
-report::Timeline timeline_of(const Request& request, const PlanRow& row);
 
 // Returns the sum of the planned bytes of one tier.
 std::int64_t total(const std::vector<MemoryUse>& uses);

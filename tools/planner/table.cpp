@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config_schemas/load.h"
+#include "tools/planner/step_timeline.h"
 #include "tools/report/number.h"
 #include "tools/report/table.h"
 #include "zero/base/error.h"

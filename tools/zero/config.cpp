@@ -43,9 +43,7 @@ void add_check(CLI::App& config) {
   command->footer(
       "The engine's own plan decides what a run would refuse. Options that are omitted stay open: "
       "a file\n"
-      "is refused only if every run would refuse it. train_gpt --plan N checks it for the "
-      "trainer's "
-      "models.");
+      "is refused only if every run would refuse it. zero plan checks it for one model.");
   command->callback([options] { check(*options); });
 }
 

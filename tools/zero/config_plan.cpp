@@ -164,7 +164,7 @@ ModelSize parse_model_size(const std::string& text) {
   if (!good)
     throw ConfigError("--model " + text +
                       ": expected a number of parameters, and of layers, such as 124M, 7e9 or "
-                      "7Bx32; train_gpt --plan N --model NAME plans a model of the trainer");
+                      "7Bx32; zero plan --model NAME plans a model of the trainer");
   size.parameters = std::llround(count);
   return size;
 }

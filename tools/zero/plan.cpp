@@ -15,6 +15,8 @@ namespace {
 
 using namespace planner;
 
+constexpr int most_planned_ranks = 256;  // takes seconds for large models
+
 struct PlanOptions {
   std::string config_file, model, params, device = "h100", rows, kernels;
   std::vector<std::string> settings;
@@ -65,6 +67,7 @@ Request request_of(const PlanOptions& options) {
   if (options.micro_batch > 0) request.micro_batch = options.micro_batch;
   request.sequence = options.sequence;
   request.recompute = options.recompute;
+  if (options.memory) request.planned_ranks = most_planned_ranks;
   if (!options.kernels.empty()) request.kernels = kernels_named(options.kernels);
   return request;
 }
@@ -143,7 +146,8 @@ void add_output(CLI::App& command, PlanOptions& options) {
   command.add_option("--rows", options.rows,
                      "Rows: config, 0, 1, 2, 3, grad_op, hybrid/S, hfsdp/S, 3+hpz/S, 3+qwz,\n"
                      "3+qgz, 3+cpu, 3+nvme, 3+gather=FORMAT, 3+reduce=FORMAT; default: all");
-  command.add_flag("--memory", options.memory, "Also print the bytes of each category");
+  command.add_flag("--memory", options.memory,
+                   "Also print the bytes of each category, of the largest of up to 256 ranks");
   add_number(command, "--price", options.price, "Price of a rank per hour");
   command.add_option("--total-tokens", options.total_tokens, "Tokens of the run, such as 100B");
   add_number(command, "--deadline", options.deadline, "Hours in which the run must finish");

@@ -88,8 +88,7 @@ void check_arguments(const std::vector<std::string>& arguments) {
   for (const auto& [option, why] :
        {std::pair{"--checkpoint", "each trial would resume from the checkpoint of another"},
         std::pair{"--stage", "it would replace the stage of each plan; set it in the config"},
-        std::pair{"--compare-stages", "it trains several stages itself"},
-        std::pair{"--plan", "it trains nothing"}})
+        std::pair{"--compare-stages", "it trains several stages itself"}})
     if (argument_of(arguments, option))
       throw ConfigError(std::string(option) + " among the program's arguments: " + why);
 }

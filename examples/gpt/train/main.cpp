@@ -4,7 +4,6 @@
 #include <string>
 
 #include "examples/gpt/train/gpu_training_loop.h"
-#include "examples/gpt/train/memory_plan.h"
 #include "examples/gpt/train/options.h"
 #include "examples/gpt/train/same_on_all_ranks.h"
 #include "examples/gpt/train/stage_comparison.h"
@@ -25,8 +24,7 @@ int main(int argc, char** argv) {
   }
   if (options.device == "auto") options.device = gpt::can_train_on_gpu() ? "cuda" : "cpu";
   zero::RuntimeOptions runtime_options;
-  const bool plans = options.planned_ranks > 0;
-  if (!plans) runtime_options.device = options.device;
+  runtime_options.device = options.device;
   runtime_options.threads = options.threads;
   runtime_options.start_limit_seconds = options.start_limit;
   int code = 0;
@@ -35,10 +33,6 @@ int main(int argc, char** argv) {
       [&](zero::Runtime& runtime) {
         if (!problem.empty()) throw zero::ConfigError(problem);
         gpt::agree_on_options(runtime, options);
-        if (plans) {
-          if (runtime.is_root()) gpt::show_memory_plan(options);
-          return;
-        }
         code = options.compared.empty() ? gpt::train(runtime, options)
                                         : gpt::compare_stages(runtime, options);
       },

@@ -108,12 +108,8 @@ void declare_run(CLI::App& app, Parsed& p) {
                  "Train the same steps at each of these stages and compare: 0,1,2,3,grad_op,\n"
                  "3+nvme (the last with offload to a file; 3+cpu on GPUs: to host memory)")
       ->type_name("LIST");
-  zero::add_number(
-      app, "--plan", o.planned_ranks,
-      "Only say what each of N ranks would hold, at the config's stage or at those of\n"
-      "--compare-stages; with --device cuda on GPUs, which need not be there");
   app.add_option("--report", o.report_directory,
-                 "With --compare-stages or --plan: write report.html, report.md and report.json")
+                 "With --compare-stages: write report.html, report.md and report.json")
       ->type_name("DIR");
   app.add_option("--device", o.device,
                  "cpu; cuda: a GPU per rank; auto: cuda where there is a GPU, else cpu")
@@ -174,7 +170,7 @@ void check(const Options& options) {
 // A comparison chooses the stage itself, and always starts from step 0.
 void check_comparison(const Options& options) {
   if (options.compared.empty()) {
-    if (!options.report_directory.empty() && options.planned_ranks == 0)
+    if (!options.report_directory.empty())
       throw zero::ConfigError("--report needs --compare-stages, such as --compare-stages 0,1,2,3");
     return;
   }

@@ -29,7 +29,6 @@ struct Options {
   bool overwrite_later = false;
   std::vector<zero::report::StageVariant> compared;  // empty: train once
   std::string report_directory;                      // empty: no report
-  int planned_ranks = 0;                             // prints this many ranks' memory; 0: trains
   std::string device = "cpu";                        // cpu, cuda or auto
   int threads = 0;
   double start_limit = 120;

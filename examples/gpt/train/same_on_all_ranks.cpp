@@ -36,7 +36,6 @@ void agree_on_options(zero::Runtime& runtime, const Options& o) {
     compared += (compared.empty() ? "" : ",") + variant.name;
   runtime.agree({{"train_gpt", ZERO_VERSION},
                  {"--compare-stages", compared},
-                 {"--plan", std::to_string(o.planned_ranks)},
                  {"--device", o.device},
                  {"--steps", std::to_string(o.steps)},
                  {"--sequence-length", std::to_string(o.sequence_length)},
