@@ -36,8 +36,9 @@ section too.
 `zero config check FILE` reports whether the file can be used, and which keys have no effect or are refused. It also
 builds the engine's plan for the given `--world-size`, `--device` and `--model`, and fails if every such run would fail.
 Without `--device`, a problem that affects only GPUs or only CPUs is reported as a notice. `zero config explain FILE`
-shows every resolved value and its origin, and `zero config explain KEY` explains a key. `zero config new` writes a file
-to start from, in plain JSON. Editors complete and check keys with `config_schemas/ds_config.schema.json`: name it as
+shows every resolved value and its origin, and with `--world-size` (and `--per-node`) also how the parameters and gradients
+of a block travel: over which ranks, in which types. `zero config explain KEY` explains a key. `zero config new` writes a
+file to start from, in plain JSON. Editors complete and check keys with `config_schemas/ds_config.schema.json`: name it as
 `"$schema"` in the file, which DeepSpeed ignores, or in the editor's settings.
 
 ## The file

@@ -177,7 +177,12 @@ def main():
         assert ["train_batch_size", "8", "file"] in [line[:3] for line in lines], text
         assert ["gradient_clipping", "1", "default"] in [line[:3] for line in lines], text
 
+        has(text, "exchanges of one block on 4 ranks:", "over 4 ranks", "  update\n    gather: all-gather: parameter shard (bf16) -> ")
+        assert "exchanges" not in run("explain", good), "without a number of ranks there are none"
+        has(run("explain", good, "--world-size", "4", "--per-node", "3", code=10), "--world-size 4 is no multiple of --per-node 3")
+
         whole = json.loads(run("explain", good, "--json", "--world-size", "2"))
+        assert [exchange["instruction"] for exchange in whole["exchanges"]][-1] == "gather", whole
         assert whole["values"]["train_batch_size"] == {"value": 8, "source": "file",
                                                        "effect": "samples per optimizer step over all ranks"}, whole
         assert whole["values"]["bf16.enabled"]["value"] is True, whole

@@ -62,6 +62,7 @@ Loaded ConfigOptions::load() const {
 PlannedRun ConfigOptions::planned_run() const {
   PlannedRun run;
   if (ranks > 0) run.ranks = ranks;
+  run.per_node = per_node;
   if (!device.empty()) run.on_gpu = device == "cuda";
   if (!model.empty()) run.model = parse_model_size(model);
   run.total_steps = values.total_steps;

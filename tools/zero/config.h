@@ -17,6 +17,7 @@ struct ConfigOptions {
   std::vector<std::string> settings;
   TrainerValues values;
   int ranks = 0;       // 0: not given
+  int per_node = 0;    // 0: not given
   std::string device;  // cpu or cuda; empty: not given
   std::string model;   // as ModelSize reads it; empty: not given
   bool json = false;

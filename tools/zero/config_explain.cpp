@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "optim/rule_table.h"
+#include "tools/options/number_options.h"
 #include "tools/zero/config.h"
 #include "tools/zero/explanation.h"
 #include "zero/base/error.h"
@@ -86,15 +87,30 @@ Pairs plan_lines(const ConfigOptions& options, const Config& config) {
        "zero plan --deepspeed_config " + options.file + " --params 7B"}};
 }
 
+void print_exchanges(const std::vector<detail::Exchange>& exchanges, const ConfigOptions& options) {
+  if (exchanges.empty()) return;
+  std::printf("\nexchanges of one block on %d ranks:\n", options.ranks);
+  std::string when;
+  for (const detail::Exchange& exchange : exchanges) {
+    if (exchange.when != when) std::printf("  %s\n", (when = exchange.when).c_str());
+    const std::string times =
+        exchange.times > 1 ? ", " + std::to_string(exchange.times) + " times" : "";
+    for (const std::string& route : exchange.routes)
+      std::printf("    %s%s: %s\n", exchange.op.c_str(), times.c_str(), route.c_str());
+  }
+}
+
 void explain_file(const ConfigOptions& options) {
   Loaded loaded = options.load();
-  Explanation explanation{loaded, std::nullopt, {}};
+  Explanation explanation{loaded, std::nullopt, {}, {}};
   if (options.ranks > 0) {
     explanation.batch =
         resolve_batch(loaded.config.batch, options.ranks, loaded.config.zero_core.rank_independent);
     fill_batch(loaded, *explanation.batch);
   }
   const Pairs plan = plan_lines(options, loaded.config);
+  if (options.ranks > 1)
+    explanation.exchanges = block_exchanges(loaded.config, options.planned_run());
   if (options.json) {
     for (const auto& [name, text] : plan) explanation.plan[name] = text;
     std::fputs(to_json(explanation).c_str(), stdout);
@@ -107,6 +123,7 @@ void explain_file(const ConfigOptions& options) {
   print_batch(loaded.config, options.ranks);
   std::printf("\n");
   for (const auto& [name, text] : plan) std::printf("%s: %s\n", name.c_str(), text.c_str());
+  print_exchanges(explanation.exchanges, options);
 }
 
 void explain_key(const ConfigOptions& options) {
@@ -141,6 +158,7 @@ void add_config_explain(CLI::App& config) {
                    "or its last name")
       ->required();
   add_file_options(*command, *options);
+  add_number(*command, "--per-node", options->per_node, "Ranks per node; default: all of them");
   command->add_flag("--json", options->json, "One JSON object, for other programs");
   command->callback([options] {
     if (names_file(options->file))

@@ -8,6 +8,7 @@
 #include "zero/base/error.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/plan/model.h"
+#include "zero/plan/route_text.h"
 
 namespace zero::tool {
 namespace {
@@ -167,6 +168,24 @@ ModelSize parse_model_size(const std::string& text) {
                       "7Bx32; zero plan --model NAME plans a model of the trainer");
   size.parameters = std::llround(count);
   return size;
+}
+
+std::vector<detail::Exchange> block_exchanges(const Config& config, const PlannedRun& run) {
+  const int ranks = run.ranks.value_or(1);
+  const int on_node = run.per_node < ranks ? run.per_node : 0;
+  if (on_node > 0 && ranks % on_node != 0)
+    throw ConfigError("--world-size " + std::to_string(ranks) + " is no multiple of --per-node " +
+                      std::to_string(on_node));
+  const ModelSize size = run.model.value_or(ModelSize{.layers = 8});
+  const ModelSpec model = generic_model(size, config, GroupKind::matrices);
+  const detail::EnginePlan plan(
+      model.declared(), closed_config(config, run),
+      {.ranks = ranks, .on_gpu = run.on_gpu.value_or(false), .node_ranks = on_node});
+  const std::vector<detail::FlatUnit>& units = plan.layout.flat_units;
+  // The first and last blocks may still be in their slots when they are used again.
+  const std::string middle = "block." + std::to_string(size.layers / 2);
+  const auto block = std::ranges::find(units, middle, &detail::FlatUnit::name);
+  return detail::exchanges_of(plan, static_cast<int>(block - units.begin()));
 }
 
 std::vector<std::string> check_plan(const Loaded& loaded, const std::string& file,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config_schemas/load.h"
+#include "zero/plan/route_text.h"
 
 namespace zero::tool {
 
@@ -21,6 +22,7 @@ ModelSize parse_model_size(const std::string& text);
 
 struct PlannedRun {
   std::optional<int> ranks;
+  int per_node = 0;  // consecutive ranks of a node; 0: all ranks are on one
   std::optional<bool> on_gpu;
   std::optional<ModelSize> model;
   std::optional<std::int64_t> total_steps;
@@ -30,5 +32,9 @@ struct PlannedRun {
 // about settings that are refused on one device only.
 std::vector<std::string> check_plan(const config_schemas::Loaded& loaded, const std::string& file,
                                     const PlannedRun& run);
+
+// Returns the exchanges of one block of a generic decoder. Throws ConfigError if the config cannot
+// be used with these ranks.
+std::vector<detail::Exchange> block_exchanges(const Config& config, const PlannedRun& run);
 
 }  // namespace zero::tool

@@ -117,6 +117,11 @@ std::string to_json(const Explanation& explanation) {
   for (const auto& [key, effect] : explanation.loaded.imported) json["imported"][key] = effect;
   if (explanation.batch) json["batch"] = batch_of(*explanation.batch);
   for (const auto& [name, text] : explanation.plan) json["plan"][name] = text;
+  for (const detail::Exchange& exchange : explanation.exchanges)
+    json["exchanges"].push_back({{"when", exchange.when},
+                                 {"instruction", exchange.op},
+                                 {"times", exchange.times},
+                                 {"routes", exchange.routes}});
   return json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config_schemas/load.h"
+#include "zero/plan/route_text.h"
 
 namespace zero::tool {
 
@@ -20,12 +21,13 @@ void fill_batch(Loaded& loaded, const Batch& batch);
 
 struct Explanation {
   const Loaded& loaded;
-  std::optional<Batch> batch;  // if a number of ranks is given
-  Text plan;                   // further lines by name: strategy, dtypes, bytes
+  std::optional<Batch> batch;               // if a number of ranks is given
+  Text plan;                                // further lines by name: strategy, dtypes, bytes
+  std::vector<detail::Exchange> exchanges;  // of one block, if a number of ranks is given
 };
 
 // Returns one JSON object: "values" (each with value, source and effect), "notices", "imported",
-// "batch", "plan".
+// "batch", "plan", "exchanges".
 std::string to_json(const Explanation& explanation);
 
 // Returns the keys that a path, or the last name of some paths, refers to, in the order of the
