@@ -281,7 +281,7 @@ std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& r
     for (const bool ends : {false, true})
       stream.enqueue([&memory, i, now, ends](zero::Stream) { memory.access(i, now, ends); });
   };
-  PlanWalker walker(inputs, plan_walks::lanes_of(streams, give), clock, [](int) {});
+  PlanWalker walker(inputs, plan_walks::lanes_of(streams, give), clock, {});
   plan_walks::walk_steps(walker, plans, steps, now, give);
   for (zero::ExecutionStream* stream : streams) stream->synchronize();
   return memory.fault;

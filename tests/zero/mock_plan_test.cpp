@@ -96,7 +96,7 @@ std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
         access(memory, action, {now, number, ends});
       });
   };
-  PlanWalker walker(inputs, plan_walks::lanes_of(streams, give), clock, [](int) {});
+  PlanWalker walker(inputs, plan_walks::lanes_of(streams, give), clock, {});
   plan_walks::walk_steps(walker, plans, steps, now, [&](const Instruction& instruction) {
     const Action i{instruction.op, instruction.target};
     compute.enqueue([&memory, i, now, gathers](zero::Stream) {

@@ -40,11 +40,8 @@ class DeviceCopies {
   // Call it when a flat unit's copies have been queued.
   void end_of(int flat_unit) { stream_->record(*ended_[flat_unit]); }
 
-  // Makes later work of the stream wait for the copies of a flat unit; -1: of all.
-  void precede(int flat_unit, ExecutionStream& stream) {
-    for (int f = 0; f < std::ssize(ended_); ++f)
-      if (flat_unit < 0 || flat_unit == f) stream.wait(*ended_[f]);
-  }
+  // Makes later work of the stream wait for the copies of a flat unit.
+  void precede(int flat_unit, ExecutionStream& stream) { stream.wait(*ended_[flat_unit]); }
   // Waits for all copies; throws any device failure.
   void synchronize() { stream_->synchronize(); }
 

@@ -347,10 +347,9 @@ void PendingSave::advance(bool known_good) {
 }
 
 void PendingSave::precede_by_copies(int group, ExecutionStream& stream) {
-  if (!writer_) return;
+  if (!writer_ || group >= context_.snapshot->group_count()) return;
   if (context_.copies) return context_.copies->precede(group, stream);
-  const std::int64_t bytes =
-      group < 0 ? std::ranges::max(copy_before_update_) : copy_before_update_[group];
+  const std::int64_t bytes = copy_before_update_[group];
   const auto limit = context_.ranks.terms().time_limit;
   if (writer_->await_copy(bytes, limit)) return;
   const StalledError stalled(

@@ -22,10 +22,11 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       checkpoints_(with_memory_table(
           runtime.ledger(),
           [&] { return Checkpoints(runtime, train_.ranks, train_.config, snapshot_of(train_)); })),
-      transfers_(train_, hidden_, scalars_, checkpoints_),
-      offload_(train_, scalars_, checkpoints_),
+      transfers_(train_, hidden_, scalars_),
+      offload_(train_, scalars_),
       walker_(train_.plan.inputs, plan_lanes(), clock_,
-              [this](int flat_unit) { scopes_.complete_gradients(flat_unit); }),
+              {[this](int flat_unit) { scopes_.complete_gradients(flat_unit); },
+               [this](const Instruction& i, ExecutionStream& s) { follow_save(i, s); }}),
       learner_(train_, walker_),
       scopes_(train_, guard_, walker_, learner_, hidden_, clock_, scalars_),
       stepper_({train_, guard_, scopes_, transfers_, offload_, walker_, clock_, hidden_, updates_,
@@ -54,6 +55,12 @@ PlanWalker::Lanes EngineCore::plan_lanes() {
                                       [this] { return total_bytes(transfers_.traffic()); }};
   for (PlanWalker::Lane& lane : lanes) lane.runs_on_host = train_.runtime.device().is_host();
   return lanes;
+}
+
+void EngineCore::follow_save(const Instruction& instruction, ExecutionStream& stream) {
+  for (const ResourceAccess& access : instruction.accesses)
+    if (const auto part = access.write ? saved_part(access, train_.plan.inputs) : std::nullopt)
+      checkpoints_.precede_by_copies(*part, stream);
 }
 
 void EngineCore::share_memory() {

@@ -110,6 +110,9 @@ class EngineCore {
   void write_own_trace(const char* reason) noexcept;
   // Maps the instructions of each stream to the parts that execute them.
   PlanWalker::Lanes plan_lanes();
+  // Waits, or makes the stream wait, until the pending save has copied what the instruction
+  // changes.
+  void follow_save(const Instruction& instruction, ExecutionStream& stream);
   void share_memory();
   void notice_settings() const;
 

@@ -6,8 +6,8 @@
 
 namespace zero::detail {
 
-OffloadStreams::OffloadStreams(TrainState& train, StepScalars& scalars, Checkpoints& checkpoints)
-    : train_(train), scalars_(scalars), checkpoints_(checkpoints) {
+OffloadStreams::OffloadStreams(TrainState& train, StepScalars& scalars)
+    : train_(train), scalars_(scalars) {
   const auto worker = [&](bool needed, const char* thread_name) {
     return needed ? train.runtime.create_stream(thread_name) : create_inline_stream();
   };
@@ -55,9 +55,6 @@ void OffloadStreams::issue(const Instruction& instruction) {
 
 // Issues copies between a GPU and host memory.
 void OffloadStreams::issue_copy(const Instruction& instruction) {
-  if (instruction.op == Op::upload)
-    checkpoints_.precede_by_copies(flat_unit_of(instruction, train_.plan.inputs.chunks),
-                                   *streams_[instruction.stream]);
   const DeviceRange range(train_.runtime, instruction.op, unit_of(instruction));
   streams_[instruction.stream]->enqueue(
       [this, op = instruction.op, target = instruction.target](Stream stream) {

@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "zero/base/stream.h"
-#include "zero/checkpoint/checkpoints.h"
 #include "zero/state/step_scalars.h"
 #include "zero/state/train_state.h"
 
@@ -16,7 +15,7 @@ namespace zero::detail {
 class OffloadStreams {
  public:
   // On a GPU, failures here are noted in the scalars.
-  OffloadStreams(TrainState& train, StepScalars& scalars, Checkpoints& checkpoints);
+  OffloadStreams(TrainState& train, StepScalars& scalars);
 
   // Returns the stream of a PlanStream; null for those of other parts.
   ExecutionStream* stream(PlanStream stream) const { return streams_[stream].get(); }
@@ -51,7 +50,6 @@ class OffloadStreams {
 
   TrainState& train_;
   StepScalars& scalars_;
-  Checkpoints& checkpoints_;
   ByStream<std::unique_ptr<ExecutionStream>> streams_;
 };
 

@@ -16,12 +16,11 @@ bool awaited_later(Op op, const ResourceAccess& access) {
 
 }  // namespace
 
-PlanWalker::PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock,
-                       std::function<void(int)> completed)
+PlanWalker::PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock, Hooks hooks)
     : inputs_(inputs),
       lanes_(std::move(lanes)),
       clock_(clock),
-      completed_(std::move(completed)),
+      hooks_(std::move(hooks)),
       contents_(inputs.parameter_slots.slots, -1) {}
 
 std::shared_ptr<PlanWalker::Mark> PlanWalker::create_mark(PlanStream stream) {
@@ -118,6 +117,7 @@ void PlanWalker::open_next(std::int64_t scope) {
   const During waiting(clock_, StepClock::Activity::waiting);
   for (const ResourceAccess& access : next.accesses)
     if (!awaited_later(next.op, access)) follow(PlanStream::compute, access);
+  hooks_.before(next, at(PlanStream::compute));
   open_.push_back({steps_[PlanStream::compute][next_[PlanStream::compute]++], scope});
 }
 
@@ -151,7 +151,7 @@ bool PlanWalker::leave(Op op, int target, std::int64_t scope) noexcept {
 void PlanWalker::settle() {
   for (const std::size_t i : ended_) {
     const Instruction& instruction = plan_->instructions[i];
-    for (const int flat : instruction.completes) completed_(flat);
+    for (const int flat : instruction.completes) hooks_.completed(flat);
     for (const ResourceAccess& access : instruction.accesses)
       if (awaited_later(instruction.op, access)) await_gradient(access.index);
     mark(i);
@@ -175,6 +175,7 @@ void PlanWalker::pump() {
         if (!std::ranges::all_of(instruction.after, done)) break;
         clock_.turn_to(instruction.op, instruction.target);
         for (const ResourceAccess& access : instruction.accesses) follow(stream, access);
+        hooks_.before(instruction, at(stream));
         issue(instruction);
         if (fills_slot(instruction.op))
           contents_[inputs_.parameter_slots.slot_of[instruction.target]] = instruction.target;

@@ -32,11 +32,17 @@ class PlanWalker {
   };
   using Lanes = ByStream<Lane>;
 
+  struct Hooks {
+    // Called with each flat unit when its gradient is final.
+    std::function<void(int)> completed = [](int) {};
+    // Called before an instruction is issued, or a compute step entered, with its stream.
+    std::function<void(const Instruction&, ExecutionStream&)> before = [](const Instruction&,
+                                                                          ExecutionStream&) {};
+  };
+
   // The clock is charged for the waits, and for communication that runs inline; its spans record
-  // when each instruction runs. `completed` is called with each flat unit when its gradient is
-  // final.
-  PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock,
-             std::function<void(int)> completed);
+  // when each instruction runs.
+  PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock, Hooks hooks);
   PlanWalker(const PlanWalker&) = delete;  // marks return to it
 
   void begin(const StepPlan& plan);
@@ -171,7 +177,7 @@ class PlanWalker {
   const PlanInputs& inputs_;
   const Lanes lanes_;
   StepClock& clock_;
-  const std::function<void(int)> completed_;
+  const Hooks hooks_;
   // For each stream: marks for reuse, and for each other stream the last mark that it has waited
   // for; for the stream itself, its own last mark.
   ByStream<std::vector<std::unique_ptr<Mark>>> spare_;

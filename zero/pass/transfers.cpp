@@ -91,9 +91,6 @@ void Transfers::issue(const Instruction& instruction) {
   const FlatUnit& flat = train_.layout().flat_unit(instruction.target);
   count_as_issued(instruction.op, instruction.target, flat.elements());
   const DeviceRange range(train_.runtime, instruction.op, flat.name);
-  const bool reduces = instruction.op == Op::reduce || instruction.op == Op::reduce_late;
-  if (reduces && train_.arrays.residues().exist())
-    checkpoints_.precede_by_copies(train_.residue_group(), train_.runtime.communication());
   queue(instruction.op, instruction.target);
 }
 

@@ -9,7 +9,6 @@
 
 #include "comm/communicator.h"
 #include "comm/wire/exchange.h"
-#include "zero/checkpoint/checkpoints.h"
 #include "zero/pass/hidden_memory.h"
 #include "zero/state/array_exchange.h"
 #include "zero/state/step_scalars.h"
@@ -19,9 +18,8 @@ namespace zero::detail {
 
 class Transfers {
  public:
-  Transfers(TrainState& train, HiddenMemory& hidden, const StepScalars& scalars,
-            Checkpoints& checkpoints)
-      : train_(train), hidden_(hidden), scalars_(scalars), checkpoints_(checkpoints) {}
+  Transfers(TrainState& train, HiddenMemory& hidden, const StepScalars& scalars)
+      : train_(train), hidden_(hidden), scalars_(scalars) {}
 
   // Call it once the communicator has the engine's memory: reserves the staging that the longest
   // reduction needs in addition to the buffers.
@@ -99,7 +97,6 @@ class Transfers {
   TrainState& train_;
   HiddenMemory& hidden_;
   const StepScalars& scalars_;
-  Checkpoints& checkpoints_;
   MemoryRequests staging_request_;
   Arena staging_;
   std::byte* staging_memory_ = nullptr;

@@ -37,6 +37,8 @@ class AccessTable {
       accesses_.push_back({Resource::gradient_shard, f, edits});
       if (op == Op::measure) read(Resource::parameter_shard, f);
     }
+    if (op != Op::measure) return;
+    for (int c = 0; c < std::ssize(inputs_.chunks); ++c) write(Resource::state, c);
   }
 
   void add_transfer(Op op, int flat) {
@@ -58,6 +60,7 @@ class AccessTable {
       case Op::accumulate:
         write(Resource::gradient_slot, gradient_slot(flat));
         if (!offload_.gradients) write(Resource::gradient_shard, flat);
+        if (op != Op::accumulate && inputs_.policy->wire.feedback) write(Resource::residues, 0);
         return;
       case Op::spill:
         return add_spill(flat);

@@ -68,6 +68,7 @@ const char* name_of(Resource resource) {
                                                     "gradient in the file",
                                                     "staging of shards",
                                                     "decision",
+                                                    "residues",
                                                     "turn of reads",
                                                     "turn of writes"};
   return names[resource];
@@ -76,6 +77,20 @@ const char* name_of(Resource resource) {
 int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunks) {
   return target_of(instruction.op) == Target::chunk ? chunks[instruction.target].flat_unit
                                                     : instruction.target;
+}
+
+std::optional<int> saved_part(const ResourceAccess& access, const PlanInputs& inputs) {
+  switch (access.resource) {
+    case Resource::parameter_shard:
+      return access.index;
+    case Resource::state:
+    case Resource::parameters_outside:
+      return inputs.chunks[access.index].flat_unit;
+    case Resource::residues:
+      return static_cast<int>(inputs.layout->flat_units.size());
+    default:
+      return std::nullopt;
+  }
 }
 
 void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target) {

@@ -260,13 +260,11 @@ void Stepper::update(const Instruction& instruction) {
   const During optimizer(parts_.clock,
                          {StepClock::Activity::optimizer, instruction.op, instruction.target});
   TrainState& train = parts_.train;
-  const bool changes_all = instruction.op == Op::measure;
-  const int flat_unit = changes_all ? -1 : flat_unit_of(instruction, train.plan.inputs.chunks);
-  parts_.checkpoints.precede_by_copies(flat_unit, train.runtime.compute());
-  if (changes_all) {
+  if (instruction.op == Op::measure) {
     const DeviceRange range(train.runtime, Op::measure, "all units");
     return parts_.updates.measure();
   }
+  const int flat_unit = flat_unit_of(instruction, train.plan.inputs.chunks);
   const DeviceRange range(train.runtime, Op::update, train.layout().flat_unit(flat_unit).name);
   parts_.updates.update(instruction.target, parts_.transfers);
 }
