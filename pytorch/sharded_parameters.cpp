@@ -279,8 +279,18 @@ void ShardedParameters::check_unchanged(bool trains) const {
 void ShardedParameters::begin_micro_step(bool last) {
   scopes_.begin();
   micro_step_.emplace(engine_->begin_micro_step(last));
+  begun_ = micro_step_->index() + 1;
   had_backward_ = rested_ = false;
   pass_ = Pass::training;
+}
+
+void ShardedParameters::continue_pass() {
+  if (rank_independent())
+    throw UsageError(
+        "a second backward came without a forward pass of its own; with zero_core.rank_independent "
+        "a micro batch is one forward and one backward, because sums are added in the order of "
+        "micro batches: add the losses and call backward once, or leave the key out");
+  begin_micro_step(false);
 }
 
 void ShardedParameters::end_forward() {
@@ -294,7 +304,7 @@ void ShardedParameters::end_forward() {
 }
 
 MicroStep& ShardedParameters::micro_step() {
-  if (pass_ == Pass::none && has_graph_) begin_micro_step(false);
+  if (pass_ == Pass::none && has_graph_) continue_pass();
   if (pass_ != Pass::training)
     throw UsageError(
         "backward was called before a training pass of forward(): in eval() mode, or without "
@@ -354,9 +364,9 @@ void ShardedParameters::use(int unit) {
     if (!in_call_) return;  // after backward, before the next pass: the parameter is at rest
     // A pass that runs a backward inside itself continues.
     end_backward();
-    begin_micro_step(false);
+    continue_pass();
   } else if (rested_ && pass_ == Pass::training) {
-    begin_micro_step(false);  // a collective call between passes has ended forward's micro step
+    continue_pass();  // a collective call between passes has ended forward's micro step
   }
   if (pass_ != Pass::none) scopes_.open(unit);
 }
@@ -383,7 +393,7 @@ void ShardedParameters::follow_backward() {
   if (pass_ == Pass::evaluation || (pass_ == Pass::training && backward_ == running)) return;
   // A further backward over the same graphs is another micro step, in which forward visits no unit.
   if (backward_) end_backward();
-  if (pass_ == Pass::none) begin_micro_step(false);
+  if (pass_ == Pass::none) continue_pass();
   pass_scaled_ = scaled_;
   check_loss_scale();
   backward_ = running;
@@ -440,8 +450,7 @@ void ShardedParameters::take_gradients_back() {
                      " was not: gradients are forgotten all together, by engine.zero_grad()");
   if (!in_call_) scopes_.close_all();
   origins_ = {};
-  ++drops_;
-  engine_->drop_gradients();
+  drop_in_engine();
 }
 
 void ShardedParameters::move_late_gradients() {
@@ -474,6 +483,10 @@ void ShardedParameters::end_backward() {
 
 void ShardedParameters::come_to_rest() {
   if (pass_ != Pass::training || in_call_ || running_backward()) return;
+  if (is_before_backward() && rank_independent())
+    throw UsageError(
+        "this call came between forward and backward; with zero_core.rank_independent, calls that "
+        "all ranks make belong after Engine::step()");
   rested_ = !had_backward_;
   if (had_backward_)
     end_backward();
@@ -488,6 +501,7 @@ StepTicket ShardedParameters::step(StepOptions options) {
   adopt_changes();
   micro_step_.reset();
   has_graph_ = scaled_ = false;
+  begun_ = 0;
   origins_ = {};
   StepTicket ticket = engine_->step(options);
   settle();
@@ -495,12 +509,18 @@ StepTicket ShardedParameters::step(StepOptions options) {
 }
 
 bool ShardedParameters::drop_gradients() {
-  come_to_rest();
+  if (!is_before_backward() || !rank_independent()) come_to_rest();
   origins_ = {};
-  ++drops_;
   for (const Gradient& gradient : std::exchange(aside_, {}))
     gradient.parameter->take_gradient_back(gradient.tensor);
-  return engine_->drop_gradients();
+  return drop_in_engine();
+}
+
+bool ShardedParameters::drop_in_engine() {
+  ++drops_;
+  const bool had_some = engine_->drop_gradients();
+  if (had_some) begun_ = 0;
+  return had_some;
 }
 
 void ShardedParameters::adopt_changes() {

@@ -76,6 +76,10 @@ class ShardedParameters final : private StorageOwner {
   StepTicket step(StepOptions options);
   // Drops the gradients of the step so far, and returns whether there were any. Collective.
   bool drop_gradients();
+  // Number of micro steps begun since the last step, or since gradients were dropped.
+  int begun() const { return begun_; }
+  // Whether a training pass has begun that waits for its backward.
+  bool is_before_backward() const { return pass_ == Pass::training && !had_backward_; }
   // Number of times that gradients were dropped.
   std::int64_t drops() const { return drops_; }
   // Throws UsageError if the program has given a parameter other memory or, for a training pass,
@@ -123,6 +127,10 @@ class ShardedParameters final : private StorageOwner {
   void gradient_arrived(int unit, int parameter, const at::Tensor& tensor);
   void follow_backward();
   void begin_micro_step(bool last);
+  // Begins a micro step other than at a forward pass of the model.
+  void continue_pass();
+  bool rank_independent() const { return engine_->config().zero_core.rank_independent; }
+  bool drop_in_engine();
   void move_late_gradients();
   // Removes the placeholders of gradients. If the program has cleared them, the engine's gradients
   // are dropped.
@@ -159,6 +167,7 @@ class ShardedParameters final : private StorageOwner {
   bool pass_scaled_ = false;     // for the running backward
   Origins origins_;
   std::int64_t drops_ = 0;
+  int begun_ = 0;
   std::vector<Gradient> aside_;  // gradients with placeholders in torch
   std::vector<char> written_;    // by unit: the program wrote to it outside passes
   bool settled_ = false, rests_whole_ = false;

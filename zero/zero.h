@@ -224,10 +224,10 @@ class Engine {
   }
 
   MicroSteps micro_steps();
-  // Begins a micro step outside of micro_steps() and ends the previous one. With
-  // gradient_accumulation_steps over 1 any number of them may precede step(), otherwise only one.
-  // Reductions of the `last` one overlap the backward pass; if none was declared last, step()
-  // issues the missing reductions. Refused with zero_core.rank_independent.
+  // Begins a micro step outside of micro_steps() and ends the previous one. With accumulation over
+  // 1 any number may precede step(), otherwise one; with zero_core.rank_independent exactly as many
+  // as micro_steps() has. Reductions of the `last` one overlap the backward pass; if none was
+  // declared last, step() issues the missing reductions.
   MicroStep begin_micro_step(bool last = false);
   // Ends a micro step if its backward has begun, as the next call would; a forward pass that waits
   // for its backward stays open. Call it before the program runs its own communication between

@@ -160,6 +160,8 @@ void declare_config(py::module_& module) {
       .def_property_readonly("trace", [](const Config& c) { return c.zero_core.trace; })
       .def_readonly("steps_per_print", &Config::steps_per_print)
       .def_readonly("seed", &Config::seed)
+      .def_property_readonly("rank_independent",
+                             [](const Config& c) { return c.zero_core.rank_independent; })
       .def_readonly("notices", &Config::notices);
   declare_values(module);
   declare_monitor(module);

@@ -139,7 +139,7 @@ class Model {
   // clipping. `given`: whole averaged gradients by parameter, fp32 on the CPU,
   // used instead of those of backward.
   StepResult step(std::optional<double> learning_rate, const ValuesByGroup& groups,
-                  double mean_over, std::optional<double> max_norm,
+                  std::optional<double> mean_over, std::optional<double> max_norm,
                   const std::map<std::string, at::Tensor>& given) {
     StepOptions options;
     options.learning_rate = learning_rate;
@@ -181,7 +181,7 @@ class Model {
   }
 
   at::Tensor read_gradient(const std::string& name, const std::vector<std::int64_t>& shape,
-                           double mean_over) {
+                           std::optional<double> mean_over) {
     at::Tensor whole = at::empty(shape, at::kFloat);
     engine_->read_gradient(name, {whole.mutable_data_ptr<float>(), std::size_t(whole.numel())},
                            mean_over);
@@ -441,6 +441,8 @@ void declare_model(py::module_& module) {
            [](Model& m) {
              return m.parameters().origins().scaled && m.parameters().origins().by_hand;
            })
+      .def("begun", [](Model& m) { return m.parameters().begun(); })
+      .def("is_before_backward", [](Model& m) { return m.parameters().is_before_backward(); })
       .def("by_hand", [](Model& m) { return m.parameters().origins().by_hand; })
       .def(
           "end_backward", [](Model& m) { m.parameters().end_backward(); }, Unlocked())
@@ -521,7 +523,7 @@ void declare_model(py::module_& module) {
       .def("batch",
            [](Model& m) {
              const Batch batch = m.engine().batch();
-             return std::vector<std::int64_t>{batch.micro, batch.accumulation, batch.global};
+             return std::vector<std::int64_t>{batch.micro, batch.micro_batches};
            })
       .def("describe_config", [](Model& m) { return describe(m.engine().config()); })
       .def("step_count", [](Model& m) { return m.engine().step_count(); })

@@ -87,7 +87,8 @@ TEST_CASE("micro batches that do not depend on the ranks: micro steps follow") {
         "train_batch_size 96 / train_micro_batch_size_per_gpu 4 gives 24 micro batches per step, "
         "too few for 25 ranks: start at most 24");
   CHECK(has(refused({97, 4, 0}, 2, true), "what fits: 96 or 100"));
-  CHECK(has(refused({96, 4, 12}, 2, true), "leave the key out, or write \"auto\""));
+  CHECK(resolve_batch({96, 4, 5}, 5, true).accumulation == 5);
+  CHECK(has(refused({96, 4, 4}, 5, true), "(5 on 5): leave the key out, or write \"auto\""));
   CHECK(has(refused({0, 4, 0}, 2, true), "give both"));
   CHECK(has(refused({96, 0, 0}, 2, true), "give both"));
 }

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/support/layer_chain.h"
+#include "tests/support/refusal.h"
 #include "tests/support/stderr_of.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_ranks.h"
@@ -116,7 +118,89 @@ std::vector<double> train_part(const std::string& directory, int ranks, const ze
   return losses;
 }
 
+struct Free {
+  std::vector<double> losses;
+  std::uint64_t digest = 0;
+  bool operator==(const Free&) const = default;
+};
+
+void free_pass(zero::Engine& engine, zero::MicroStep& micro, const std::vector<std::string>& calls,
+               float input) {
+  chain::Pass pass(
+      engine, [](const std::function<void()>& kernel) { kernel(); }, true);
+  micro.loss(*pass.forward(calls, input));
+  pass.backward();
+}
+
+// A model with a free order of calls, of whose layers some micro batches skip one.
+void with_free_model(int ranks, int stage,
+                     const std::function<void(zero::Runtime&, zero::Engine&)>& use) {
+  zero::Config config = toy::config(stage, {});
+  config.batch = {7, 1, 0};
+  config.zero_core.rank_independent = true;
+  chain::Declaration declared;
+  declared.optional = declared.free = true;
+  zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+    zero::Engine engine(runtime, chain::describe(declared), config);
+    engine.initialize(chain::fill);
+    use(runtime, engine);
+  });
+}
+
+Free train_free_model(int ranks, int stage) {
+  Free found;
+  with_free_model(ranks, stage, [&](zero::Runtime& runtime, zero::Engine& engine) {
+    for (int step = 0; step < 4; ++step) {
+      for (int number = runtime.rank(); number < 7; number += runtime.size()) {
+        zero::MicroStep micro = engine.begin_micro_step();
+        CHECK(micro.number() == number);
+        std::vector<std::string> calls = {"a", "b", "c", "d"};
+        if (number % 3 > 0) calls.erase(calls.begin() + (step + number) % 4);
+        free_pass(engine, micro, calls, 0.1f * static_cast<float>(number + 7 * step));
+      }
+      const double loss = engine.step().wait().loss;
+      if (runtime.is_root()) found.losses.push_back(loss);
+    }
+    const std::uint64_t digest = engine.digest();
+    if (runtime.is_root()) found.digest = digest;
+  });
+  return found;
+}
+
 }  // namespace
+
+TEST_CASE("rank independence: a model with a free order of calls") {
+  const Free expected = train_free_model(1, 0);
+  CHECK(expected.losses.back() < expected.losses.front());
+  for (const int ranks : {1, 2, 3, 4, 7})
+    for (const int stage : {0, 1, 2, 3}) {
+      CAPTURE(ranks);
+      CAPTURE(stage);
+      CHECK(train_free_model(ranks, stage) == expected);
+    }
+}
+
+TEST_CASE(
+    "rank independence: calls for which ranks with other numbers of micro batches do not wait") {
+  using zero::tests::contains;
+  using zero::tests::refusal;
+  for (const int stage : {0, 3})
+    with_free_model(3, stage, [&](zero::Runtime&, zero::Engine& engine) {
+      std::vector<float> values(chain::width);
+      const auto read = [&] { engine.read("outer.scale", "value", values); };
+      {
+        zero::MicroStep micro = engine.begin_micro_step();
+        free_pass(engine, micro, {"a", "b", "c", "d"}, 0.5f);
+      }
+      CHECK(contains(refusal<zero::UsageError>(read), "in micro batch 1 of the"));
+      CHECK(contains(refusal<zero::UsageError>([&] { engine.drop_gradients(); }), "micro batch 1"));
+      zero::MicroStep micro = engine.begin_micro_step();
+      CHECK(contains(refusal<zero::UsageError>([&] {
+                       free_pass(engine, micro, {"b", "a", "c", "d"}, 0.5f);
+                     }),
+                     "forward of unit a came in another order"));
+    });
+}
 
 TEST_CASE("rank independence: stages and dtypes on 1 to 5 ranks") {
   for (const Row& precision : precisions()) {

@@ -18,16 +18,41 @@ bool Scopes::someone_leaves(bool self) {
   return std::ranges::max(train_.ranks.gather_words("the end of a micro step", {self ? 1 : 0})) > 0;
 }
 
-void Scopes::leave_plan() {
+void Scopes::leave_plan(Op op, int unit) {
   if (guard_.phase() == Phase::evaluation)
     leave_evaluation_plan();
   else
-    leave_micro_plan();
+    leave_micro_plan(op, unit);
+}
+
+// A rest that follows in an additional micro step would be added after other micro batches.
+void Scopes::refuse_other_order(Op op, int unit) const {
+  if (!train_.plan.rank_independent()) return;
+  throw UsageError(std::string(name_of(op)) + " of unit " + unit_name(unit) +
+                   " came in another order than in the first pass, or once more; with "
+                   "zero_core.rank_independent each micro batch uses the units in the order of the "
+                   "first one (it may skip some): keep to one order, or leave the key out");
+}
+
+// Ranks may have different numbers of micro batches, so there is no moment among them at which all
+// ranks can meet.
+void Scopes::refuse_among_micro_batches() const {
+  const bool open = guard_.phase() == Phase::micro_step;
+  const int begun = ended_micro_steps() + (open ? 1 : 0);
+  if (!train_.plan.rank_independent() || begun == 0 || guard_.phase() == Phase::evaluation) return;
+  if (begun == own_micro_steps() && !(open && in_forward())) return;
+  throw UsageError(
+      "this call came " +
+      std::string(open && in_forward() ? "between forward and backward" : "among micro batches") +
+      ", in micro batch " + std::to_string(begun) + " of the " + std::to_string(own_micro_steps()) +
+      " that this rank has in a step; with zero_core.rank_independent, calls that all "
+      "ranks make belong after Engine::step()");
 }
 
 // Serves the others to the end of the plan, with zeros as this rank's remaining gradients; these
 // follow in an additional micro step.
-void Scopes::leave_micro_plan() {
+void Scopes::leave_micro_plan(Op op, int unit) {
+  refuse_other_order(op, unit);
   if (train_.last_micro_step && train_.plan.sync != GradientSync::each)
     throw UsageError(
         "a pass leaves the order of earlier ones in the micro step that was said to be the last, "
@@ -92,6 +117,7 @@ bool Scopes::in_forward() const {
 }
 
 void Scopes::come_to_rest() {
+  if (train_.model.any_order) refuse_among_micro_batches();
   if (guard_.phase() != Phase::micro_step || !train_.model.any_order) return end_open_micro_step();
   guard_.refuse_after_failure("the micro step cannot continue");
   guard_.or_poison([&] {

@@ -41,13 +41,14 @@ void Scopes::check_order(int index) const {
 }
 
 int Scopes::begin_micro_step(bool last) {
-  if (train_.plan.rank_independent())
-    throw UsageError(
-        "Engine::begin_micro_step() was called with zero_core.rank_independent, which gives each "
-        "rank a known number of the step's micro batches: run every element of "
-        "Engine::micro_steps()");
   const int index = ended_micro_steps() + (guard_.phase() == Phase::micro_step ? 1 : 0);
-  start_micro_step(index, no_loop, last || !train_.plan.accumulates);
+  const bool counted = train_.plan.rank_independent();
+  if (counted && index == own_micro_steps())
+    throw UsageError("Engine::begin_micro_step() was called after all " + std::to_string(index) +
+                     " micro batches that this rank has in a step with "
+                     "zero_core.rank_independent; call Engine::step()");
+  start_micro_step(index, no_loop,
+                   counted ? index + 1 == accumulation() : last || !train_.plan.accumulates);
   return index;
 }
 
@@ -140,9 +141,9 @@ void Scopes::refuse_among_micro_steps(const char* call) const {
 }
 
 void Scopes::end_accumulation(std::optional<double> mean_over) {
-  const bool in_loop = pass_ != no_loop;
+  const bool counted = pass_ != no_loop || train_.plan.rank_independent();
   const int done = ended_micro_steps();
-  if (in_loop ? done != own_micro_steps() : done == 0)
+  if (counted ? done != own_micro_steps() : done == 0)
     throw UsageError("Engine::step() was called after " + std::to_string(done) + " of " +
                      std::to_string(own_micro_steps()) +
                      " micro steps; run every element of Engine::micro_steps()");
@@ -185,7 +186,7 @@ std::int64_t Scopes::enter(Op op, int unit) {
     if (op == Op::backward) end_learning();
     if (!learner_.active() && !free_pass().active() && train_.model.any_order &&
         walker_.leaves_plan(op, unit))
-      leave_plan();
+      leave_plan(op, unit);
     if (free_pass().active())
       free_pass().enter(op, unit, scope);
     else if (learner_.active())

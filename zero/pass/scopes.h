@@ -114,7 +114,7 @@ class Scopes {
   }
   // Whether the ranks agree at the end of each micro step on leaving the plan.
   bool agrees_on_leaving() const {
-    return train_.model.any_order && train_.collective() &&
+    return train_.model.any_order && train_.collective() && !train_.plan.rank_independent() &&
            (train_.policy().parameters_sharded || train_.plan.sync_each());
   }
   // Whether an evaluation runs without a plan and without the other ranks.
@@ -131,12 +131,14 @@ class Scopes {
   void begin_evaluation_pass();
   void end_evaluation_pass();
   bool someone_leaves(bool self);
-  void leave_plan();
-  void leave_micro_plan();
+  void leave_plan(Op op, int unit);
+  void leave_micro_plan(Op op, int unit);
   void leave_evaluation_plan();
   void begin_free_micro_step();
   void end_free_micro_step();
   void adopt_order(const std::vector<int>& shown);
+  void refuse_other_order(Op op, int unit) const;
+  void refuse_among_micro_batches() const;
   void pause_micro_step();
   void resume_micro_step();
   void complete_and_forget(int flat_unit);

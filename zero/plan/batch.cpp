@@ -95,10 +95,6 @@ Batch resolve_micro_batches(const BatchOptions& given, std::int64_t ranks) {
   if (total == 0 || micro == 0)
     fail(given, mode + " needs " + total_key + " and " + micro_key +
                     ": a step has as many micro batches at any number of ranks; give both");
-  if (given.gradient_accumulation_steps != 0)
-    fail(given, std::string(steps_key) + " is " + to_string(given.gradient_accumulation_steps) +
-                    ", and with " + mode +
-                    " it follows from the number of ranks: leave the key out, or write \"auto\"");
   if (total % micro != 0)
     fail(given, std::string(total_key) + " " + to_string(total) + " is not a multiple of " +
                     micro_key + " " + to_string(micro) + "; what fits: " + neighbors(total, micro));
@@ -108,7 +104,13 @@ Batch resolve_micro_batches(const BatchOptions& given, std::int64_t ranks) {
                     to_string(micro) + " gives " + to_string(count) +
                     " micro batches per step, too few for " + to_string(ranks) +
                     " ranks: start at most " + to_string(count));
-  return {micro, (count + ranks - 1) / ranks, total, count};
+  const std::int64_t steps = (count + ranks - 1) / ranks;
+  const std::int64_t given_steps = given.gradient_accumulation_steps;
+  if (given_steps != 0 && given_steps != steps)
+    fail(given, std::string(steps_key) + " is " + to_string(given_steps) + ", and with " + mode +
+                    " it follows from the number of ranks (" + to_string(steps) + " on " +
+                    to_string(ranks) + "): leave the key out, or write \"auto\"");
+  return {micro, steps, total, count};
 }
 
 void check_given(const char* key, std::int64_t value) {

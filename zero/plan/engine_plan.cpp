@@ -293,7 +293,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       updates(model, config),
       matrices(model, layout, updates, on.ranks > 1 ? updated_holding(*this) : Holding::whole),
       policy(make_state_policy(*this, config, on)) {
-  check_rank_independent(config, model, on);
+  check_rank_independent(config, on);
   if (on.model_parallel.size > 1) check_split_matrices(model, updates);
   if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);

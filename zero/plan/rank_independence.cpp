@@ -64,7 +64,7 @@ void check_formats(const Config& config) {
 
 }  // namespace
 
-void check_rank_independent(const Config& config, const Model& model, const PlanRank& on) {
+void check_rank_independent(const Config& config, const PlanRank& on) {
   if (!config.zero_core.rank_independent) return;
   check_precision(config);
   check_order(config);
@@ -72,10 +72,6 @@ void check_rank_independent(const Config& config, const Model& model, const Plan
   if (on.on_gpu && !config.zero_core.deterministic)
     refuse("zero_core.deterministic false",
            "NCCL's own sums depend on the number of GPUs; set it to true");
-  if (model.any_order || model.any_micro_steps)
-    refuse("ModelSpec::any_order() or any_micro_steps() (modules of PyTorch declare them)",
-           "a step has a known number of micro batches in a known order; declare the units in "
-           "their order and run Engine::micro_steps(), or leave the key out");
 }
 
 }  // namespace zero::detail

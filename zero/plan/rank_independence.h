@@ -10,10 +10,9 @@
 
 namespace zero::detail {
 
-struct Model;
 struct PlanRank;
 
 // Throws ConfigError that names the key, for settings with which sums depend on the ranks.
-void check_rank_independent(const Config& config, const Model& model, const PlanRank& on);
+void check_rank_independent(const Config& config, const PlanRank& on);
 
 }  // namespace zero::detail

@@ -42,6 +42,7 @@ from .comparison import compare_stages  # noqa: E402
 from .distributed import explain_missing_ranks, init_distributed  # noqa: E402
 from .engine import Engine  # noqa: E402
 from .examination import Examination, doctor  # noqa: E402
+from .global_sampler import GlobalSampler  # noqa: E402
 from .initialize import add_config_arguments, initialize  # noqa: E402
 from .planning import plan  # noqa: E402
 from .ranks import ranks  # noqa: E402
@@ -63,7 +64,8 @@ from .utils import (  # noqa: E402
 explain_missing_ranks()
 __version__ = "0.1.0"
 __all__ = [
-    "ConfigError", "DisagreementError", "Engine", "Error", "Examination", "PeerFailed", "StalledError", "UsageError",
+    "ConfigError", "DisagreementError", "Engine", "Error", "Examination", "GlobalSampler", "PeerFailed", "StalledError",
+    "UsageError",
     "add_config_arguments", "compare_stages", "doctor", "init_distributed", "initialize", "plan", "ranks",
     "safe_get_full_fp32_param",
     "safe_get_full_grad", "safe_get_full_optimizer_state", "safe_get_local_fp32_param", "safe_get_local_grad",

@@ -103,10 +103,10 @@ def random_states(device):
     return saved_state.to_bytes(states, "random states")
 
 
-def restore_random(resumed, job, device):
+def restore_random(resumed, job, device, seeds_passes):
     """Restores the random generators. On the saved number of ranks, each rank continues its own streams. On another
     number each rank derives new streams from the saved ones, except that streams of numpy and Python that were the
-    same on all ranks stay the same."""
+    same on all ranks stay the same. `seeds_passes`: passes of the model have seeds of their own."""
     saved = [_random_of(data, resumed.tag) for data in resumed.rank_states]
     saved = [states for states in saved if states]
     if not saved:
@@ -115,8 +115,9 @@ def restore_random(resumed, job, device):
         _set_random(saved[job.rank], device)
         return
     if job.rank == 0:
+        what = "random numbers outside of the model's passes" if seeds_passes else "dropout masks and the like"
         _notice(f"{resumed.tag} was saved on {len(saved)} ranks, and has the states of as many random generators; "
-                f"{job.size} ranks continue, each with a new stream derived from them: dropout masks and the like "
+                f"{job.size} ranks continue, each with a new stream derived from them: {what} "
                 "differ from those of an uninterrupted run")
     mine = saved[job.rank % len(saved)]
     seed = int.from_bytes(hashlib.blake2b(

@@ -11,7 +11,9 @@ from .buffers import Buffers
 from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
 from .figures import Figures
+from .global_sampler import GlobalSampler
 from .gradients import GivenGradients, read_gradient
+from .micro_batches import MicroBatches
 from .optimizers import clear_by, refuse_missing_metrics
 from .passes import Link, PlainState, Tree, make_passes, refuse_no_loss, supersede
 from .progress import NoTimer, Progress
@@ -41,7 +43,9 @@ class Engine(Figures, nn.Module):
         self._said_dropped = False
         self._boundary = None  # the argument of set_gradient_accumulation_boundary()
         self._boundary_of_this_step = False
-        self._micro, self._accumulation, self._global = native.batch()
+        self.micro_batches = MicroBatches(self, ranks, settings)
+        self._micro, self._accumulation = self.micro_batches.share.size, self.micro_batches.share.own
+        self._global = self.micro_batches.share.samples
         self._result = None
         self._saved_at = None  # the step of the last checkpoint
         self.micro_steps = 0
@@ -141,13 +145,20 @@ class Engine(Figures, nn.Module):
             try:
                 if not training:
                     self._evaluation.begin_pass()
+                else:
+                    self.micro_batches.note_pass()
                 self.native.begin_forward(training, self._surely_last())
-                with self._progress.counting(self.native.step_count()) if training else contextlib.nullcontext():
+                with self._around_training() if training else contextlib.nullcontext():
                     result = call(*args, **kwargs)
                 self.native.end_forward()
             finally:
                 self._in_forward = False
         return result
+
+    @contextlib.contextmanager
+    def _around_training(self):
+        with self._progress.counting(self.native.step_count()), self.micro_batches.own_random_numbers(self.device):
+            yield
 
     def _check_values(self):
         if self._without_values:
@@ -159,12 +170,18 @@ class Engine(Figures, nn.Module):
 
     def scale(self, loss, scale_wrt_gas=True):
         """Returns the loss to call backward() on: `engine.scale(loss).backward()` replaces engine.backward(loss). As
-        in DeepSpeed, hooks see gradients divided by gradient_accumulation_steps."""
+        in DeepSpeed, hooks see gradients divided by gradient_accumulation_steps, except with
+        zero_core.rank_independent."""
         self._refuse_without_optimizer("backward")
         refuse_no_loss(loss)
+        independent = self.micro_batches.rank_independent
+        if independent and not scale_wrt_gas:
+            raise _native.UsageError("engine.backward: scale_wrt_gas=False says that the script has divided the loss by the "
+                                     "number of micro-batches, which depends on the number of ranks; with "
+                                     "zero_core.rank_independent give the mean over the micro-batch")
         with self._guarded("scale"):
             self._scaled = True
-            steps = self._accumulation if scale_wrt_gas else 1
+            steps = self._accumulation if scale_wrt_gas and not independent else 1
             self.native.note_loss(float(loss.detach()) / steps)
             factor = self.native.loss_scale() / steps
         return loss if factor == 1 else loss * factor
@@ -182,7 +199,7 @@ class Engine(Figures, nn.Module):
         """Updates the weights after the last micro-batch of a step; earlier calls only count micro-batches.
         `max_norm` clips this step's gradients, in addition to the config. `lr_kwargs` go to the scheduler's step()."""
         self._refuse_without_optimizer("step")
-        boundary = self.is_gradient_accumulation_boundary()
+        boundary = self._end_micro_batch()
         self._refuse_unscaled()
         if boundary:
             refuse_missing_metrics(self.lr_scheduler, lr_kwargs)
@@ -207,6 +224,13 @@ class Engine(Figures, nn.Module):
         if self._result.stop_requested:
             signals.note_request(self, self._ranks.rank == 0)
 
+    def _end_micro_batch(self):
+        """Returns whether a step ends here."""
+        if not self.micro_batches.rank_independent:
+            return self.is_gradient_accumulation_boundary()
+        with self._guarded("step"):
+            return self.micro_batches.end_one(self._boundary)
+
     @property
     def stop_requested(self):
         """Whether a signal (Ctrl-C, SIGTERM) to any rank has requested a stop. step() changes it, on all ranks in
@@ -220,7 +244,9 @@ class Engine(Figures, nn.Module):
 
     def _mean_over(self):
         """Returns the divisor of gradients in a step: scale() has divided each loss, the script's own backward has
-        not."""
+        not. None: the native engine divides by all micro-batches of the step."""
+        if self.micro_batches.rank_independent:
+            return None
         if self._accumulation > 1 and self.native.mixes_origins():
             raise _native.UsageError("some micro steps of this step called engine.backward(loss), which divides by "
                                      "gradient_accumulation_steps, and others loss.backward(): call one of them in all, or "
@@ -242,6 +268,8 @@ class Engine(Figures, nn.Module):
 
     def is_gradient_accumulation_boundary(self):
         """Returns whether the next step() updates the weights."""
+        if self.micro_batches.rank_independent:
+            return self.micro_batches.is_last()
         if self._boundary is not None:
             return self._boundary
         return (self.micro_steps + 1) % self._accumulation == 0
@@ -258,6 +286,13 @@ class Engine(Figures, nn.Module):
         if self._boundary is None:
             return self._reduces_each and self.is_gradient_accumulation_boundary()
         return self._boundary and self._boundary_of_this_step
+
+    def seed_of_micro_batch(self):
+        """Returns a seed from 0 to 2^63 - 1 for random numbers of this rank's current micro-batch, or of the next one
+        once its backward has begun. It depends on the config's `seed`, the step and the micro-batch's number among those
+        of all ranks, so with zero_core.rank_independent not on the number of ranks."""
+        with self._guarded("seed_of_micro_batch", evaluates=True):
+            return self.micro_batches.seed()
 
     @contextlib.contextmanager
     def no_sync(self):
@@ -327,7 +362,7 @@ class Engine(Figures, nn.Module):
         With checkpoint.writer.decoupled it returns before the files are written: later steps, the next save or load,
         or the engine's end finish it and raise its errors. Collective."""
         save_dir, tag = str(save_dir), checkpoints.text_of(tag, f"global_step{self.global_steps}")
-        state = {"global_steps": self.global_steps, "micro_steps": self.micro_steps,
+        state = {"global_steps": self.global_steps, "micro_steps": self._micro_steps_to_save(),
                  "skipped_steps": self.skipped_steps, "client_state": {} if client_state is None else client_state,
                  "param_groups": self.optimizer.groups_to_save() if self.optimizer is not None else [],
                  "lr_scheduler": self.lr_scheduler.state_dict() if self.lr_scheduler is not None else None}
@@ -351,6 +386,10 @@ class Engine(Figures, nn.Module):
                 self._saved_at = self.global_steps
             return saved
 
+    def _micro_steps_to_save(self):
+        """Returns None if ranks have different numbers."""
+        return None if self.micro_batches.rank_independent else self.micro_steps
+
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
         """Loads the newest valid checkpoint, or the one with the tag. Returns (path, client state), or (None, None)
@@ -369,7 +408,8 @@ class Engine(Figures, nn.Module):
             return None, None
         state = checkpoints.state_of(resumed)
         self.global_steps = state.get("global_steps", resumed.step)
-        self.micro_steps = state.get("micro_steps", self.global_steps * self._accumulation)
+        micro_steps = state.get("micro_steps")
+        self.micro_steps = self.global_steps * self._accumulation if micro_steps is None else micro_steps
         self.skipped_steps = state.get("skipped_steps", 0)
         if self.optimizer is not None:
             if "param_groups" in state:
@@ -379,7 +419,7 @@ class Engine(Figures, nn.Module):
             self.lr_scheduler.load_state_dict(state["lr_scheduler"])
         self._without_values, self._slices = set(), {}
         self._saved_at = self.global_steps
-        checkpoints.restore_random(resumed, self._ranks, self.device)
+        checkpoints.restore_random(resumed, self._ranks, self.device, self.micro_batches.seeds_passes)
         self.loaded_checkpoint_tag = resumed.tag
         return f"{load_dir}/{resumed.tag}", state.get("client_state", {})
 
@@ -453,9 +493,13 @@ class Engine(Figures, nn.Module):
         return True
 
     def deepspeed_io(self, dataset, batch_size=None, collate_fn=None):
-        """Returns a loader of this rank's share of a dataset, in micro-batches, shuffled unless it is iterable."""
+        """Returns a loader of this rank's share of a dataset, in micro-batches, shuffled unless it is iterable. With
+        zero_core.rank_independent its order is that of GlobalSampler, with the config's `seed`."""
         sampler = None
-        if not isinstance(dataset, torch.utils.data.IterableDataset):
+        if self.micro_batches.rank_independent:
+            _refuse_other_shares(dataset, batch_size, self._micro)
+            sampler = GlobalSampler(dataset, self._settings.seed, self)
+        elif not isinstance(dataset, torch.utils.data.IterableDataset):
             sampler = torch.utils.data.DistributedSampler(
                 dataset, num_replicas=self._ranks.size, rank=self._ranks.rank, shuffle=True)
         return torch.utils.data.DataLoader(dataset, batch_size=batch_size or self._micro, sampler=sampler,
@@ -543,3 +587,12 @@ class Engine(Figures, nn.Module):
     def __reduce_ex__(self, protocol):
         raise _native.UsageError("an engine cannot be pickled: save engine.module or its state_dict(), at stage 3 inside "
                                  "of zero.GatheredParameters(engine.parameters()), or call save_checkpoint()")
+
+
+def _refuse_other_shares(dataset, batch_size, micro):
+    if isinstance(dataset, torch.utils.data.IterableDataset):
+        raise _native.UsageError(f"engine.deepspeed_io: a {type(dataset).__name__} has no numbered samples, which "
+                                 "zero_core.rank_independent needs: give a dataset with len() and indices")
+    if batch_size not in (None, micro):
+        raise _native.UsageError(f"engine.deepspeed_io: batch_size is {batch_size}, and with zero_core.rank_independent a "
+                                 f"micro-batch has {micro} samples (train_micro_batch_size_per_gpu): leave it out")

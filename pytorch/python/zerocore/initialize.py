@@ -53,7 +53,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     if client is not None:
         optimizers.configure(settings, own, client)
     _note_doubles(settings, model)
-    if settings.seed != 1234:
+    if settings.seed != 1234 and not settings.rank_independent:
         settings.note("seed: has no effect in Python: initial values and the order of data are the script's, by "
                       "torch.manual_seed() and its sampler")
     declared, around = units.declare(model, unit_policy, _compute_dtype(settings), lambda p: names.get(id(p), ""), others,

@@ -39,6 +39,11 @@ def _chosen_device():
     return "cuda" if _native.has_cuda and torch.cuda.is_available() else "cpu"
 
 
+def engines():
+    """Returns the engines of this process that live."""
+    return [engine for engine in (reference() for reference in _engines) if engine is not None and engine.native is not None]
+
+
 def register(engine):
     """Ends the engine before the ranks end and, if it trains, after the step in which a signal arrives."""
     reference = weakref.ref(engine)

@@ -13,6 +13,7 @@ from .. import _native
 from ..construction import ZeroParamStatus
 from ..engine import Engine
 from ..ranks import ranks
+from . import rank_independence
 from .accelerate_files import BY_FSDP, for_accelerate, tell
 from .after_import import after_import
 from .patches import let_accelerate_see_cpu_ranks
@@ -27,6 +28,7 @@ def adapt():
     after_import("accelerate.utils.deepspeed", _read_config_files)
     after_import("transformers.training_args", _adapt_arguments)
     after_import("transformers.modeling_utils", _adapt_saving)
+    rank_independence.adapt()
 
 
 def _tell_once(text):
@@ -169,6 +171,8 @@ def _step_after_clipping(module):
 
     @functools.wraps(backward)
     def backward_alone(self, loss, sync_gradients=True, **kwargs):
+        if self.engine.micro_batches.rank_independent:
+            kwargs.pop("scale_wrt_gas", None)  # the Trainer's, which has not divided the loss (rank_independence.py)
         if self.engine not in _steps_later:
             return backward(self, loss, sync_gradients=sync_gradients, **kwargs)
         if _steps_later[self.engine]:

@@ -1,0 +1,130 @@
+"""The micro-batches of an engine's steps, numbered over all ranks, and their random numbers."""
+
+import contextlib
+import dataclasses
+import hashlib
+import weakref
+
+import torch
+
+from . import _native
+
+
+def hash_of(*values):
+    """Returns a number from 0 to 2^63 - 1 that depends on these values alone."""
+    digest = hashlib.blake2b(" ".join(map(str, values)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A rank's part of each step: of `count` micro-batches with `size` samples each, those with the numbers
+    rank, rank + ranks, rank + 2 ranks and so on."""
+
+    size: int
+    count: int
+    rank: int
+    ranks: int
+
+    @property
+    def own(self):
+        """The number of micro-batches of this rank."""
+        return len(range(self.rank, self.count, self.ranks))
+
+    @property
+    def samples(self):
+        """The number of samples of a step, over all ranks."""
+        return self.size * self.count
+
+    def number(self, index):
+        """Returns the number, among those of all ranks, of this rank's micro-batch `index`."""
+        return index * self.ranks + self.rank
+
+
+class MicroBatches:
+    """Counts the micro-batches of an engine. `seeds_passes`: whether each training pass draws from torch's generators
+    as seed() has seeded them, so that its dropout masks do not depend on the number of ranks."""
+
+    def __init__(self, engine, job, settings):
+        size, count = engine.native.batch()
+        self.share = Share(size, count, job.rank, job.size)
+        self.rank_independent = self.seeds_passes = settings.rank_independent
+        self._engine = weakref.ref(engine)
+        self._seed = settings.seed
+        self._ended = 0  # calls of engine.step() in this step, with rank_independent
+        self._drawn = None  # (step, index of the micro-batch, its generators' states after its newest pass)
+
+    @property
+    def _native(self):
+        return self._engine().native
+
+    @property
+    def steps_done(self):
+        """The number of steps that the engine has made, in earlier jobs too."""
+        return self._native.step_count()
+
+    @property
+    def index(self):
+        """The number of this rank's micro-batches in this step before the one whose backward comes next."""
+        return self._native.begun() - self._native.is_before_backward()
+
+    def seed(self):
+        """Returns the seed of the micro-batch whose backward comes next."""
+        return hash_of(self._seed, self.steps_done, self.share.number(self.index))
+
+    @contextlib.contextmanager
+    def own_random_numbers(self, device):
+        """Wraps a training pass. Afterwards torch's generators are as they were before. A second pass of the same
+        micro-batch continues the first one's numbers."""
+        if not self.seeds_passes:
+            yield
+            return
+        before, now = _states(device), (self.steps_done, self.index)
+        if self._drawn is not None and self._drawn[:2] == now:
+            _restore(self._drawn[2], device)
+        else:
+            torch.manual_seed(self.seed())
+        try:
+            yield
+        finally:
+            self._drawn = *now, _states(device)
+            _restore(before, device)
+
+    # With rank_independent: a step has a known number of micro-batches of each rank.
+
+    def is_last(self):
+        """Returns whether the micro-batch that engine.step() ends next is this rank's last one of the step."""
+        return max(self._ended + 1, self._native.begun()) == self.share.own
+
+    def end_one(self, boundary):
+        """Called by engine.step(), with the program's own statement of whether a step ends here, or None. Returns
+        whether it does."""
+        begun = self._native.begun()
+        if begun <= self._ended:
+            self._ended = begun  # gradients were dropped meanwhile, or no pass came
+            raise _native.UsageError("engine.step: no forward and backward pass came since it was called last; with "
+                                     "zero_core.rank_independent each micro-batch has one of each")
+        last = begun == self.share.own
+        if boundary is not None and boundary != last:
+            does = "ends a step" if boundary else "does not end the step"
+            raise _native.UsageError(
+                f"engine.step: the script {does} at micro-batch {begun} of the {self.share.own} that rank {self.share.rank} "
+                "has; with zero_core.rank_independent that number follows from the number of ranks: accumulate over "
+                f"engine.gradient_accumulation_steps(), {self.share.own} here")
+        self._ended = 0 if last else begun
+        return last
+
+    def note_pass(self):
+        """Called before each training pass."""
+        if self._native.begun() == 0:
+            self._ended = 0
+
+
+def _states(device):
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+def _restore(states, device):
+    torch.set_rng_state(states[0])
+    if states[1] is not None:
+        torch.cuda.set_rng_state(states[1], device)
