@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -36,6 +37,18 @@ void check_launcher(const Launcher& launcher, int mpi_ranks) {
       ": the program was built with another MPI than the launcher's; start it with the mpirun of "
       "the MPI it was built with, with srun --mpi=pmix (srun --mpi=list shows what it can do), or, "
       "a script of Python, with torchrun");
+}
+
+void check_connection(const Launcher& launcher) {
+  const char* text = std::getenv("PMI_FD");
+  if (launcher.variable != "PMI_SIZE" || text == nullptr) return;
+  struct stat status {};
+  if (fstat(std::atoi(text), &status) == 0 && S_ISSOCK(status.st_mode)) return;
+  throw TopologyError(
+      "MPI cannot reach its launcher: PMI_FD is " + std::string(text) +
+      ", and this process has no such connection. The launcher has started another program, which "
+      "closed the connection and started this one, as torchrun does: start the ranks with mpiexec "
+      "alone, or with torchrun alone");
 }
 
 int launched_rank() {

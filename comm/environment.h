@@ -24,6 +24,10 @@ Launcher find_launcher();
 // Throws TopologyError when the launcher started more ranks than MPI sees. Local.
 void check_launcher(const Launcher& launcher, int mpi_ranks);
 
+// Throws TopologyError if the connection to the launcher of MPICH that PMI_FD names is not open in
+// this process: MPI_Init would end it with the launcher's code 15. Local.
+void check_connection(const Launcher& launcher);
+
 // This process's number as its launcher gave it; 0 without one.
 int launched_rank();
 

@@ -119,8 +119,10 @@ std::unique_ptr<Bootstrap> create_mpi_bootstrap(int& argc, char**& argv, const L
   auto start_limit = limit_start(options);
   const bool begins = !mpi_initialized();
   int provided = MPI_THREAD_SINGLE;
-  if (begins)
+  if (begins) {
+    check_connection(launcher);
     check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  }
   auto session = std::make_unique<MpiSession>(begins);
   if (begins && options.abort_job && launcher.found()) die_with_parent();
   int ranks = 0;

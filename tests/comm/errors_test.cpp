@@ -1,5 +1,9 @@
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <string>
 
@@ -173,6 +177,29 @@ TEST_CASE("the launcher's variables are compared with MPI's ranks") {
   CHECK(find_launcher().ranks == 8);
   const Variable pmi("PMI_SIZE", "2");
   CHECK(find_launcher().variable == "PMI_SIZE");
+}
+
+TEST_CASE("a connection to the launcher that a program in between has closed is named") {
+  std::array<int, 2> ends{};
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0);
+  const Variable size("PMI_SIZE", "2");
+  CHECK_NOTHROW(check_connection(find_launcher()));  // not every launcher has PMI_FD
+  const std::string number = std::to_string(ends[0]);
+  const Variable connection("PMI_FD", number.c_str());
+  CHECK_NOTHROW(check_connection(find_launcher()));
+  CHECK_NOTHROW(check_connection({}));
+  close(ends[0]);
+  close(ends[1]);
+  const auto refusal = [] { check_connection(find_launcher()); };
+  holds(message_of<TopologyError>(refusal), "PMI_FD is " + number);
+  const int file = open("/dev/null", O_RDONLY);  // takes the place of the connection
+  holds(message_of<TopologyError>(refusal), "torchrun alone");
+  close(file);
+  {
+    // Open MPI's mpirun inside MPICH's does not use it.
+    const Variable inner("OMPI_COMM_WORLD_SIZE", "2");
+    CHECK_NOTHROW(check_connection(find_launcher()));
+  }
 }
 
 TEST_CASE("a transport that does not exist or does not fit is refused") {

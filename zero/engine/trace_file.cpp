@@ -104,8 +104,9 @@ void TraceSummary::add(const RankTrace& trace, const TraceNames& names) {
     if (span.stream != PlanStream::communication) continue;
     const int repetition = repetitions[{span.step, span.op, span.target}]++;
     const std::int64_t begin = span.begin - trace.clock_ahead;
-    const auto [last, first_rank] = last_.try_emplace({span.step, span.op, span.target, repetition},
-                                                      begin, trace.rank, names.instruction(span));
+    const auto [last, first_rank] =
+        last_.try_emplace({span.step, span.op, span.target, repetition},
+                          Last{begin, trace.rank, names.instruction(span)});
     if (!first_rank && begin > last->second.begin) {
       last->second.begin = begin;
       last->second.rank = trace.rank;

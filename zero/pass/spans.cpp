@@ -47,7 +47,7 @@ void Spans::forget(PlanStream stream) {
 std::vector<Span> Spans::newest() const {
   const std::lock_guard lock(mutex_);
   std::vector<Span> spans = ring_;
-  std::ranges::rotate(spans, spans.begin() + static_cast<std::ptrdiff_t>(oldest_));
+  std::rotate(spans.begin(), spans.begin() + static_cast<std::ptrdiff_t>(oldest_), spans.end());
   // Some spans of the oldest step may have been overwritten.
   const auto step = std::ranges::find(spans, Span::Kind::step, &Span::kind);
   if (spans.size() == capacity && step != spans.end()) spans.erase(spans.begin(), step + 1);

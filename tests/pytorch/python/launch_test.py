@@ -312,6 +312,11 @@ def launch_mpi():
         contains(out, "mpi over 2 ranks on 1 node", f"with {folder}/lib/libmpi.so")
         if digests_of(2, out) != expected:
             raise SystemExit(f"{folder}: {out}, not {expected}")
+    if "mpich" in launchers:
+        # torchrun does not pass the connection to mpiexec on.
+        _, err = run([str(launchers["mpich"] / "bin/mpiexec"), "-n", "1", PYTHON, "-W", "ignore", "-m", "torch.distributed.run",
+                      "--nproc-per-node", "1", "--master-port", str(free_port()), SCRIPT, "arrives"], expect=1)
+        contains(err, "PMI_FD is", "with mpiexec alone, or with torchrun alone", "exitcode  : 11")
 
 
 def launch_other_mpi():
@@ -326,6 +331,31 @@ def launch_other_mpi():
         contains(run([PYTHON, "-W", "ignore", SCRIPT, "arrives"], expect=11,
                      environment={**package, **variables(0, 1, free_port()), "PMI_SIZE": "2", "PMI_RANK": "0"})[1],
                  "PMI_SIZE is set), and MPI cannot be loaded: this package was built without the headers of MPICH", "torchrun")
+
+
+def launch_variables():
+    """The variables of each launcher decide whose ranks the processes are."""
+    torchrun = {**variables(3, 4, 1), "TORCHELASTIC_RUN_ID": "none"}
+    step = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2"}
+    by_pmix, by_pmi2 = {**step, "PMIX_RANK": "2"}, {**step, "PMI_SIZE": "4", "PMI_RANK": "2"}
+    open_mpi, hydra = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}, {"PMI_SIZE": "4", "PMI_RANK": "1"}
+    cases = (({}, "False 0"), (torchrun, "False 3"), (by_pmix, "True 2"), (by_pmi2, "True 2"), (step, "False 0"),
+             (open_mpi, "True 1"), (hydra, "True 1"), ({**step, **open_mpi}, "True 1"), ({**torchrun, **open_mpi}, "True 1"),
+             ({**torchrun, **by_pmix}, "False 3"), ({**torchrun, **by_pmi2}, "False 3"), ({**torchrun, **step}, "False 3"))
+    script = """import json, os, sys
+from zerocore import launch
+before = dict(os.environ)
+for variables in json.loads(sys.argv[1]):
+    os.environ.update(variables)
+    print(launch.by_mpi(), launch.launched_rank())
+    for name in variables:
+        del os.environ[name]
+    os.environ.update(before)
+"""
+    out, _ = run([PYTHON, "-W", "ignore", "-c", script, json.dumps([case for case, _ in cases])])
+    wrong = [(case, found) for (case, expected), found in zip(cases, out.splitlines(), strict=True) if found != expected]
+    if wrong:
+        raise SystemExit(str(wrong))
 
 
 def found():
