@@ -38,6 +38,25 @@ void add_general(RowList& rows) {
            .in_any_case()});
 }
 
+void add_elasticity(RowList& rows) {
+  rows.in("elasticity",
+          {section("a batch for many numbers of ranks"),
+           acts("enabled",
+                "choose the batch as DeepSpeed 0.18 does; the keys of the batch are "
+                "refused next to it"),
+           acts("max_train_batch_size", samples, "largest batch to choose; needed"),
+           acts("micro_batch_sizes", samples, "micro batches to choose from; needed"),
+           acts("min_gpus", samples, "least number of ranks that the batch should fit"),
+           acts("max_gpus", samples, "largest number of ranks that the batch should fit"),
+           acts("num_gpus_per_node", ranks, "version 0.2: the batch should fit whole nodes"),
+           acts("version", Names{"0.1", "0.2"},
+                "0.1 refuses numbers of ranks that the batch does not fit; 0.2 chooses another "
+                "batch for them"),
+           acts("prefer_larger_batch",
+                "choose the larger of batches that fit as many numbers of ranks"),
+           acts("ignore_non_elastic_batch_info", "accept the keys of the batch, without effect")});
+}
+
 void add_precision(RowList& rows) {
   rows.in("fp16", {section("16-bit parameters and gradients (half)").or_null(),
                    acts("enabled", "compute in fp16 with fp32 master weights and a scaled loss"),
@@ -438,8 +457,9 @@ void add_other_sections(RowList& rows) {
 
 std::vector<Key> honored_keys() {
   RowList rows(Status::honored);
-  for (auto add : {add_general, add_precision, add_sharding, add_offload, add_optimizer,
-                   add_scheduler, add_core, add_monitors, add_diagnostics, add_other_sections})
+  for (auto add :
+       {add_general, add_elasticity, add_precision, add_sharding, add_offload, add_optimizer,
+        add_scheduler, add_core, add_monitors, add_diagnostics, add_other_sections})
     add(rows);
   return rows.take();
 }
@@ -451,6 +471,7 @@ struct TypeOfMember {
   Type operator()(std::optional<double>*) const { return Type::number; }
   Type operator()(const detail::Pair&) const { return Type::pair; }
   Type operator()(const detail::GroupSizes&) const { return Type::group_sizes; }
+  Type operator()(std::vector<std::int64_t>*) const { return Type::integers; }
   Type operator()(std::optional<std::pair<double, double>>*) const { return Type::pair; }
   Type operator()(std::string*) const { return Type::text; }
   template <class T>

@@ -29,6 +29,7 @@ enum class Type : std::uint8_t {
   pair,         // an array of two numbers
   group_size,   // "node" or an integer
   group_sizes,  // the same, or an array of integers
+  integers,     // an array of integers, not empty
   text,         // any string
   list,         // any array
   block,        // an object with keys that the table does not list

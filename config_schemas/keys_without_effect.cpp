@@ -57,6 +57,9 @@ void add_general_without_effect(RowList& rows) {
   rows.in("", "a key of Accelerate's own file, which DeepSpeed does not read; remove it",
           {boolean("zero3_init_flag", "", never_read),
            boolean("zero3_save_16bit_model", "", never_read)});
+  rows.in("elasticity", {integer("min_time", counts, "0",
+                                 "minutes before a scheduler changes the number of ranks",
+                                 "DeepSpeed's engine only checks it")});
 }
 
 void add_precision_without_effect(RowList& rows) {

@@ -46,14 +46,11 @@ void add_removed(RowList& rows) {
           {block("curriculum_learning", "a curriculum of sequence lengths"),
            block("eigenvalue", "eigenvalues of layers"),
            block("progressive_layer_drop", "dropped layers")});
-  rows.in(
-      "",
-      {block("amp", "Apex AMP", "DeepSpeed removed Apex AMP in 0.19.8; use bf16.enabled"),
-       block("elasticity", "batch sizes for many numbers of ranks",
-             "DeepSpeed removed it in 0.19.8; write the batch sizes for your number of ranks"),
-       boolean("sparse_gradients", "false", "sparse gradients",
-               "DeepSpeed removed it in 0.19.8; gradients are dense"),
-       boolean("graph_harvesting", "false", "device graphs", "DeepSpeed removed it in 0.19.8")});
+  rows.in("", {block("amp", "Apex AMP", "DeepSpeed removed Apex AMP in 0.19.8; use bf16.enabled"),
+               boolean("sparse_gradients", "false", "sparse gradients",
+                       "DeepSpeed removed it in 0.19.8; gradients are dense"),
+               boolean("graph_harvesting", "false", "device graphs",
+                       "DeepSpeed removed it in 0.19.8")});
   rows.in("zero_optimization", {boolean("cpu-offload", "false", never_read,
                                         "no DeepSpeed release reads this spelling; it is written "
                                         "offload_optimizer.device")});
@@ -75,6 +72,9 @@ void add_unsupported(RowList& rows) {
        integer("tensor_parallel.autotp_size", {.low = 0, .high = most_ranks}, "0",
                "ranks that share a tensor", every_rank)
            .harmless({"1"}),
+       integer("elasticity.model_parallel_size", ranks, "1", "ranks that share a sample",
+               every_rank)
+           .under("elasticity.enabled"),
        integer("sequence_parallel_size", ranks, "1", "ranks that share a sequence", every_rank),
        choice("data_types.param_dtype", dtype_names, "null", "dtype of parameters",
               "must agree with fp16.enabled and bf16.enabled; remove it")

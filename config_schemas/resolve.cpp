@@ -7,12 +7,21 @@
 #include "config_schemas/values.h"
 #include "optim/lr_schedule.h"
 #include "zero/base/error.h"
+#include "zero/plan/elasticity.h"
 #include "zero/plan/placement.h"
 
 namespace zero::config_schemas {
 namespace {
 
 constexpr std::string_view defaults_key = "zero_core.deepspeed_defaults";
+struct BatchKey {
+  std::string_view path;
+  std::int64_t BatchOptions::*member;
+};
+constexpr std::array<BatchKey, 3> batch_keys{
+    {{"train_batch_size", &BatchOptions::train_batch_size},
+     {"train_micro_batch_size_per_gpu", &BatchOptions::train_micro_batch_size_per_gpu},
+     {"gradient_accumulation_steps", &BatchOptions::gradient_accumulation_steps}}};
 constexpr std::array<std::string_view, 2> cosine_rates{"scheduler.params.warmup_min_lr",
                                                        "scheduler.params.warmup_max_lr"};
 
@@ -46,6 +55,7 @@ class Resolver {
     note_strings();
     check_parameters();
     check_required();
+    if (config_.batch.elasticity.enabled) leave_batch_to_elasticity();
     leave_accumulation_open();
     check_batch();
     check_nesterov();
@@ -210,6 +220,29 @@ class Resolver {
                                                 "; allowed: " + allowed_values(key));
   }
 
+  // "auto" leaves a key open. Other values are refused, or have no effect.
+  void leave_batch_to_elasticity() {
+    BatchOptions& batch = config_.batch;
+    std::string ignored;
+    for (const auto& [path, member] : batch_keys) {
+      const ParsedValue* given = find(given_, path);
+      const bool open = given == nullptr || given->source == Source::automatic;
+      if (open) batch.*member = 0;
+      if (batch.*member != 0) ignored += (ignored.empty() ? "" : ", ") + given->path;
+    }
+    try {
+      detail::check_elasticity(batch);
+    } catch (const ConfigError& error) {
+      const std::string problem = error.what();
+      const ParsedValue* key = find(given_, problem.substr(0, problem.find(':')));
+      if (key == nullptr) key = find(given_, "elasticity.enabled");
+      if (key->usable) problems_.add(key->node->position, problem);
+    }
+    if (!ignored.empty() && batch.elasticity.ignore_non_elastic_batch_info)
+      config_.notices.push_back(ignored + ": no effect: elasticity chooses the batch");
+    batch = {.elasticity = batch.elasticity};
+  }
+
   // Refuses a batch that fits no number of ranks; resolve_batch() checks the remaining rules.
   void check_batch() {
     const BatchOptions& batch = config_.batch;
@@ -332,7 +365,8 @@ class Resolver {
   void place_batch() {
     for (const auto& [path, value] :
          {std::pair{"train_batch_size", config_.batch.train_batch_size},
-          {"train_micro_batch_size_per_gpu", config_.batch.train_micro_batch_size_per_gpu}}) {
+          {"train_micro_batch_size_per_gpu", config_.batch.train_micro_batch_size_per_gpu},
+          {"elasticity.enabled", std::int64_t{config_.batch.elasticity.enabled}}}) {
       const ParsedValue* given = find(given_, path);
       if (given == nullptr || value == 0) continue;
       config_.batch.place = problems_.place(given->node->position);
@@ -343,7 +377,7 @@ class Resolver {
   // A file may leave the batch to the program, by "auto" or by giving none.
   void complete_batch() {
     BatchOptions& batch = config_.batch;
-    if (batch.train_batch_size != 0 || batch.train_micro_batch_size_per_gpu != 0) return;
+    if (batch.given()) return;
     bool automatic = false;
     for (const char* path : {"train_batch_size", "train_micro_batch_size_per_gpu"}) {
       if (failed(path)) return;

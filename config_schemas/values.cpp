@@ -239,6 +239,17 @@ struct Setter {
                : "";
   }
 
+  std::string operator()(std::vector<std::int64_t>* member) const {
+    const bool array = node.kind == Node::Kind::array && !node.members.empty();
+    if (!array) return wrong(key, node, "is not an array of integers");
+    member->clear();
+    for (const Member& each : node.members)
+      if (std::string problem = Setter{key, each.value}.store_integer(member->emplace_back());
+          !problem.empty())
+        return problem;
+    return "";
+  }
+
   std::string operator()(std::uint64_t* member) const { return store_integer(*member); }
   std::string operator()(double* member) const { return store_number(*member); }
 
@@ -387,6 +398,9 @@ std::string allowed_values(const Key& key) {
     case Type::group_sizes:
       text = "\"node\", an integer" + interval(key.range) + ", or an array of up to " +
              std::to_string(most_reduce_groups) + " of them";
+      break;
+    case Type::integers:
+      text = "an array of integers" + interval(key.range);
       break;
     case Type::choice:
       for (const auto choice : key.choices)

@@ -17,12 +17,29 @@ namespace zero {
 
 using Text = std::map<std::string, std::string>;
 
+// Section "elasticity": the batch is chosen for many numbers of ranks, as DeepSpeed 0.18 does.
+struct ElasticityOptions {
+  bool enabled = false;
+  std::int64_t max_train_batch_size = 0;         // samples; 0: not given
+  std::vector<std::int64_t> micro_batch_sizes;   // samples
+  std::int64_t min_gpus = 1, max_gpus = 10'000;  // ranks that count in the choice
+  std::int64_t num_gpus_per_node = 1;            // version 0.2: whole nodes count
+  std::string version = "0.2";                   // or "0.1"
+  bool prefer_larger_batch = true;               // among batches for as many numbers of ranks
+  bool ignore_non_elastic_batch_info = false;    // the keys of BatchOptions have no effect
+};
+
 // train_batch_size = micro x accumulation x data-parallel ranks, in samples. 0: not given.
 struct BatchOptions {
   std::int64_t train_batch_size = 0;
   std::int64_t train_micro_batch_size_per_gpu = 0;
   std::int64_t gradient_accumulation_steps = 0;
-  std::string place = "";  // position in the file ("ds_config.json:3:14"), for messages
+  std::string place = "";             // position in the file ("ds_config.json:3:14"), for messages
+  ElasticityOptions elasticity = {};  // chooses the three sizes, if it is enabled
+
+  bool given() const {
+    return elasticity.enabled || train_batch_size != 0 || train_micro_batch_size_per_gpu != 0;
+  }
 };
 
 // Samples per micro batch, micro steps per step, samples per step, and micro batches of all ranks
@@ -31,9 +48,9 @@ struct Batch {
   std::int64_t micro = 0, accumulation = 0, global = 0, micro_batches = 0;
 };
 
-// DeepSpeed's rules for the eight given / not given cases. With zero_core.rank_independent the
-// accumulation follows from the number of ranks instead, and some ranks may have one micro batch
-// less than others in a step. Throws ConfigError.
+// DeepSpeed's rules for the eight given / not given cases, and for its elasticity block. With
+// zero_core.rank_independent the accumulation follows from the number of ranks instead, and some
+// ranks may have one micro batch less than others in a step. Throws ConfigError.
 Batch resolve_batch(const BatchOptions& options, int ranks, bool rank_independent = false);
 
 // Home of a rank's state between its uses.

@@ -158,6 +158,12 @@ std::vector<SavedCheckpoint> list_checkpoints(const std::string& directory);
 std::vector<std::string> set_aside_checkpoints(const std::string& directory,
                                                std::int64_t later_than_sequence);
 
+// With an elasticity block and zero_core.rank_independent, a run keeps the batch that its first
+// start chose: if the directory has checkpoints, replaces config.batch by the batch of the newest
+// valid one, or of the one with the tag, and adds a notice. Otherwise changes nothing. Call it
+// before the Engine is made. Throws LoadError on all ranks.
+void keep_batch(Runtime&, Config&, const std::string& directory, const std::string& tag = "");
+
 struct ExportOptions {
   std::int64_t max_file_bytes = 0;  // data per file, with an index if several; 0: no limit
   bool trainable_only = false;      // without frozen parameters: an adapter

@@ -55,6 +55,11 @@ std::vector<Json> forms(const Key& key) {
           value,
           {{"type", "array"}, {"items", value}, {"minItems", 1}, {"maxItems", most_reduce_groups}}};
     }
+    case Type::integers: {
+      Json element = {{"type", "integer"}};
+      add_range(element, key.range);
+      return {{{"type", "array"}, {"items", element}, {"minItems", 1}}};
+    }
     case Type::pair: {
       Json element = {{"type", "number"}};
       add_range(element, key.range);
@@ -62,7 +67,12 @@ std::vector<Json> forms(const Key& key) {
     }
     case Type::choice: {
       Json names = Json::array();
-      for (const auto choice : key.choices) names.push_back(choice);
+      for (const auto choice : key.choices) {
+        names.push_back(choice);
+        // A version such as 0.1 may be written without quotes.
+        if (Json number = Json::parse(choice, nullptr, false); number.is_number())
+          names.push_back(std::move(number));
+      }
       if (!key.any_case) return {{{"enum", names}}};
       // Any string is allowed, since case does not matter; editors complete the listed names.
       return {{{"enum", names}}, {{"type", "string"}}};

@@ -55,7 +55,7 @@ TEST_CASE("no number is without a range, and no default lies outside of its own"
   for (const Key& key : keys()) {
     const bool numeric = key.type == Type::integer || key.type == Type::number ||
                          key.type == Type::pair || key.type == Type::group_size ||
-                         key.type == Type::group_sizes;
+                         key.type == Type::group_sizes || key.type == Type::integers;
     if (!numeric) continue;
     CAPTURE(key.path);
     CHECK(std::isfinite(key.range.low));

@@ -208,7 +208,8 @@ TEST_CASE(
       R"("timers": {"throughput": {"synchronized": false}}, "pipeline": {"stages": 2},
          "log_level": "info", "flops_profiler": {"enabled": true, "detailed": false})"));
   CHECK(has(text, "log_level \"info\": no effect here: diagnostic output"));
-  CHECK(has(text, "flops_profiler.detailed false: no effect here: the profile is of the whole step"));
+  CHECK(
+      has(text, "flops_profiler.detailed false: no effect here: the profile is of the whole step"));
   CHECK(has(text, "pipeline: no effect here: acts with DeepSpeed's pipeline modules only"));
   CHECK(std::ranges::count(text, '\n') == 3);
   CHECK(has(notices(with_batch(R"("aio": {"use_gds": true})")), "aio.use_gds true: no effect"));
@@ -231,7 +232,6 @@ TEST_CASE("removed blocks: refused if they are enabled, else listed") {
       R"("compression_training": {"weight_quantization": {"shared_parameters": {"enabled": true}}})",
       R"("sparse_attention": {"mode": "fixed"})",
       R"("nebula": {"enabled": true})",
-      R"("elasticity": {"enabled": true, "max_train_batch_size": 2000})",
       R"("sparse_gradients": true)",
   };
   for (const char* text : on) {

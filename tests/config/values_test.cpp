@@ -63,7 +63,9 @@ TEST_CASE("every key: its default is accepted, wrong types are refused with the 
     std::vector<std::string> wrong{"{}", "\"\"", "\"nonsense\"", "\"AUTO\"", "[[]]"};
     if (!key.nullable) wrong.push_back("null");
     if (key.type != Type::pair) wrong.push_back("[]");
-    if (key.type != Type::pair && key.type != Type::group_sizes && !key.list_of_one)
+    if (key.type == Type::integers) wrong.insert(wrong.end(), {"[1, \"a\"]", "[0]", "4"});
+    if (key.type != Type::pair && key.type != Type::group_sizes && key.type != Type::integers &&
+        !key.list_of_one)
       wrong.push_back("[1]");
     if (key.type == Type::integer)
       wrong.insert(wrong.end(), {"1.5", "1e30", "99999999999999999999"});

@@ -25,6 +25,10 @@ RUNS = [(1, 3, {STAGE: 3}, {}), (2, 1, {STAGE: 0}, {}), (2, 2, {STAGE: 3}, {"ZER
         (4, 1, {STAGE: 2}, {"ZERO_TEST_NODES": "0,0,1,1"}), (5, 1, {STAGE: 3}, {})]
 # (ranks, stage, last step) of the parts of one run
 PARTS = [(4, 1, 2), (3, 3, 4), (5, 2, STEPS)]
+# On 2 ranks this chooses 6 micro batches of 2 samples, on 4 ranks it would choose 12 of 1.
+ELASTIC_PARTS = [(2, 1, 2), (4, 3, 4), (5, 2, STEPS)]
+ELASTIC = {"elasticity.enabled": "true", "elasticity.max_train_batch_size": 14, "elasticity.micro_batch_sizes": "[1, 2]",
+           "elasticity.ignore_non_elastic_batch_info": "true"}
 
 
 def train(model, ranks, keys, threads=1, environment=None, steps=STEPS, more=()):
@@ -58,10 +62,11 @@ def check_run(model, expected, ranks, threads, keys, environment):
     require_traffic(run, ranks)
 
 
-def check_parts(model, expected, folder):
+def check_parts(model, expected, folder, parts, keys):
     steps, digest = [], None
-    for ranks, stage, last in PARTS:
-        run = train(model, ranks, {STAGE: stage}, steps=last, more=["--checkpoint", os.path.join(folder, "run")])
+    for ranks, stage, last in parts:
+        run = train(model, ranks, {STAGE: stage, **keys}, steps=last,
+                    more=["--checkpoint", os.path.join(folder, "run")])
         part, digest = run.bits()
         steps += part
     require_equal(expected, (steps, digest))
@@ -76,8 +81,12 @@ def main():
             raise launch.Failed(f"the loss does not move: {expected}")
         tests = [(f"{run[0]} ranks, {run[1]} threads, {run[2]} {run[3]}",
                   lambda _, run=run: check_run(model, expected, *run)) for run in RUNS]
-        launch.run_all([*tests, ("resumed on other numbers of ranks",
-                                 lambda own: check_parts(model, expected, own))])
+        chosen = train(model, 1, {STAGE: 0, "train_batch_size": 12}).bits()
+        launch.run_all([*tests,
+                        ("resumed on other numbers of ranks",
+                         lambda own: check_parts(model, expected, own, PARTS, {})),
+                        ("resumed with the batch that elasticity chose",
+                         lambda own: check_parts(model, chosen, own, ELASTIC_PARTS, ELASTIC))])
 
 
 main()

@@ -95,11 +95,13 @@ void compare_all(const zero::Config& base, const std::vector<int>& ranks, int st
 
 // Continues a training run from its newest checkpoint, and saves the last step. Returns the losses.
 std::vector<double> train_part(const std::string& directory, int ranks, const zero::Config& config,
-                               int until, std::uint64_t& digest) {
+                               int until, std::uint64_t& digest, bool keeps_batch = true) {
   std::vector<double> losses;
   const toy::Dims d;
   zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
-    zero::Engine engine(runtime, toy::describe(d), config);
+    zero::Config kept = config;
+    if (keeps_batch) zero::keep_batch(runtime, kept, directory);
+    zero::Engine engine(runtime, toy::describe(d), kept);
     if (!engine.resume(directory, zero::Resume::if_any)) engine.initialize(toy::fill);
     toy::Activations a = toy::make_activations(d);
     while (engine.step_count() < until) {
@@ -277,6 +279,37 @@ TEST_CASE("rank independence: a run that is resumed on other numbers of ranks") 
         losses.push_back(loss);
   });
   CHECK(said.find("may differ in bits") == std::string::npos);
+  CHECK(losses == expected);
+  CHECK(digest == expected_digest);
+}
+
+// On 5 ranks elasticity chooses 20 micro batches, on 3 and 8 ranks it would choose 24.
+TEST_CASE(
+    "rank independence: checkpoints keep the batch that elasticity chose at the first start") {
+  const toy::Dims d;
+  zero::Config plain = config_of(2);
+  plain.batch.train_batch_size = 20 * d.batch;
+  zero::Config elastic = config_of(2);
+  elastic.batch = {};
+  elastic.batch.elasticity = {
+      .enabled = true, .max_train_batch_size = 24 * d.batch, .micro_batch_sizes = {d.batch}};
+  const zero::tests::TemporaryDirectory whole, parts;
+  std::uint64_t expected_digest = 0, digest = 0;
+  const std::vector<double> expected = train_part(whole.path(), 1, plain, 6, expected_digest);
+  std::vector<double> losses = train_part(parts.path(), 5, elastic, 2, digest);
+  try {
+    train_part(parts.path(), 3, elastic, 4, digest, false);
+    FAIL("another batch was accepted");
+  } catch (const zero::ConfigError& error) {
+    CAPTURE(error.what());
+    CHECK(std::string(error.what()).find("a step of it has 20 micro batches of ") !=
+          std::string::npos);
+    CHECK(std::string(error.what()).find("for 3 ranks; call zero::keep_batch()") !=
+          std::string::npos);
+  }
+  for (const auto& [ranks, until] : {std::pair{3, 4}, {8, 6}})
+    for (const double loss : train_part(parts.path(), ranks, elastic, until, digest))
+      losses.push_back(loss);
   CHECK(losses == expected);
   CHECK(digest == expected_digest);
 }

@@ -171,6 +171,20 @@ def a_slot_that_is_needed(folder):
     job.expect_end(20, [3, 3, 3], r"^zero run: 1 slot that has failed is used again, because --min-ranks is 3$")
 
 
+def a_batch_that_elasticity_chose(folder):
+    """It fits 1, 2 and 4 ranks at the first start. After that the checkpoints keep it, and 3 ranks are enough."""
+    keys = {"elasticity.enabled": "true", "elasticity.max_train_batch_size": 12, "elasticity.micro_batch_sizes": "[3]",
+            "elasticity.version": 0.1, "elasticity.ignore_non_elastic_batch_info": "true",
+            "zero_core.rank_independent": "true"}
+    job = Training(folder, options=("--elastic", "1:4"), keys=keys)
+    for starts in (1, 2):
+        job.until_step(5 + 20 * starts, starts)
+        job.send(signal.SIGKILL, 3)
+    job.until_step(65, 3)
+    job.stop()
+    job.expect_end(20, [4, 4, 3])
+
+
 def stopped_in_a_pause(folder):
     script = 'kill -KILL $$'
     job = Training(folder, program=["sh", "-c", script])
@@ -231,7 +245,7 @@ def a_host_that_is_needed(folder):
 
 def main():
     tests = [killed_ranks, a_rank_that_hangs, the_launcher_is_killed, zero_run_is_killed, a_crash_loop, a_mistake,
-             too_few_restarts, a_slot_that_is_needed, stopped_in_a_pause, ended]
+             too_few_restarts, a_slot_that_is_needed, a_batch_that_elasticity_chose, stopped_in_a_pause, ended]
     try:
         with Hosts([1, 1]):
             tests += [a_host_dies, a_host_falls_silent, a_host_that_is_needed]

@@ -32,6 +32,18 @@ TEST_CASE("the batch and the groups of the program's config limit the number of 
   CHECK(refusal_of_ranks({"--deepspeed", file})(5).find("config.json") != std::string::npos);
 }
 
+TEST_CASE("elasticity limits the number of ranks at the first start") {
+  const tests::TemporaryDirectory directory;
+  const std::string file = directory / "config.json";
+  std::ofstream(file) << R"({"elasticity": {"enabled": true, "max_train_batch_size": 12,
+                             "micro_batch_sizes": [3], "version": 0.1}})";
+  CHECK(allowed({"--deepspeed_config", file}) == "124");
+  // Version 0.2 has another batch for three ranks.
+  CHECK(allowed({"--deepspeed_config", file, "--set", "elasticity.version=0.2"}) == "1234");
+  CHECK(allowed({"--deepspeed_config", file, "--set", "zero_core.rank_independent=true",
+                 "--checkpoint", directory / "none"}) == "124");
+}
+
 TEST_CASE("a program without a config that can be read may have any number of ranks") {
   const tests::TemporaryDirectory directory;
   const std::string file = directory / "config.json";

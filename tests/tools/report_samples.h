@@ -114,6 +114,20 @@ inline zero::report::Comparison run_and_plan() {
   return c;
 }
 
+// Logs of two runs have only steps and rates.
+inline zero::report::Comparison logs() {
+  zero::report::Comparison c = plain();
+  for (zero::report::Variant& variant : c.variants) {
+    zero::report::Variant log;
+    log.name = variant.name;
+    log.tokens_per_second = variant.tokens_per_second;
+    log.steps = variant.steps;
+    log.digest = variant.digest;
+    variant = log;
+  }
+  return c;
+}
+
 // The second of three variants failed; or the first, so that nothing ran.
 inline zero::report::Comparison failed() {
   zero::report::Comparison c = plain();
@@ -136,6 +150,6 @@ struct Sample {
 };
 inline constexpr Sample all[] = {{"plain", plain},   {"awkward", awkward}, {"least", least},
                                  {"gpu", on_gpu},    {"plan", plan},       {"mixed", run_and_plan},
-                                 {"failed", failed}, {"nothing", nothing}};
+                                 {"failed", failed}, {"nothing", nothing}, {"logs", logs}};
 
 }  // namespace samples

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 ZERO, SAMPLE = sys.argv[1:3]
 
@@ -55,6 +56,47 @@ class Compare(unittest.TestCase):
         self.assertIn(f"directory {self.folder.name} has no report.json; expected the directory that --report wrote to",
                       result.stderr)
 
+    def log(self, name, steps, digest="00000000deadbeef", **summary):
+        path = pathlib.Path(self.folder.name, name)
+        records = [{"step": number, "loss": loss, "loss_bits": "7fc00000", "grad_norm": 0.5, "grad_norm_bits": "3f000000",
+                    "tokens_per_s": 100.0, "skipped": False} for number, loss in steps]
+        summary = {"parameter_count": 12, "digest": digest, "ranks": [{}, {}], **summary}
+        path.write_text("".join(json.dumps(record) + "\n" for record in [{"state": {}}, *records, {"summary": summary}]))
+        return str(path)
+
+    def test_logs_of_runs(self):
+        steps = [(1, 5.5), (2, 4.25), (3, None)]
+        one, again, other = self.log("one", steps), self.log("again", steps), self.log("other", [*steps[:2], (3, 4.0)])
+        weights = self.log("weights", steps, digest="00000000deadbeee")
+        folder = pathlib.Path(self.folder.name, "report")
+        equal = self.compare(one, again, "--report", str(folder))
+        self.assertEqual(equal.returncode, 0, equal.stderr)
+        self.assertRegex(equal.stdout, r"(?m)^bits equal +yes +yes$")
+        picture = (folder / "loss.svg").read_text()
+        self.assertEqual(xml.etree.ElementTree.fromstring(picture).tag, "{http://www.w3.org/2000/svg}svg")
+        self.assertEqual(picture.count("<path"), 1)
+        self.assertIn("all, to the last bit", picture)
+        for changed in (other, weights):
+            self.assertEqual(self.compare(one, changed).returncode, 1)
+        # A report has all that a log has.
+        self.assertEqual(self.compare(str(folder), "--report", str(folder)).returncode, 0)
+
+    def test_logs_that_are_refused(self):
+        for name, steps, summary, problem in (
+                ("late", [(2, 1.0)], {}, "step 1 is missing before step 2"),
+                ("gap", [(1, 1.0), (3, 1.0)], {}, "step 2 is missing before step 3"),
+                ("digest", [(1, 1.0)], {"digest": "0xyz"}, '"0xyz" is no hexadecimal number'),
+                ("ended", [(1, 1.0)], {"ranks": []}, "it has no summary; the run has not come to its end")):
+            with self.subTest(log=name):
+                result = self.compare(self.log(name, steps, **summary))
+                self.assertEqual(result.returncode, 10)
+                self.assertIn(f"is no log of a run of train_gpt --log-json: {problem}", result.stderr)
+        path = pathlib.Path(self.folder.name, "cut")
+        path.write_text('{"step": 1}\n{"step": ')
+        self.assertIn("a line is not valid JSON, or lacks a value", self.compare(str(path)).stderr)
+        path.write_text('{"variant": "stage 1", "step": 1}\n')
+        self.assertIn("give the directory of its --report", self.compare(str(path)).stderr)
+
     def test_a_plan_has_no_bits(self):
         for reports in (("plain", "plan"), ("plan", "plain")):
             with self.subTest(reports=reports):
@@ -79,7 +121,7 @@ class Compare(unittest.TestCase):
         self.assertIn(f"{self.reports['failed']}: stage 2: did not run.", both.stdout)
 
     def test_unusable_files(self):
-        for name, content in (("empty", ""), ("log", '{"step":1}\n{"step":2}\n')):
+        for name, content in (("empty", ""), ("text", "step 1\n")):
             path = pathlib.Path(self.folder.name, name)
             path.write_text(content)
             result = self.compare(str(path))

@@ -388,6 +388,53 @@ exec sleep 600
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, -signal.SIGTERM)
 
+    def starts(self):
+        with open(os.path.join(self.folder.name, "starts")) as file:
+            return file.read().count("start\n")
+
+    ENDED_BY_SIGNALS = ("echo start >>starts; trap 'exit 9' HUP INT QUIT TERM; echo ready\n"
+                        "while :; do sleep 0.05; done\n")
+
+    def test_a_job_that_is_asked_to_end_is_not_restarted(self):
+        for count, number in enumerate((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT), 1):
+            with self.subTest(signal=number.name):
+                process = self.job(self.ENDED_BY_SIGNALS, "--restarts", "3")
+                self.assertEqual(process.stdout.readline(), "ready\n")
+                process.send_signal(number)
+                process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 9)
+                self.assertEqual(self.starts(), count)
+
+    def test_a_job_whose_terminal_asks_it_to_end_is_not_restarted(self):
+        for count, key in enumerate((b"\x03", b"\x1c", None), 1):  # None: the terminal closes
+            with self.subTest(key=key):
+                ours, theirs = pty.openpty()
+                process = self.job(self.ENDED_BY_SIGNALS, "--restarts", "3", stdin=theirs, stdout=theirs, stderr=theirs,
+                                   text=False, preexec_fn=own_terminal)
+                os.close(theirs)
+                text = b""
+                while b"ready" not in text:
+                    text += os.read(ours, 4096)
+                if key:
+                    os.write(ours, key)
+                else:
+                    os.close(ours)
+                self.assertEqual(process.wait(60), 9)
+                self.assertEqual(self.starts(), count)
+                if key:
+                    os.close(ours)
+
+    def test_a_job_under_nohup_is_restarted_after_a_hang_up(self):
+        process = self.job("echo start >>starts; [ $(wc -l <starts) = 2 ] && exit 0\n"
+                           "echo ready; while [ ! -e end ]; do sleep 0.05; done; exit 9\n", "--restarts", "3",
+                           preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        process.send_signal(signal.SIGHUP)
+        self.write("end", "")
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0)
+        self.assertEqual(self.starts(), 2)
+
     def test_the_launcher_ends_with_us(self):
         process = self.job("trap 'echo ended; exit 0' TERM; echo ready; while :; do sleep 0.05; done\n")
         self.assertEqual(process.stdout.readline(), "ready\n")

@@ -55,11 +55,11 @@ Candidates candidates(const Request& request, const std::vector<PlanRow>& rows,
   const config_schemas::Loaded loaded = load_config(request, request.overrides);
   const int ranks = request.cluster.ranks;
   BatchOptions options = loaded.config.batch;
-  if (options.train_batch_size == 0 && options.train_micro_batch_size_per_gpu == 0)
-    options.train_micro_batch_size_per_gpu = 1;
+  if (!options.given()) options.train_micro_batch_size_per_gpu = 1;
   const bool rank_independent = loaded.config.zero_core.rank_independent;
   const Batch batch = resolve_batch(options, ranks, rank_independent);
-  const bool fixed = rank_independent || (is_automatic(loaded) && !limits.open);
+  const bool fixed =
+      rank_independent || options.elasticity.enabled || (is_automatic(loaded) && !limits.open);
   const std::vector<std::int64_t> sizes =
       fixed ? std::vector{batch.micro} : micro_batches(batch, ranks, limits);
   if (sizes.empty())

@@ -40,6 +40,7 @@ Config row_config(const Request& request, const PlanRow& row) {
   if (request.micro_batch) {
     overrides["train_micro_batch_size_per_gpu"] = std::to_string(*request.micro_batch);
     overrides["train_batch_size"] = "null";
+    overrides["elasticity.enabled"] = "false";
   }
   if (!request.has_config()) {
     overrides.try_emplace("bf16.enabled", request.cluster.device.gpu ? "true" : "false");
@@ -47,8 +48,7 @@ Config row_config(const Request& request, const PlanRow& row) {
   }
   Config config = load_config(request, overrides).config;
   BatchOptions& batch = config.batch;
-  if (batch.train_batch_size == 0 && batch.train_micro_batch_size_per_gpu == 0)
-    batch.train_micro_batch_size_per_gpu = 1;
+  if (!batch.given()) batch.train_micro_batch_size_per_gpu = 1;
   if (row.complete()) clear_strategy(config, row);
   if (config.scheduler.total_num_steps == 0) config.scheduler.total_num_steps = planned_steps;
   for (std::string* path : {&config.zero_optimization.offload_optimizer.nvme_path,

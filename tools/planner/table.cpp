@@ -304,6 +304,7 @@ std::string config_of(const PlanResult& result) {
   if (request.micro_batch || !given) {
     config["train_micro_batch_size_per_gpu"] = request.micro_batch.value_or(1);
     config.erase("train_batch_size");
+    config.erase("elasticity");
   }
   for (const char* key : strategy_keys)
     if (result.estimates[*chosen.row].row != "config") remove_path(config, key);

@@ -229,6 +229,8 @@ std::string remarks(const Comparison& comparison) {
 }
 
 std::string memory_sections(const Comparison& comparison) {
+  if (largest(comparison, [](const Variant& v) { return static_cast<double>(v.peak()); }) == 0)
+    return "";
   const BarChart memory = memory_chart(comparison);
   const std::string resident = nothing_ran(comparison) ? "" : "resident (PSS)";
   std::string text = section(
@@ -246,8 +248,10 @@ std::string memory_sections(const Comparison& comparison) {
 std::string measured_sections(const Comparison& runs) {
   if (runs.variants.empty()) return "";
   const BarChart time = time_chart(runs), wire = wire_chart(runs);
-  std::string text = section(std::string("Time per step, ") + time.unit.name, time_lead(runs),
-                             legend_of(time) + svg_of(time));
+  std::string text;
+  if (largest(runs, [](const Variant& v) { return v.time.total(); }) > 0)
+    text += section(std::string("Time per step, ") + time.unit.name, time_lead(runs),
+                    legend_of(time) + svg_of(time));
   if (!used_operations(runs).empty())
     text += section(std::string("On the wire per rank and step, ") + wire.unit.name,
                     wire_lead(runs), legend_of(wire) + svg_of(wire));

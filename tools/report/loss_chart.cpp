@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "tools/report/html_style.h"
 #include "tools/report/number.h"
 #include "tools/report/svg.h"
 
@@ -182,6 +183,16 @@ std::string drawing_of(const Comparison& comparison, const svg::Sheet& sheet) {
 
 std::string loss_svg_of(const Comparison& comparison) {
   return drawing_of(comparison, svg::wide) + drawing_of(comparison, svg::narrow);
+}
+
+std::string loss_picture_of(const Comparison& comparison) {
+  // The style sheet hides svg::wide in narrow windows, and an image in a page is a window.
+  const svg::Sheet alone{"alone", svg::wide.width, false};
+  std::string text = drawing_of(comparison, alone);
+  text.insert(text.find('>') + 1, std::string("\n<style>") + html_style +
+                                      "svg.alone { background: var(--page); font-family: "
+                                      "system-ui, sans-serif; }\n</style>");
+  return text.insert(std::string_view("<svg").size(), " xmlns=\"http://www.w3.org/2000/svg\"");
 }
 
 }  // namespace zero::report

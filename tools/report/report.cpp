@@ -9,6 +9,7 @@
 
 #include "tools/report/html.h"
 #include "tools/report/json.h"
+#include "tools/report/loss_chart.h"
 #include "tools/report/markdown.h"
 #include "zero/base/error.h"
 
@@ -44,6 +45,8 @@ void write_report(const Comparison& comparison, const std::string& directory) {
   write_file(folder / "report.json", json_of(comparison));
   write_file(folder / "report.md", markdown_of(comparison));
   write_file(folder / "report.html", html_of(comparison));
+  if (!nothing_ran(comparison))
+    write_file(folder / "loss.svg", loss_picture_of(runs_of(comparison)));
 }
 
 }  // namespace zero::report

@@ -91,12 +91,16 @@ double median_rate(const MeasuredRun& run) {
   std::vector<double> rates;
   for (std::size_t i = static_cast<std::size_t>(run.warm_up); i < run.records.size(); ++i)
     rates.push_back(run.records[i].tokens_per_second);
-  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
-  std::nth_element(rates.begin(), middle, rates.end());
-  return *middle;
+  return median_of(std::move(rates));
 }
 
 }  // namespace
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 Variant figures_of(const MeasuredRun& run) {
   const auto steps = static_cast<double>(run.records.size());

@@ -26,5 +26,7 @@ struct MeasuredRun {
 };
 
 Variant figures_of(const MeasuredRun& run);
+// Requires at least one value.
+double median_of(std::vector<double> values);
 
 }  // namespace zero::report

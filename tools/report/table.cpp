@@ -62,6 +62,7 @@ constexpr auto part = Row::Kind::part, whole = Row::Kind::whole;
 void add_memory(Builder& builder, const Comparison& comparison) {
   const auto peak = [](const Variant& v) { return static_cast<double>(v.peak()); };
   const auto resident = [](const Variant& v) { return v.resident; };
+  if (builder.largest(peak) == 0) return;  // logs have no memory
   const Unit unit = byte_unit(std::max(builder.largest(peak), builder.largest(resident)));
   const bool on_gpu = !used_in_host(comparison).empty();
   builder.heading(std::string(on_gpu ? "GPU memory per rank, " : "memory per rank, ") + unit.name);
@@ -149,6 +150,7 @@ void add_wire(Builder& builder, const Comparison& comparison) {
 
 void add_time(Builder& builder) {
   const auto total = [](const Variant& v) { return v.time.total(); };
+  if (builder.largest(total) == 0) return;
   const Unit unit = time_unit(builder.largest(total));
   builder.heading(std::string("time per step, ") + unit.name);
   builder.measures(part, "compute", unit, [](const Variant& v) { return v.time.compute; });

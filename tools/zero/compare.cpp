@@ -1,4 +1,4 @@
-// zero compare: the table over the runs and plans of one or more reports.
+// zero compare: the table over the runs and plans of one or more reports, and over logs of runs.
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/report/json.h"
+#include "tools/report/log.h"
 #include "tools/report/report.h"
 #include "tools/report/table.h"
 #include "tools/zero/commands.h"
@@ -23,7 +24,7 @@ struct CompareOptions {
   std::string report_directory;
 };
 
-// Reads a report.json, or that of the directory of --report.
+// Reads a report.json, or that of the directory of --report, or a log.
 report::Comparison read_report(const std::string& given) {
   std::error_code unreadable;
   std::string file = given;
@@ -33,9 +34,10 @@ report::Comparison read_report(const std::string& given) {
       throw ConfigError("directory " + given +
                         " has no report.json; expected the directory that --report wrote to");
   }
-  return report::comparison_of(read_input_file({file, file, largest_report_mebibytes,
-                                                "the report.json of train_gpt --report"}),
-                               file);
+  const std::string text = read_input_file(
+      {file, file, largest_report_mebibytes, "the report.json of train_gpt --report"});
+  return report::is_log(text) ? report::comparison_of_log(text, file)
+                              : report::comparison_of(text, file);
 }
 
 template <class Named>
@@ -56,7 +58,7 @@ report::Comparison merged(const std::vector<std::string>& reports) {
   whole.remarks.clear();
   for (const std::string& name : reports) {
     report::Comparison next = read_report(name);
-    if (&name != &reports.front()) whole.title += "; " + next.title;
+    if (&name != &reports.front() && next.title != whole.title) whole.title += "; " + next.title;
     append(whole.variants, std::move(next.variants), name);
     append(whole.absent, std::move(next.absent), name);
     for (const std::string& remark : next.remarks) whole.remarks.push_back(name + ": " + remark);
@@ -80,10 +82,11 @@ void add_compare(CLI::App& app) {
   auto options = std::make_shared<CompareOptions>();
   CLI::App* command = app.add_subcommand("compare",
                                          "The table of reports of train_gpt --report, of runs and "
-                                         "of plans; exit code 1 if bits differ");
+                                         "of plans, and of logs; exit code 1 if bits differ");
   command
       ->add_option("REPORT", options->reports,
-                   "One or more results of --report: the directory, or its report.json")
+                   "One or more results of --report: the directory, or its report.json; or of "
+                   "--log-json")
       ->required();
   command->add_option("--report", options->report_directory, "Write a report over all of them")
       ->type_name("DIR");

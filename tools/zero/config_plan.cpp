@@ -53,7 +53,8 @@ ModelSpec generic_model(const ModelSize& size, const Config& config, GroupKind k
 Config closed_config(const Config& config, const PlannedRun& run) {
   Config closed = config;
   if (config.zero_core.rank_independent) {
-    closed.batch = config.batch;
+    // Without a number of ranks elasticity chooses no batch, so plan a batch that fits any.
+    if (config.batch.elasticity.enabled && !run.ranks) closed.batch = {most_planned_ranks, 1, 0};
   } else if (run.ranks) {
     const Batch batch = resolve_batch(config.batch, *run.ranks);
     closed.batch = {0, batch.micro, batch.accumulation};

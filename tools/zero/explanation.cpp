@@ -39,6 +39,7 @@ std::string type_name(const Key& key) {
       return "string";
     case Type::pair:
     case Type::list:
+    case Type::integers:
       return "array";
     case Type::group_size:
       return "integer or string";

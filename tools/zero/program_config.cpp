@@ -8,6 +8,7 @@
 #include "config_schemas/load.h"
 #include "tools/zero/config_plan.h"
 #include "zero/base/error.h"
+#include "zero/checkpoint/kept_batch.h"
 
 namespace zero::tool {
 namespace {
@@ -30,6 +31,17 @@ bool names_file(const std::vector<std::string>& arguments, std::size_t at) {
     const char* file = value_of(arguments, at, name);
     return file != nullptr && *file != '-';
   });
+}
+
+// Returns the config of a start that may resume, see zero::keep_batch().
+config_schemas::Loaded after_first_start(config_schemas::Loaded loaded,
+                                         const std::string& directory) {
+  Config& config = loaded.config;
+  if (!config.zero_core.rank_independent || !config.batch.elasticity.enabled || directory.empty())
+    return loaded;
+  if (const auto kept = checkpoint::kept_batch(directory, ""))
+    config.batch = {kept->samples(), kept->micro, 0, config.batch.place};
+  return loaded;
 }
 
 }  // namespace
@@ -98,6 +110,7 @@ std::function<std::string(int)> refusal_of_ranks(const std::vector<std::string>&
   using namespace config_schemas;
   const ProgramConfig given = read_program_config(arguments);
   const std::string name = given.file.empty() ? "the config" : given.file;
+  const std::string directory = argument_of(arguments, "--checkpoint").value_or("");
   std::shared_ptr<const Loaded> loaded;
   try {
     loaded = std::make_shared<Loaded>(
@@ -106,14 +119,16 @@ std::function<std::string(int)> refusal_of_ranks(const std::vector<std::string>&
   } catch (const ConfigError&) {
     return [](int) { return std::string(); };
   }
-  return [loaded, name](int ranks) -> std::string {
-    const BatchOptions& batch = loaded->config.batch;
-    if (batch.train_batch_size == 0 && batch.train_micro_batch_size_per_gpu == 0) return "";
+  return [loaded, name, directory](int ranks) -> std::string {
+    if (!loaded->config.batch.given()) return "";
     try {
-      check_plan(*loaded, name, {.ranks = ranks, .on_gpu = {}, .model = {}, .total_steps = {}});
+      check_plan(after_first_start(*loaded, directory), name,
+                 {.ranks = ranks, .on_gpu = {}, .model = {}, .total_steps = {}});
       return "";
     } catch (const ConfigError& error) {
       return error.what();
+    } catch (const LoadError&) {
+      return "";  // the program reports it
     }
   };
 }

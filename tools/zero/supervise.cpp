@@ -43,6 +43,9 @@ bool is_from_terminal(const signalfd_siginfo& signal) {
   return signal.ssi_code == SI_KERNEL;
 }
 
+// The user, a scheduler or a closed terminal wants the job to end, with or without a save.
+constexpr std::array<int, 4> end_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
 class Supervisor {
  public:
   Supervisor(int ranks, LauncherLines& lines, const JobSignals& signals, JobCompanion* companion)
@@ -90,6 +93,7 @@ class Supervisor {
   int stop_number_ = 0;  // of the signal that requested a stop; 0: none
   bool stop_sent_ = false, job_ended_by_signal_ = false;
   bool stop_passed_on_ = false;  // as SIGUSR2, which ranks understand
+  bool end_asked_ = false;       // by one of end_signals, from a process or a terminal
 };
 
 // Errors of the child reach the parent as an errno; a successful exec closes the pipe.
@@ -251,7 +255,10 @@ void Supervisor::take_signal() {
     if (!ended_ && waitpid(child_, &status_, WNOHANG) == child_) ended_ = true;
     return;
   }
-  if (number != SIGPIPE && !ended_ && !is_from_terminal(signal)) pass_on(number);
+  end_asked_ = end_asked_ || std::ranges::find(end_signals, number) != end_signals.end();
+  // A terminal that closes may reach the leader of its session alone.
+  const bool passes = number == SIGHUP || !is_from_terminal(signal);
+  if (number != SIGPIPE && !ended_ && passes) pass_on(number);
   if (number == SIGTSTP) raise(SIGSTOP);
 }
 
@@ -288,7 +295,7 @@ void Supervisor::ask_to_stop_when_possible() {
 
 JobEnd Supervisor::end() {
   show(lines_.settle());
-  JobEnd job{.stop_requested = stop_number_ != 0 || job_ended_by_signal_ || stop_passed_on_};
+  JobEnd job{.stop_requested = end_asked_ || stop_passed_on_};
   // mpirun then has an exit code of its own: nothing was saved.
   const bool saved = WIFEXITED(status_) && WEXITSTATUS(status_) == stopped_saved;
   if (asked_to_end_ && lines_.exit_code())
@@ -307,9 +314,12 @@ JobEnd Supervisor::end() {
 JobSignals::JobSignals() {
   sigset_t handled;
   sigemptyset(&handled);
+  struct sigaction hang_up {};
+  sigaction(SIGHUP, nullptr, &hang_up);
   for (const int number : {SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM,
                            SIGTSTP, SIGCONT, SIGPIPE})
     sigaddset(&handled, number);
+  if (hang_up.sa_handler == SIG_IGN) sigdelset(&handled, SIGHUP);  // started by nohup
   std::signal(SIGCHLD, SIG_DFL);  // waiting fails if SIGCHLD is ignored
   sigprocmask(SIG_BLOCK, &handled, &before_);
   descriptor_ = signalfd(-1, &handled, SFD_CLOEXEC);

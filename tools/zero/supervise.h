@@ -38,7 +38,7 @@ class JobSignals {
 // The end of a command: its exit code, or the signal that ended it.
 struct JobEnd {
   int code = 0, signal = 0;
-  bool stop_requested = false;  // by SIGTERM, SIGINT or SIGUSR2 to this process
+  bool stop_requested = false;  // by SIGTERM, SIGINT, SIGHUP, SIGQUIT or SIGUSR2
 };
 
 // Writes to standard error; waits if that is a full pipe.

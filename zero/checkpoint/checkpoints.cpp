@@ -5,7 +5,10 @@
 #include <filesystem>
 #include <utility>
 
+#include "zero/checkpoint/kept_batch.h"
 #include "zero/checkpoint/staged_writer.h"
+#include "zero/runtime/outcome.h"
+#include "zero/runtime/runtime_core.h"
 
 namespace zero {
 
@@ -126,6 +129,22 @@ std::vector<SavedCheckpoint> list_checkpoints(const std::string& directory) {
     saved.push_back(
         {candidate.tag, candidate.manifest ? candidate.manifest->step : 0, candidate.sequence()});
   return saved;
+}
+
+void keep_batch(Runtime& runtime, Config& config, const std::string& directory,
+                const std::string& tag) {
+  if (!config.zero_core.rank_independent || !config.batch.elasticity.enabled) return;
+  checkpoint::KeptBatch kept;  // zero: nothing to keep
+  const detail::Outcome own = detail::attempt([&] {
+    if (runtime.is_root()) kept = checkpoint::kept_batch(directory, tag).value_or(kept);
+  });
+  detail::agree_or_raise(runtime.core().ranks(), "the batch of the checkpoints in " + directory,
+                         own);
+  runtime.broadcast(std::as_writable_bytes(std::span(&kept, 1)));
+  if (kept.micro == 0) return;
+  config.batch = {kept.samples(), kept.micro, 0, config.batch.place};
+  config.notices.push_back("elasticity: " + text_of(kept) + " per step, as in the checkpoints in " +
+                           directory);
 }
 
 std::vector<std::string> set_aside_checkpoints(const std::string& directory,

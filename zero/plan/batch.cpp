@@ -6,6 +6,7 @@
 
 #include "zero/base/error.h"
 #include "zero/config.h"
+#include "zero/plan/elasticity.h"
 
 namespace zero {
 namespace {
@@ -132,6 +133,10 @@ Batch resolve_batch(const BatchOptions& options, int ranks, bool rank_independen
   if (ranks < 1)
     throw UsageError("resolve_batch: the number of ranks must be at least 1, not " +
                      to_string(ranks));
+  if (options.elasticity.enabled) {
+    const BatchOptions chosen = detail::elastic_batch(options, ranks);
+    return resolve_batch(chosen, ranks, rank_independent);
+  }
   if (rank_independent) return resolve_micro_batches(options, ranks);
   if (total == 0 && micro == 0)
     throw ConfigError(

@@ -19,13 +19,14 @@ using Params = OffloadParamOptions;
 using Group = ParamGroupOptions;
 using Files = CheckpointOptions;
 using Feedback = ErrorFeedbackOptions;
+using Elastic = ElasticityOptions;
 
 // The sections that occur once in a config: each has a type of its own.
 auto sections(Config& config) {
   ZeroOptions& zero = config.zero_optimization;
-  return std::tie(config, config.batch, zero, zero.offload_optimizer, zero.offload_param,
-                  config.zero_core, config.zero_core.wire, config.optimizer, config.scheduler,
-                  config.loss_scale, config.checkpoint, config.aio);
+  return std::tie(config, config.batch, config.batch.elasticity, zero, zero.offload_optimizer,
+                  zero.offload_param, config.zero_core, config.zero_core.wire, config.optimizer,
+                  config.scheduler, config.loss_scale, config.checkpoint, config.aio);
 }
 
 template <class Section, class T>
@@ -73,6 +74,15 @@ constexpr ConfigField fields[] = {
     {"train_micro_batch_size_per_gpu", at<&BatchOptions::train_micro_batch_size_per_gpu>, any,
      not_set},
     {"gradient_accumulation_steps", at<&BatchOptions::gradient_accumulation_steps>, any, not_set},
+    {"elasticity.enabled", at<&Elastic::enabled>},
+    {"elasticity.max_train_batch_size", at<&Elastic::max_train_batch_size>, any, not_set},
+    {"elasticity.micro_batch_sizes", at<&Elastic::micro_batch_sizes>},
+    {"elasticity.min_gpus", at<&Elastic::min_gpus>},
+    {"elasticity.max_gpus", at<&Elastic::max_gpus>},
+    {"elasticity.num_gpus_per_node", at<&Elastic::num_gpus_per_node>},
+    {"elasticity.version", at<&Elastic::version>},
+    {"elasticity.prefer_larger_batch", at<&Elastic::prefer_larger_batch>},
+    {"elasticity.ignore_non_elastic_batch_info", at<&Elastic::ignore_non_elastic_batch_info>},
     {"gradient_clipping", at<&Config::gradient_clipping>},
     {"steps_per_print", at<&Config::steps_per_print>},
     {"seed", at<&Config::seed>},
@@ -253,6 +263,12 @@ struct Shower {
     std::string text = "[" + innermost;
     for (const int size : *value.wider) text += ", " + std::to_string(size);
     return text + "]";
+  }
+  std::string operator()(const std::vector<std::int64_t>* value) const {
+    std::string text;
+    for (const std::int64_t each : *value)
+      text += (text.empty() ? "[" : ", ") + std::to_string(each);
+    return text.empty() ? not_set : text + "]";
   }
   std::string operator()(const DType* value) const { return name_of(*value); }
   std::string operator()(const GradientSync* value) const {

@@ -24,11 +24,11 @@ struct GroupSizes {
   std::vector<int>* wider;
 };
 
-using FieldRef =
-    std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
-                 std::optional<std::int64_t>*, std::optional<double>*,
-                 std::optional<std::pair<double, double>>*, std::optional<DType>*,
-                 std::optional<bool>*, GradientSync*, OffloadDevice*, Pair, GroupSizes>;
+using FieldRef = std::variant<std::monostate, bool*, int*, std::int64_t*, std::uint64_t*, double*,
+                              std::string*, std::optional<std::int64_t>*, std::optional<double>*,
+                              std::optional<std::pair<double, double>>*, std::optional<DType>*,
+                              std::optional<bool>*, GradientSync*, OffloadDevice*, Pair, GroupSizes,
+                              std::vector<std::int64_t>*>;
 
 inline constexpr const char* not_set = "(not set)";
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "optim/gradient_norm.h"
+#include "zero/checkpoint/kept_batch.h"
 #include "zero/plan/config_fields.h"
 #include "zero/state/array_exchange.h"
 #include "zero/weights/saved_residues.h"
@@ -131,6 +132,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
 
   void check(const std::string& path, const Manifest& saved) override {
     check_frozen(path, saved);
+    check_batch(path, saved);
     residues_.check(path, saved, describe(false));
     scaler_.reset();
     if (train_.scaler.dynamic() && !saved.loss_scaler.empty())
@@ -220,6 +222,18 @@ class TrainSnapshot : public checkpoint::Snapshot {
     if (residues().exist())
       terms[checkpoint::residue_term] = train_.plan.routes.describe_residues();
     return terms;
+  }
+
+  // A batch that elasticity chose depends on the number of ranks at the first start.
+  void check_batch(const std::string& path, const Manifest& saved) const {
+    const Batch& batch = train_.plan.batch;
+    if (!train_.plan.rank_independent() || !train_.config.batch.elasticity.enabled) return;
+    const checkpoint::KeptBatch own{batch.micro, batch.micro_batches};
+    const auto kept = checkpoint::kept_batch(saved);
+    if (kept && *kept != own)
+      throw ConfigError(path + ": a step of it has " + text_of(*kept) + ", and elasticity chose " +
+                        text_of(own) + " for " + std::to_string(train_.rank_count()) +
+                        " ranks; call zero::keep_batch() before the Engine is made");
   }
 
   const Residues& residues() const { return train_.arrays.residues(); }

@@ -14,9 +14,11 @@ std::string memory_advice(const zero::Runtime& runtime, const Task& task) {
   request.overrides = request.config_file.empty()
                           ? default_settings(task.options, task.model.channels)
                           : task.options.overrides;
-  const zero::Batch batch = zero::resolve_batch(task.config.batch, runtime.size());
-  request.overrides["gradient_accumulation_steps"] = std::to_string(batch.accumulation);
-  request.micro_batch = batch.micro;
+  if (!task.config.zero_core.rank_independent && !task.config.batch.elasticity.enabled) {
+    const zero::Batch batch = zero::resolve_batch(task.config.batch, runtime.size());
+    request.overrides["gradient_accumulation_steps"] = std::to_string(batch.accumulation);
+    request.micro_batch = batch.micro;
+  }
   request.shape = planner::load_shape(task.options.model);
   request.cluster = {planner::load_device(gpu ? "h100" : "cpu"), runtime.size(),
                      runtime.local_size()};

@@ -247,7 +247,8 @@ zero::Text default_settings(const Options& options, std::int64_t channels) {
                          {"scheduler.params.warmup_type", "linear"},
                          {"gradient_clipping", "1.0"}};
   const auto has = [&](const std::string& path) { return options.overrides.contains(path); };
-  if (!has("train_batch_size") && !has("train_micro_batch_size_per_gpu"))
+  if (!has("train_batch_size") && !has("train_micro_batch_size_per_gpu") &&
+      !has("elasticity.enabled"))
     settings["train_micro_batch_size_per_gpu"] = "4";
   for (const auto& [path, value] : options.overrides) settings[path] = value;
   return settings;

@@ -146,6 +146,13 @@ void check_save_directory(const zero::Runtime& runtime, const std::string& direc
     throw zero::ConfigError("--save-model " + directory + " cannot be made: " + error.message());
 }
 
+void keep_batch(zero::Runtime& runtime, Task& task) {
+  const std::string& directory = task.options.checkpoint_directory;
+  const std::string& resume = task.options.resume;
+  if (directory.empty() || resume == "none") return;
+  zero::keep_batch(runtime, task.config, directory, resume == "auto" ? "" : resume);
+}
+
 // Takes the memory of engine and model. If it is exhausted, the error says what would fit.
 void take_memory(zero::Runtime& runtime, const Task& task, std::optional<zero::Engine>& engine,
                  std::unique_ptr<TrainingLoop>& loop) {
@@ -160,7 +167,8 @@ void take_memory(zero::Runtime& runtime, const Task& task, std::optional<zero::E
 }  // namespace
 
 int train(zero::Runtime& runtime, const Options& options) {
-  const Task task = resolve(options);
+  Task task = resolve(options);
+  keep_batch(runtime, task);
   check_save_directory(runtime, options.save_directory);
   JsonLog log(runtime.is_root() ? options.log_file : "");
   // Declared first, so that it outlives the engine if an error ends both: the engine's work may use

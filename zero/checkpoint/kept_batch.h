@@ -1,0 +1,29 @@
+// The batch that a training run with zero_core.rank_independent keeps from its first start on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "zero/checkpoint/format/manifest.h"
+
+namespace zero::checkpoint {
+
+struct KeptBatch {
+  std::int64_t micro = 0;          // samples
+  std::int64_t micro_batches = 0;  // of all ranks per step
+
+  std::int64_t samples() const { return micro * micro_batches; }  // per step
+  bool operator==(const KeptBatch&) const = default;
+};
+
+// Nothing if the checkpoint is of a run without zero_core.rank_independent.
+std::optional<KeptBatch> kept_batch(const Manifest& saved);
+// That of the newest valid checkpoint, or of the one with the tag; nothing if there is none. Throws
+// LoadError.
+std::optional<KeptBatch> kept_batch(const std::string& directory, const std::string& tag);
+
+// "24 micro batches of 4 samples"
+std::string text_of(const KeptBatch& batch);
+
+}  // namespace zero::checkpoint
