@@ -149,7 +149,9 @@ TEST_CASE("elasticity: missing and contradictory values are refused by name") {
   json many = json::array();
   for (std::int64_t size = 999'999'937; many.size() < 3; size -= 2) many.push_back(size);
   CHECK(has(with({{"max_train_batch_size", 1'000'000'000}, {"micro_batch_sizes", many}}),
-            "have no common multiple in 64 bits"));
+            "have no common multiple up to 1000000000000; use fewer or smaller sizes"));
+  CHECK(has(with({{"micro_batch_sizes", std::vector<int>(101, 2)}}),
+            "elasticity.micro_batch_sizes: 101 are too many; allowed: up to 100"));
   json off = {{"elasticity", {{"enabled", false}, {"micro_batch_sizes", {2}}}},
               {"train_batch_size", 8}};
   CHECK(resolve_batch(parse(off.dump()).batch, 2).micro == 4);

@@ -163,6 +163,12 @@ def main():
                                   "bf16": {"enabled": True}})
         has(run("check", good), "notice: zero_optimization.overlap_comm false: no effect here", "good.json: good")
         has(run("check", good, "--world-size", "4"), "batch on 4 ranks: 8 samples per step = micro batch 2 x")
+        elastic = file("elastic.json", {"elasticity": {"enabled": True, "max_train_batch_size": 12, "micro_batch_sizes": [2, 3],
+                                                       "version": 0.1, "min_gpus": 3}})
+        has(run("check", elastic), "elastic.json: good")
+        has(run("explain", elastic, "--world-size", "4"), "elasticity: 12 samples fit 3, 4, 6 ranks",
+            "batch on 4 ranks: 12 samples per step = micro batch 3 x accumulation 1 x 4")
+        has(run("check", elastic, "--world-size", "5", code=10), "does not fit 5 ranks; next to it 4 or 6 would fit")
         has(run("check", good, "--world-size", "3", code=10), "train_batch_size 8 fits 1, 2, 4, 8 ranks")
         has(run("check", good, "--set", "zero_optimization.stage=7", code=10), "7 is out of range")
         has(run("check", good, "--set", "stage", code=10), "must be PATH=VALUE")

@@ -10,6 +10,7 @@
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
 #include "zero/config.h"
+#include "zero/plan/elasticity.h"
 
 namespace zero::tool {
 namespace {
@@ -45,6 +46,17 @@ void add_check(CLI::App& config) {
       "a file\n"
       "is refused only if every run would refuse it. zero plan checks it for one model.");
   command->callback([options] { check(*options); });
+}
+
+// The numbers of ranks that DeepSpeed, too, would accept.
+void print_fitting_ranks(const ElasticityOptions& elasticity, int ranks) {
+  if (!elasticity.enabled) return;
+  const detail::ElasticBatch batch = detail::choose_elastic_batch(elasticity, ranks);
+  std::string text;
+  for (const std::int64_t fitting : batch.ranks)
+    text += (text.empty() ? "" : ", ") + std::to_string(fitting);
+  std::printf("elasticity: %lld samples fit %s ranks\n", static_cast<long long>(batch.total),
+              text.c_str());
 }
 
 }  // namespace
@@ -106,6 +118,7 @@ void print_notices(const Loaded& loaded) {
 
 void print_batch(const Config& config, int ranks) {
   if (ranks == 0) return;
+  print_fitting_ranks(config.batch.elasticity, ranks);
   const Batch batch = resolve_batch(config.batch, ranks, config.zero_core.rank_independent);
   if (batch.micro_batches != batch.accumulation * ranks) {
     std::printf(

@@ -23,6 +23,10 @@ constexpr std::array<std::int64_t, 38> composites = {
     10080,  15120,  20160,  25200,  27720,  45360,  50400,  55440, 83160, 110880,
     166320, 221760, 277200, 332640, 498960, 554400, 665280, 720720};
 
+// They bound the time of a choice.
+constexpr std::int64_t largest_multiple = 1'000'000'000'000;
+constexpr std::ptrdiff_t most_sizes = 100;
+
 std::string list_of(const std::vector<std::int64_t>& values) {
   std::string text;
   for (const std::int64_t value : values) text += (text.empty() ? "" : ", ") + to_string(value);
@@ -39,23 +43,23 @@ std::set<std::int64_t> fitting_ranks(std::int64_t total, const std::vector<std::
                                      std::int64_t least, std::int64_t most) {
   std::set<std::int64_t> fitting;
   const auto add = [&](std::int64_t ranks) {
-    if (least <= ranks && ranks <= most) fitting.insert(ranks);
+    const bool fits =
+        std::ranges::any_of(micros, [&](std::int64_t micro) { return total / ranks % micro == 0; });
+    if (least <= ranks && ranks <= most && fits) fitting.insert(ranks);
   };
-  for (const std::int64_t micro : micros) {
-    if (total % micro != 0) continue;
-    const std::int64_t batches = total / micro;
-    for (std::int64_t d = 1; d <= batches / d; ++d)
-      if (batches % d == 0) add(d), add(batches / d);
-  }
+  for (std::int64_t d = 1; d <= total / d; ++d)
+    if (total % d == 0) add(d), add(total / d);
   return fitting;
 }
 
 std::int64_t common_multiple(const std::vector<std::int64_t>& micros) {
   std::int64_t multiple = 1;
   for (const std::int64_t micro : micros)
-    if (__builtin_mul_overflow(multiple / std::gcd(multiple, micro), micro, &multiple))
+    if (__builtin_mul_overflow(multiple / std::gcd(multiple, micro), micro, &multiple) ||
+        multiple > largest_multiple)
       throw ConfigError("elasticity.micro_batch_sizes: " + list_of(micros) +
-                        " have no common multiple in 64 bits; use fewer or smaller sizes");
+                        " have no common multiple up to " + to_string(largest_multiple) +
+                        "; use fewer or smaller sizes");
   return multiple;
 }
 
@@ -124,6 +128,9 @@ void check_elasticity(const BatchOptions& options) {
           "max_train_batch_size: must be given with elasticity.enabled");
   require(!block.micro_batch_sizes.empty(),
           "micro_batch_sizes: must be given with elasticity.enabled");
+  require(std::ssize(block.micro_batch_sizes) <= most_sizes,
+          "micro_batch_sizes: " + to_string(block.micro_batch_sizes.size()) +
+              " are too many; allowed: up to " + to_string(most_sizes));
   require(
       std::ranges::min(block.micro_batch_sizes) > 0,
       "micro_batch_sizes: " + list_of(block.micro_batch_sizes) + " must be integers of at least 1");
