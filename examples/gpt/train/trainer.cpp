@@ -91,8 +91,9 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
     const bool saves = checkpoints.planned_after(index + 1);
     const std::optional<TrainingRecord> record =
         loop.step(index++, stop, {.verify_replicas = saves});
-    saved = checkpoints.after_step(index == task.options.steps, stop);
+    // Before the save, so that a job that is killed and resumed has the line of each saved step.
     show(record);
+    saved = checkpoints.after_step(index == task.options.steps, stop);
     if (!runtime.is_root()) continue;
     for (const zero::DiagnosticRecord& diagnosis : diagnostics.after_step(
              index, [&] { return engine.rank_report(); }, work)) {
