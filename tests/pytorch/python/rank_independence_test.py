@@ -73,6 +73,7 @@ def short():
     require_one_run("own", "fp32", ON_RANKS, 8)
     require_one_run("trainer", "fp32", TRAINER_ON_RANKS, 8)
     require_one_run("others", "fp32", [(1, [("whole", 0, 3)]), (3, [("on3", 3, 3)])], OTHERS)
+    require_one_run("twice", "fp32", [(1, [("whole", 0, 3)]), (3, [("on3", 2, 3)])], 3)
     refused_calls()
 
 

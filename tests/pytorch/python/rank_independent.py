@@ -123,6 +123,27 @@ def others(stage, dtype, last, folder):
     return found, 0
 
 
+def twice(stage, dtype, last, folder):
+    """Two passes with dropout before each backward, on three micro-batches, and a step whose gradients are dropped and that
+    is done again."""
+    engine, *_ = zerocore.initialize(model=make_model(), config=config_of(
+        stage, dtype, train_batch_size=3 * SIZE, optimizer={"type": "AdamW", "params": {"lr": 3e-3}}))
+    losses = []
+    while engine.global_steps < last:
+        for attempt in range(2 if engine.global_steps == 1 else 1):
+            if attempt > 0:
+                engine.zero_grad()
+            for index in range(engine.gradient_accumulation_steps()):
+                if index > 0:
+                    engine.step()
+                torch.manual_seed(engine.seed_of_micro_batch())
+                tokens = torch.randint(0, 67, (SIZE, 10))
+                engine.backward(sum(engine(input_ids=tokens, labels=tokens).loss for _ in range(2)))
+        engine.step()
+        losses.append(engine.last_step.loss)
+    return losses, engine.digest()
+
+
 def refusal(call):
     try:
         call()
@@ -174,7 +195,8 @@ def main(*cells):
     ranks = zerocore.ranks()
     for cell in cells:
         kind, stage, dtype, last, folder = cell.split(",")
-        values, digest = {"own": own, "trainer": trainer, "others": others, "refused": refused}[kind](stage, dtype, int(last), folder)
+        values, digest = {"own": own, "trainer": trainer, "others": others, "twice": twice,
+                                  "refused": refused}[kind](stage, dtype, int(last), folder)
         if ranks.rank == 0:
             print("CELL " + json.dumps({"cell": cell, "values": values, "digest": digest}), flush=True)
 
