@@ -52,7 +52,7 @@ class MicroBatches:
         self._engine = weakref.ref(engine)
         self._seed = settings.seed
         self._ended = 0  # calls of engine.step() in this step, with rank_independent
-        self._drawn = None  # (step, index of the micro-batch, its generators' states after its newest pass)
+        self._drawn = None  # which micro-batch had the newest pass, and the generators' states after it
 
     @property
     def _native(self):
@@ -79,15 +79,15 @@ class MicroBatches:
         if not self.seeds_passes:
             yield
             return
-        before, now = _states(device), (self.steps_done, self.index)
-        if self._drawn is not None and self._drawn[:2] == now:
-            _restore(self._drawn[2], device)
+        before, now = _states(device), (self.steps_done, self._native.drops(), self.index)
+        if self._drawn is not None and self._drawn[0] == now:
+            _restore(self._drawn[1], device)
         else:
             torch.manual_seed(self.seed())
         try:
             yield
         finally:
-            self._drawn = *now, _states(device)
+            self._drawn = now, _states(device)
             _restore(before, device)
 
     # With rank_independent: a step has a known number of micro-batches of each rank.

@@ -9,10 +9,12 @@ import sys
 import torch
 import transformers
 
+import models
 import zerocore
 
 MICRO_BATCHES = 6
 SIZE = 2  # samples of a micro-batch
+OTHERS = ("tied", "shared", "adversary", "dropped", "experts", "resnet", "gpt2-recomputed-reentrant", "t5")
 
 
 class Sequences(torch.utils.data.Dataset):
@@ -104,6 +106,44 @@ def trainer(stage, dtype, last, folder):
     return keep.losses, run.model_wrapped.digest()
 
 
+def others(stage, dtype, last, folder):
+    """Models that use layers twice, drop some, or recompute them, in a loop that makes its own samples and calls backward
+    by hand."""
+    found = []
+    for name in OTHERS:
+        model, loss_of = models.make(name)
+        engine, *_ = zerocore.initialize(model=model, config=config_of(stage, dtype, optimizer={
+            "type": "AdamW", "params": {"lr": 1e-3}}))
+        while engine.global_steps < last:
+            torch.manual_seed(engine.seed_of_micro_batch())
+            engine.scale(loss_of(engine)).backward()
+            engine.step()
+        found.append((name, engine.last_step.loss, engine.last_step.grad_norm, engine.digest()))
+        engine.destroy()
+    return found, 0
+
+
+def twice(stage, dtype, last, folder):
+    """Two passes with dropout before each backward, on three micro-batches, and a step whose gradients are dropped and that
+    is done again."""
+    engine, *_ = zerocore.initialize(model=make_model(), config=config_of(
+        stage, dtype, train_batch_size=3 * SIZE, optimizer={"type": "AdamW", "params": {"lr": 3e-3}}))
+    losses = []
+    while engine.global_steps < last:
+        for attempt in range(2 if engine.global_steps == 1 else 1):
+            if attempt > 0:
+                engine.zero_grad()
+            for index in range(engine.gradient_accumulation_steps()):
+                if index > 0:
+                    engine.step()
+                torch.manual_seed(engine.seed_of_micro_batch())
+                tokens = torch.randint(0, 67, (SIZE, 10))
+                engine.backward(sum(engine(input_ids=tokens, labels=tokens).loss for _ in range(2)))
+        engine.step()
+        losses.append(engine.last_step.loss)
+    return losses, engine.digest()
+
+
 def refusal(call):
     try:
         call()
@@ -155,7 +195,8 @@ def main(*cells):
     ranks = zerocore.ranks()
     for cell in cells:
         kind, stage, dtype, last, folder = cell.split(",")
-        values, digest = {"own": own, "trainer": trainer, "refused": refused}[kind](stage, dtype, int(last), folder)
+        values, digest = {"own": own, "trainer": trainer, "others": others, "twice": twice,
+                                  "refused": refused}[kind](stage, dtype, int(last), folder)
         if ranks.rank == 0:
             print("CELL " + json.dumps({"cell": cell, "values": values, "digest": digest}), flush=True)
 
