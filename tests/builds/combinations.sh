@@ -1,34 +1,41 @@
 #!/usr/bin/env bash
 # Builds, links and starts programs with all combinations of ZeroCore's options: CUDA, UNITY, TORCH, MPI and TESTS, with
 # GCC and clang, Ninja and Makefiles; half of the folders have a blank in their paths. The programs are stubs (stub.cpp),
-# or without MPI the zero tool. Each folder has one compiler, generator and value of UNITY, and takes the other options in
+# and without MPI the zero tool. Each folder has one compiler, generator and value of UNITY, and takes the other options in
 # turn, so that nothing is compiled twice; a compiler cache, if there is one, serves the second generator. With a cache the
 # folders with GCC and each source by itself have the flags of CI's release build, and are next to it, so that they find
-# its objects; all others do not optimize. --pairs: a few combinations that have each pair of values, instead of all.
-# --quickstart: runs the quickstart as if nvidia-smi answered, instead. --sdist: installs the Python package from its
-# source distribution and trains a step, instead.
-# CUDA needs nvcc and TORCH a python3 with torch: if they are missing, a line says so, and these values are left out.
+# its objects; all others do not optimize. --pairs: a few combinations that have each pair of values, instead of all, without
+# a cache, and with the tool in one folder alone, since it compiles for long. --built BUILD COMBINATION: a build that has one
+# of them already, with the stubs. --quickstart: runs the quickstart as if nvidia-smi answered, instead. --sdist: installs the
+# Python package from its source distribution and trains a step, instead.
+# CUDA needs nvcc and TORCH a python3 with torch: if they are missing, or a compiler or generator, a line says so, and these
+# values are left out.
 # Usage: combinations.sh FOLDER [--torch-python PYTHON] [--pairs | --quickstart | --sdist] [--only WORD]
+#                        [--built BUILD "COMPILER GENERATOR UNITY MPI CUDA TORCH TESTS"]
 # FOLDER: in it, folders named "combined ..." and combined_... are made anew. --only: those whose names have this word.
+# COMPILER: g++ or clang++. GENERATOR: Ninja or Makefiles. The others: ON or OFF.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$1
 shift
-python='' pairs='' quickstart='' sdist='' only=''
+python='' pairs='' quickstart='' sdist='' only='' built='' built_combination=''
 while (($#)); do
   case $1 in
     --torch-python) python=$2 && shift ;;
     --only) only=$2 && shift ;;
+    --built) built=$2 built_combination=$3 && shift 2 ;;
     --pairs) pairs=1 ;;
     --quickstart) quickstart=1 ;;
     --sdist) sdist=1 ;;
-    *) sed -n '2,13s/^# //p' "$0" && exit 10 ;;
+    *) sed -n '2,/^[^#]/s/^# //p' "$0" && exit 10 ;;
   esac
   shift
 done
 
 cache=''
-if command -v ccache >/dev/null; then
+if [[ -n $pairs ]]; then
+  unset CMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER
+elif command -v ccache >/dev/null; then
   cache=1
   export CMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$source CCACHE_NOHASHDIR=1
 fi
@@ -40,6 +47,7 @@ jobs=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 gcc=g++
 # The name by which CMake finds it, which counts in the cache.
 [[ $(readlink -f "$(command -v c++)") != "$(readlink -f "$(command -v g++)")" ]] || gcc=c++
+built_combination=${built_combination/#g++/$gcc}
 
 # expect BUILD PROGRAM PATTERN [ARGUMENT]: starts the program; its output proves what it was linked with.
 expect() {
@@ -49,10 +57,12 @@ expect() {
   return 1
 }
 
+# start BUILD MPI CUDA TORCH TESTS
 start() {
-  local build=$1 cuda=$2 torch=$3 mpi=$4 tests=$5
+  local build=$1 mpi=$2 cuda=$3 torch=$4 tests=$5
   if [[ $mpi == OFF ]]; then
-    expect "$build" zero "^zero [0-9]" --version
+    expect "$build" stub_alone "without the CUDA back end" || return
+    [[ ! -e $build/bin/zero ]] || expect "$build" zero "^zero [0-9]" --version
     return
   fi
   expect "$build" stub_cpu "without the CUDA back end" || return
@@ -66,15 +76,15 @@ combinations() {
   local compiler unity generator mpi cuda torch tests
   if [[ -n $pairs ]]; then
     cat <<TABLE
-$gcc    Ninja     ON   ON  ON  ON  ON
-$gcc    Ninja     ON   ON  ON  OFF OFF
-$gcc    Ninja     ON   OFF ON  ON  OFF
-$gcc    Makefiles OFF  ON  OFF OFF ON
-clang++ Makefiles OFF  ON  ON  OFF ON
-clang++ Makefiles OFF  ON  OFF ON  OFF
+$gcc    Ninja     OFF  ON  ON  ON  ON
+$gcc    Makefiles ON   ON  ON  OFF ON
+$gcc    Makefiles ON   ON  OFF ON  OFF
+$gcc    Makefiles ON   OFF ON  ON  OFF
+clang++ Ninja     ON   ON  ON  ON  OFF
+clang++ Ninja     ON   ON  OFF OFF ON
+clang++ Ninja     ON   OFF OFF OFF ON
+clang++ Makefiles OFF  ON  OFF OFF OFF
 clang++ Makefiles OFF  OFF OFF OFF ON
-clang++ Ninja     OFF  ON  OFF OFF OFF
-clang++ Makefiles ON   ON  OFF OFF ON
 TABLE
     return
   fi
@@ -95,16 +105,19 @@ check_pairs() {
           if (length(found) != pairs) { print length(found) " of " pairs " pairs of values are in the table"; exit 1 } }'
 }
 
-# all_options BUILD OPTIONS OPTION...: builds the folder with these combinations, lines of MPI CUDA TORCH TESTS, in turn.
+# all_options BUILD COMBINATIONS TARGETS OPTION...: builds the folder with these combinations, lines of MPI CUDA TORCH TESTS,
+# in turn. TARGETS: those without MPI.
 all_options() {
-  local build=$1 combinations=$2 mpi cuda torch tests options
-  shift 2
+  local build=$1 combinations=$2 without_mpi=$3 mpi cuda torch tests options targets
+  shift 3
   while read -r -u 3 mpi cuda torch tests; do
     options="MPI=$mpi CUDA=$cuda TORCH=$torch TESTS=$tests"
     echo "-- $options"
+    targets=stubs
+    [[ $mpi == ON ]] || targets=$without_mpi
     cmake -S "$source" -B "$build" "$@" -DZERO_MPI="$mpi" -DZERO_CUDA="$cuda" -DZERO_TORCH="$torch" \
-      -DZERO_BUILD_TESTS="$tests" && cmake --build "$build" -j "$jobs_of_folder" --target stubs &&
-      start "$build" "$cuda" "$torch" "$mpi" "$tests" || { echo "FAILED with $options" && return 1; }
+      -DZERO_BUILD_TESTS="$tests" && cmake --build "$build" -j "$jobs" --target $targets &&
+      start "$build" "$mpi" "$cuda" "$torch" "$tests" || { echo "FAILED with $options" && return 1; }
   done 3<<<"$combinations"
 }
 
@@ -113,16 +126,23 @@ folder() {
   local compiler=$1 generator=$2 unity=$3 name="combined $1 $2 unity_$3" of_folder
   [[ $unity == ON ]] || name=${name// /_}
   [[ $name == *"$only"* ]] || return 0
-  local build="$work/$name" log="$work/$name.log" begin=$SECONDS optimize=()
-  [[ $compiler$unity$cache == "$gcc"OFF1 ]] || optimize=(-DCMAKE_CXX_FLAGS_RELEASE=-O0)
-  [[ -n $cache ]] || optimize+=("-DCMAKE_CUDA_FLAGS_RELEASE=-Xcicc -O0 -Xptxas -O0")
+  command -v "$compiler" "$([[ $generator == Ninja ]] && echo ninja || echo make)" >/dev/null ||
+    { echo "== $name: left out, since one of these programs is missing" && return; }
+  local build="$work/$name" log="$work/$name.log" begin=$SECONDS
+  local optimize=(-DCMAKE_BUILD_TYPE=None "-DCMAKE_CUDA_FLAGS=-Xcicc -O0 -Xptxas -O0") without_mpi="stubs zero"
+  [[ $compiler$unity$cache != "$gcc"OFF1 ]] || optimize=(-DCMAKE_BUILD_TYPE=Release)
+  [[ -z $pairs || $compiler$unity == clang++ON ]] || without_mpi=stubs
   [[ $generator == Ninja ]] || generator="Unix Makefiles"
   of_folder=$(combinations | awk -v folder="$*" -v cuda="$cuda" -v torch="$torch" '$1 " " $2 " " $3 == folder {
     options = $4 " " (cuda ? $5 : "OFF") " " (torch ? $6 : "OFF") " " $7
     if (!found[options]++) print options }')
+  if [[ "$* $of_folder" == "$built_combination" ]]; then
+    start "$built" $of_folder && echo "== $name: 1 combination, built already" && return
+    echo "== $name: FAILED in $built" && return 1
+  fi
   rm -rf "$build"
-  if all_options "$build" "$of_folder" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" -DZERO_UNITY="$unity" \
-    -DCMAKE_BUILD_TYPE=Release "${optimize[@]}" -DCMAKE_CUDA_ARCHITECTURES=90 \
+  if all_options "$build" "$of_folder" "$without_mpi" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" \
+    -DZERO_UNITY="$unity" "${optimize[@]}" -DCMAKE_CUDA_ARCHITECTURES=90 \
     -DZERO_TORCH_PYTHON="$python" -DZERO_WARNINGS_AS_ERRORS=ON \
     -DCMAKE_PROJECT_ZeroCore_INCLUDE="$source/tests/builds/stubs.cmake" >"$log" 2>&1; then
     echo "== $name: $(grep -c "^-- MPI=" "$log") combinations, $((SECONDS - begin)) s"
@@ -211,7 +231,6 @@ if [[ -n $sdist ]]; then
   exit
 fi
 [[ -z $pairs ]] || check_pairs
-jobs_of_folder=$(((jobs + 1) / 2))
 folders_of $gcc &
 of_gcc=$!
 failed=0

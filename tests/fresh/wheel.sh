@@ -73,7 +73,8 @@ ls trained/model.safetensors
 INSIDE
   mkdir -p "$work/dist"
   cp "$wheels"/zerocore-*-cp"${python/./}"-*.whl "$work/dist"
-  empty_root "$suite" python3,python3-venv "$source" "$work/commands" "$work/dist" examples
+  # torch needs libstdc++, which no system with apt lacks; a minimal root of Ubuntu has no apt.
+  empty_root "$suite" libstdc++6,python3,python3-venv "$source" "$work/commands" "$work/dist" examples
 }
 
 ls "$wheels"/zerocore-*-cp"${python/./}"-*.whl >/dev/null 2>&1 || make_wheel

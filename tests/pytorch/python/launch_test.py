@@ -92,6 +92,7 @@ def digests_of(ranks, out):
 def torchrun():
     """The same bits as under mpirun, at all stages; also if gloo carries the messages between simulated nodes."""
     expect_equal_digests(2, ("0,1",))
+    expect_equal_digests(4, ())
 
 
 def torchrun_sizes():
