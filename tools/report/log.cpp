@@ -12,7 +12,7 @@
 namespace zero::report {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 // Digits without "0x".
 std::uint64_t parse_digits(const std::string& text) {
