@@ -410,6 +410,8 @@ class Engine(Figures, nn.Module):
         self.global_steps = state.get("global_steps", resumed.step)
         micro_steps = state.get("micro_steps")
         self.micro_steps = self.global_steps * self._accumulation if micro_steps is None else micro_steps
+        # The load has dropped what was accumulated, and the accumulation may be another one.
+        self.micro_steps -= self.micro_steps % self._accumulation
         self.skipped_steps = state.get("skipped_steps", 0)
         if self.optimizer is not None:
             if "param_groups" in state:

@@ -83,6 +83,8 @@ def checkpoints():
     with tempfile.TemporaryDirectory() as folder:
         run(2, "tags", folder, script="saving.py")
     with tempfile.TemporaryDirectory() as folder:
+        run(2, "accumulation", folder, script="saving.py")
+    with tempfile.TemporaryDirectory() as folder:
         contains(run(2, "client_state", folder, script="saving.py")[0], "client_state['rank']", "rank 0's is stored",
                  "client_state['counter'] is a Counter")
     for ranks in (1, 3):

@@ -112,6 +112,33 @@ def random_at_other_size(folder, saves):
     say("drawn")
 
 
+def boundaries(steps, passes, load=None, save=None):
+    """Trains `passes` micro-batches, `steps` of them in a step, and returns for each whether it ended a step."""
+    model, loss_of = models.make("tied")
+    engine, *_ = zerocore.initialize(model=model, config=config("2", steps))
+    if load:
+        engine.load_checkpoint(*load)
+    ends = []
+    for _ in range(passes):
+        ends.append(engine.is_gradient_accumulation_boundary())
+        engine.backward(loss_of(engine))
+        engine.step()
+    if save:
+        engine.save_checkpoint(*save)
+    engine.destroy()
+    return ends
+
+
+def accumulation(folder):
+    """After a load the next micro-batch is the first of its step, with another accumulation and after a save in the
+    middle of a step."""
+    for steps, passes in ((4, 8), (2, 3), (3, 5)):
+        place = folder, f"{steps}-{passes}"
+        boundaries(steps, passes, save=place)
+        ends = boundaries(3, 6, load=place)
+        assert ends == 2 * [False, False, True], (steps, passes, ends)
+
+
 def tags(folder):
     """A tag becomes text, whatever its type; errors on all ranks leave the engine usable."""
     model, loss_of = models.make("tied")
