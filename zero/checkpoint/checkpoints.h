@@ -61,6 +61,7 @@ class Checkpoints {
   // Advances the pending save according to all ranks' progress, up to this step.
   void advance(std::int64_t step);
 
+  bool saves() const { return pending_ != nullptr; }
   // Call it before the state of a group of the snapshot changes. If the pending save has yet to
   // copy that state, the stream of a device waits for the copy, or the host waits.
   void precede_by_copies(int group, ExecutionStream& stream) {

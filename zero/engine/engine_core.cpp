@@ -58,6 +58,7 @@ PlanWalker::Lanes EngineCore::plan_lanes() {
 }
 
 void EngineCore::follow_save(const Instruction& instruction, ExecutionStream& stream) {
+  if (!checkpoints_.saves()) return;
   for (const ResourceAccess& access : instruction.accesses)
     if (const auto part = access.write ? saved_part(access, train_.plan.inputs) : std::nullopt)
       checkpoints_.precede_by_copies(*part, stream);
