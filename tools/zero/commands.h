@@ -22,7 +22,7 @@ void add_calibrate(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_tune(CLI::App& app);
-void add_group_range(CLI::App& app);
+void add_run(CLI::App& app);
 void add_host_agent(CLI::App& app);
 
 }  // namespace zero::tool

@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
     zero::tool::add_plan(app);
     zero::tool::add_calibrate(app);
     zero::tool::add_tune(app);
-    zero::tool::add_group_range(app);
+    zero::tool::add_run(app);
     zero::tool::add_host_agent(app);
     zero::refuse_empty_values(app);
     check_command(app, argc, argv);

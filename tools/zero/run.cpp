@@ -208,7 +208,7 @@ void run(RunOptions options) {
 
 }  // namespace
 
-void add_group_range(CLI::App& app) {
+void add_run(CLI::App& app) {
   auto options = std::make_shared<RunOptions>();
   options->request.ranks = 0;
   CLI::App* command =
