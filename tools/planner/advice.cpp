@@ -55,12 +55,11 @@ std::vector<PossibleChange> possible_changes(const Request& request) {
 }
 
 // Returns true if the change leaves the config as it is, such as bf16 in a config of bf16.
-bool changes_nothing(const PossibleChange& candidate, const Request& request) {
+bool changes_nothing(const PossibleChange& candidate, Request changed, const std::string& before) {
   if (candidate.overrides.empty()) return false;
-  Request changed = request;
   for (const auto& [path, value] : candidate.overrides) changed.overrides[path] = value;
   try {
-    return describe(row_config(changed, {"config"})) == describe(row_config(request, {"config"}));
+    return describe(row_config(changed, {"config"})) == before;
   } catch (const ConfigError&) {  // refused, which the estimate reports
     return false;
   }
@@ -141,10 +140,12 @@ Recommendation recommend(const std::vector<Estimate>& estimates) {
 
 std::vector<Change> cheapest_changes(const Request& request, std::size_t most) {
   const Estimate before = estimate(request, {"config"});
-  const Batch batch = PlannedRow(request, {"config"}).plan.batch;
+  const PlannedRow now(request, {"config"});
+  const std::string config = describe(now.config);
   std::vector<PossibleChange> all = possible_changes(request);
-  std::erase_if(
-      all, [&](const PossibleChange& candidate) { return changes_nothing(candidate, request); });
+  std::erase_if(all, [&](const PossibleChange& candidate) {
+    return changes_nothing(candidate, request, config);
+  });
   std::vector<Change> changes;
   for (int size = 1; size <= most_combined && changes.size() < most; ++size)
     for (unsigned chosen = 1; chosen < 1U << all.size(); ++chosen) {
@@ -153,7 +154,7 @@ std::vector<Change> cheapest_changes(const Request& request, std::size_t most) {
       for (std::size_t i = 0; i < all.size(); ++i)
         if ((chosen >> i & 1U) != 0) parts.push_back(&all[i]);
       if (overlap(parts)) continue;
-      if (std::optional<Change> change = tried(request, parts, batch, before))
+      if (std::optional<Change> change = tried(request, parts, now.plan.batch, before))
         changes.push_back(std::move(*change));
     }
   std::ranges::stable_sort(changes, {},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tools/planner/planned_row.h"
 #include "tools/planner/table.h"
 #include "zero/base/error.h"
 

@@ -8,6 +8,8 @@
 
 namespace zero::planner {
 
+// Reads the request's config with these overrides; an empty one if it has none. Throws ConfigError.
+config_schemas::Loaded load_config(const Request& request, const Text& overrides);
 // Reads the request's config as the row changes it. Throws ConfigError for an error in the file.
 Config row_config(const Request& request, const PlanRow& row);
 

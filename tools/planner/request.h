@@ -28,7 +28,4 @@ struct Request {
   std::int64_t tokens_per_sample() const { return sequence > 0 ? sequence : shape.context; }
 };
 
-// Reads the request's config with these overrides; an empty one if it has none. Throws ConfigError.
-config_schemas::Loaded load_config(const Request& request, const Text& overrides);
-
 }  // namespace zero::planner
