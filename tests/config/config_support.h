@@ -27,6 +27,18 @@ inline std::string refusal(std::string_view text, const Text& overrides = {}) {
   return "";
 }
 
+// Returns the message of the ConfigError that the batch must cause.
+inline std::string refused_batch(const BatchOptions& options, int ranks,
+                                 bool rank_independent = false) {
+  try {
+    resolve_batch(options, ranks, rank_independent);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  FAIL("accepted");
+  return "";
+}
+
 inline bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }

@@ -16,6 +16,7 @@ using nlohmann::json;
 using zero::tests::has;
 using zero::tests::parse;
 using zero::tests::refusal;
+using zero::tests::refused_batch;
 
 namespace {
 
@@ -28,16 +29,6 @@ std::string config_with(json block, const json& others = json::object()) {
 
 const json documented = {
     {"max_train_batch_size", 2000}, {"micro_batch_sizes", {2, 4, 6}}, {"version", 0.1}};
-
-std::string refused(const BatchOptions& options, int ranks, bool rank_independent = false) {
-  try {
-    resolve_batch(options, ranks, rank_independent);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  FAIL("accepted");
-  return "";
-}
 
 }  // namespace
 
@@ -53,7 +44,7 @@ TEST_CASE("elasticity chooses DeepSpeed's batches") {
       const int ranks = row[0];
       CAPTURE(ranks);
       if (row.size() == 1) {
-        CHECK(has(refused(options, ranks), "elasticity.max_train_batch_size"));
+        CHECK(has(refused_batch(options, ranks), "elasticity.max_train_batch_size"));
         ++refusals;
         continue;
       }
@@ -71,16 +62,16 @@ TEST_CASE("elasticity chooses DeepSpeed's batches") {
 
 TEST_CASE("elasticity: a number of ranks that does not fit is refused with its neighbors") {
   const BatchOptions options = parse(config_with(documented)).batch;
-  CHECK(refused(options, 31) ==
+  CHECK(refused_batch(options, 31) ==
         "ds.json:1:26: elasticity.max_train_batch_size and micro_batch_sizes give train_batch_size "
         "1680, which does not fit 31 ranks; next to it 30 or 35 would fit");
-  CHECK(has(refused(options, 1024), "next to it 840 would fit"));
+  CHECK(has(refused_batch(options, 1024), "next to it 840 would fit"));
   json nowhere = documented;
   nowhere.update({{"min_gpus", 1000}, {"max_gpus", 1001}});
-  CHECK(has(refused(parse(config_with(nowhere)).batch, 1000),
+  CHECK(has(refused_batch(parse(config_with(nowhere)).batch, 1000),
             "no number of ranks from min_gpus to max_gpus fits it"));
   json small = {{"max_train_batch_size", 64}, {"micro_batch_sizes", {4}}};
-  CHECK(has(refused(parse(config_with(small)).batch, 17),
+  CHECK(has(refused_batch(parse(config_with(small)).batch, 17),
             "elasticity.max_train_batch_size: 64 is too small for 17 ranks with "
             "micro_batch_sizes [4]; start fewer ranks, or raise it"));
 }
@@ -119,7 +110,7 @@ TEST_CASE("elasticity: keys of the batch are refused, ignored on request, and ma
   }
   BatchOptions by_hand = parse(config_with(documented)).batch;
   by_hand.train_batch_size = 8;
-  CHECK(has(refused(by_hand, 1), "train_batch_size: elasticity chooses the batch"));
+  CHECK(has(refused_batch(by_hand, 1), "train_batch_size: elasticity chooses the batch"));
 }
 
 TEST_CASE("elasticity: missing and contradictory values are refused by name") {
