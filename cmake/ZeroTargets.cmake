@@ -37,12 +37,13 @@ function(zero_compile_at_once name)
   endif()
 endfunction()
 
-# zero_library(NAME SOURCES ... [COLD ...] [STAND_INS ...] PUBLIC ... PRIVATE ...): one static library per folder.
+# zero_library(NAME SOURCES ... [COLD ...] [STAND_INS ...] [MPI ...] PUBLIC ... PRIVATE ...): one static library per folder.
 # COLD: sources whose speed does not count, compiled with zero_cold_flags. STAND_INS: functions that zero_cuda defines too, for
-# programs without it, or that a program may define itself. Each is an object of its own in the library, even in unity builds: the linker
-# takes such an object only for a program whose own objects, zero_cuda's among them, define none of its functions.
+# programs without it. MPI: the sources that include mpi.h, left out without ZERO_MPI; a program may define their functions
+# itself. Each source of the last two is an object of its own in the library, even in unity builds: the linker takes such an
+# object only for a program whose own objects, zero_cuda's among them, define none of its functions.
 function(zero_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;COLD;STAND_INS;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;COLD;STAND_INS;MPI;PUBLIC;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES} ${ARG_STAND_INS})
   if(ARG_STAND_INS)
     set_source_files_properties(${ARG_STAND_INS} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -61,6 +62,17 @@ function(zero_library name)
     target_link_libraries(${name}_cold PRIVATE ${ARG_PUBLIC} ${ARG_PRIVATE} zero_build_flags zero_cold_flags)
     zero_compile_at_once(${name}_cold)
     target_sources(${name} PRIVATE $<TARGET_OBJECTS:${name}_cold>)
+  endif()
+  if(ARG_MPI AND ZERO_MPI)
+    # A target of their own, so that ZERO_MPI changes no option of the other sources.
+    add_library(${name}_mpi OBJECT ${ARG_MPI})
+    target_include_directories(${name}_mpi PRIVATE ${PROJECT_SOURCE_DIR})
+    # MPI's old C++ bindings would need a library of their own.
+    target_compile_definitions(${name}_mpi PRIVATE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+    set_target_properties(${name}_mpi PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_link_libraries(${name}_mpi PRIVATE ${ARG_PUBLIC} ${ARG_PRIVATE} zero_build_flags MPI::MPI_C)
+    target_sources(${name} PRIVATE $<TARGET_OBJECTS:${name}_mpi>)
+    target_link_libraries(${name} INTERFACE $<LINK_ONLY:MPI::MPI_C>)
   endif()
 endfunction()
 
