@@ -27,11 +27,12 @@ enum class MemoryCategory {
 };
 inline constexpr int memory_category_count = 13;
 
+// Kinds of memory of a rank.
 enum class Tier {
   memory,  // the memory of computation: the host's, or a GPU's
   host,    // host memory of a GPU rank
   pinned,  // the page-locked part of `host`, counted in both
-  file,
+  file,    // a file; a GPU rank copies through host memory
 };
 inline constexpr int tier_count = 4;
 

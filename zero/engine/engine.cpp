@@ -115,7 +115,7 @@ void Engine::read_gradient(std::string_view name, std::span<float> whole,
         std::string(mean_over ? "and another mean than that over all micro batches"
                               : "before the last micro step, in which ranks may have no batch") +
         ": read it after Engine::step(), or in StepOptions::inspect");
-  if (train.last_micro_step || train.plan.sync == GradientSync::each)
+  if (train.last_micro_step || train.plan.completes_each())
     return core_->weights().read(
         name, "grad", whole, static_cast<float>(core_->stepper().pending_scale(mean_over, true)));
   if (train.plan.sync != GradientSync::last)
@@ -203,7 +203,7 @@ DType Engine::compute_dtype() const {
   return core_->train().policy().precision.compute;
 }
 bool Engine::reduces_each_micro_step() const {
-  return core_->train().plan.sync == GradientSync::each;
+  return core_->train().plan.completes_each();
 }
 bool Engine::failed() const {
   return core_->guard().failed();

@@ -51,7 +51,7 @@ bool Scopes::next_evaluation_of_all(bool have_batch) {
     end_evaluation_pass();
     guard_.require_same_call("Evaluation::next()");
     const std::int64_t word =
-        !train_.policy().parameters_sharded
+        train_.keeps_parameters()
             ? have_batch
             : std::ranges::max(train_.ranks.gather_words("Evaluation::next", {have_batch}));
     if (word == 0) return false;

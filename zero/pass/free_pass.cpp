@@ -29,7 +29,7 @@ void FreePass::add(Op op, int unit) {
 
 // If a slot contains another unit's gradient, reduces that first.
 void FreePass::make_room(int unit) {
-  if (!reduces()) return;
+  if (!train_.plan.empties_gradients()) return;
   for (const int flat : train_.layout().needs_of_unit[unit]) {
     const int slot = train_.plan.inputs.gradient_slots.slot_of[flat];
     if (slot < 0) continue;
@@ -41,7 +41,7 @@ void FreePass::make_room(int unit) {
 void FreePass::reduce(int flat_unit) {
   completes_(flat_unit);
   train_.runtime.compute().synchronize();
-  reduction_ = make_reduction_plan(train_.plan.inputs, train_.plan.sync_each(), {flat_unit});
+  reduction_ = train_.plan.reduction_of({flat_unit});
   walker_.begin(reduction_);
   walker_.finish();
   train_.runtime.communication().synchronize();

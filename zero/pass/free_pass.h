@@ -53,7 +53,6 @@ class FreePass {
   void add(Op op, int unit);
   void make_room(int unit);
   void reduce(int flat_unit);
-  bool reduces() const { return train_.plan.sync_each() || train_.policy().accumulate_locally; }
 
   TrainState& train_;
   PlanWalker& walker_;

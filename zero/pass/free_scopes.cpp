@@ -53,7 +53,7 @@ void Scopes::refuse_among_micro_batches() const {
 // follow in an additional micro step.
 void Scopes::leave_micro_plan(Op op, int unit) {
   refuse_other_order(op, unit);
-  if (train_.last_micro_step && train_.plan.sync != GradientSync::each)
+  if (train_.last_micro_step && !train_.plan.completes_each())
     throw UsageError(
         "a pass leaves the order of earlier ones in the micro step that was said to be the last, "
         "whose sums are on their way: do not announce it, or set zero_core.gradient_sync to "
@@ -83,8 +83,7 @@ void Scopes::begin_free_micro_step() {
   train_.micro_step = std::max(train_.micro_step, 1);
   train_.last_micro_step = false;
   slots_changed_ = true;
-  if (train_.plan.sync_each() || train_.policy().accumulate_locally)
-    std::ranges::fill(touched_, char{0});
+  if (train_.plan.empties_gradients()) std::ranges::fill(touched_, char{0});
   free_.begin(!agrees_on_leaving());
 }
 

@@ -57,7 +57,7 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
   guard_.require(Phase::between_steps, "a micro step");
   train_.require_values("");
   const bool after_last = index > 0 && train_.last_micro_step && pass == no_loop;
-  if (after_last && (!train_.model.any_micro_steps || train_.plan.sync != GradientSync::each))
+  if (after_last && (!train_.model.any_micro_steps || !train_.plan.completes_each()))
     throw UsageError(accumulation() == 1
                          ? "Engine::begin_micro_step() was called again before Engine::step(), "
                            "and gradient_accumulation_steps is 1; set it to 2 or more"
@@ -71,7 +71,7 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
     clock_.start(train_.step + 1);
   }
   more_after_last_ = more_after_last_ || after_last;
-  if (index == 0 || train_.plan.sync_each() || train_.policy().accumulate_locally)
+  if (index == 0 || train_.plan.empties_gradients())
     std::fill(touched_.begin(), touched_.end(), char{0});
   pass_ = pass;
   train_.micro_step = index;
@@ -246,7 +246,7 @@ const void* Scopes::value(int unit, std::string_view name, DType dtype) const {
 const void* Scopes::resident(std::string_view name, DType dtype) const {
   const int index = train_.model.find(name);
   if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");
-  if (train_.policy().parameters_sharded) return nullptr;
+  if (!train_.keeps_parameters()) return nullptr;
   return buffers_of(index, dtype).whole + train_.place(index).offset * size_of(dtype);
 }
 

@@ -115,12 +115,10 @@ class Scopes {
   // Whether the ranks agree at the end of each micro step on leaving the plan.
   bool agrees_on_leaving() const {
     return train_.model.any_order && train_.collective() && !train_.plan.rank_independent() &&
-           (train_.policy().parameters_sharded || train_.plan.sync_each());
+           (!train_.keeps_parameters() || train_.plan.sync_each());
   }
   // Whether an evaluation runs without a plan and without the other ranks.
-  bool evaluates_alone() const {
-    return train_.model.any_order && !train_.policy().parameters_sharded;
-  }
+  bool evaluates_alone() const { return train_.model.any_order && train_.keeps_parameters(); }
   FreePass& free_pass() { return guard_.phase() == Phase::evaluation ? free_evaluation_ : free_; }
   const FreePass& free_pass() const {
     return guard_.phase() == Phase::evaluation ? free_evaluation_ : free_;

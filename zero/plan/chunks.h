@@ -57,6 +57,10 @@ struct OffloadPlan {
   bool offloads() const { return in_file || to_host(); }
   // Reduced gradients are moved away from the destination of the reduction.
   bool spills() const { return gradients || updates_on_host; }
+  // Elements of a segment, of those that this rank updates, with states in memory.
+  std::int64_t resident_of(const SegmentId& id, const Range& updated) const {
+    return resident.empty() ? updated.count() : resident[id];
+  }
   int shard_slot(int flat_unit) const {
     return shard_slot_of.empty() ? -1 : shard_slot_of[flat_unit];
   }

@@ -5,6 +5,7 @@
 
 #include "optim/tensor_step.h"
 #include "zero/base/error.h"
+#include "zero/plan/config_fields.h"
 #include "zero/plan/plan_checker.h"
 #include "zero/plan/rank_independence.h"
 
@@ -33,7 +34,7 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   const bool adds_wholes = accumulates && !plan.sync_each();
   const bool gradient_sharded =
       plan.placement.gradient == Placement::shard &&
-      (plan.grid.ranks > 1 || plan.strict || adds_shards || policy.optimizer_home != Home::device);
+      (plan.grid.ranks > 1 || plan.strict || adds_shards || policy.optimizer_home != Tier::memory);
   if (policy.precision.accumulation != policy.precision.compute || policy.rank_independent) {
     // The sum is another array than backward's output, so gradients pass through slots.
     const bool whole = adds_wholes || !policy.optimizer_sharded();
@@ -56,9 +57,9 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   if (leaves) policy.gradient_home = policy.optimizer_home;
 }
 
-Home home_of(OffloadDevice device, bool on_gpu) {
-  if (device == OffloadDevice::nvme) return Home::file;
-  return device == OffloadDevice::cpu && on_gpu ? Home::host : Home::device;
+Tier home_of(OffloadDevice device, bool on_gpu) {
+  if (device == OffloadDevice::nvme) return Tier::file;
+  return device == OffloadDevice::cpu && on_gpu ? Tier::host : Tier::memory;
 }
 
 StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, const PlanRank& on) {
@@ -72,12 +73,12 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.rank_independent = config.zero_core.rank_independent;
   policy.optimizer_home = home_of(options.offload_optimizer.device, on.on_gpu);
   policy.steps_on_device =
-      policy.optimizer_home == Home::host && config.zero_core.offload_step == "device";
+      policy.optimizer_home == Tier::host && config.zero_core.offload_step == "device";
   if (plan.configured.parameter == Placement::shard)
     policy.parameter_home = home_of(options.offload_param.device, on.on_gpu);
   policy.parameters_sharded =
       plan.placement.parameter == Placement::shard &&
-      (on.ranks > 1 || plan.strict || policy.parameter_home != Home::device);
+      (on.ranks > 1 || plan.strict || policy.parameter_home != Tier::memory);
   policy.second_copy_ranks = second_copy_ranks(options, plan.asked);
   policy.updates = updated_holding(plan);
   if (on.ranks > 1 || policy.rank_independent) policy.reduce_bucket = options.reduce_bucket_size;
@@ -162,11 +163,11 @@ void check_offload(const Config& config, const EnginePlan& plan) {
   };
   require_path(options.offload_optimizer.device, options.offload_optimizer.nvme_path,
                "offload_optimizer");
-  if (plan.policy.parameter_home == Home::file)
+  if (plan.policy.parameter_home == Tier::file)
     require_path(options.offload_param.device, options.offload_param.nvme_path, "offload_param");
   if (!missing.empty())
     throw ConfigError(missing + " must be given with device nvme: a directory on a local disk");
-  if (plan.policy.parameter_home != Home::device &&
+  if (plan.policy.parameter_home != Tier::memory &&
       plan.placement.optimizer_across == Placement::shard)
     throw ConfigError(
         "zero_optimization.offload_param with zero_core.optimizer_over_all_ranks: new parameters "
@@ -176,13 +177,13 @@ void check_offload(const Config& config, const EnginePlan& plan) {
 // Throws if this version cannot offload a setting from a GPU.
 void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
   const ZeroOptions& options = config.zero_optimization;
-  const bool updates_on_gpu = plan.policy.optimizer_home == Home::device;
+  const bool updates_on_gpu = plan.policy.optimizer_home == Tier::memory;
   if (config.zero_core.offload_step == "device" && plan.policy.in_file())
     throw ConfigError(
         "zero_core.offload_step \"device\" on GPU ranks does not go with offload_optimizer.device "
         "or offload_param.device nvme: state in a file is updated in host memory; choose cpu, or "
         "leave offload_step out");
-  if (plan.policy.parameter_home != Home::device &&
+  if (plan.policy.parameter_home != Tier::memory &&
       (updates_on_gpu || options.offload_optimizer.ratio < 1))
     throw ConfigError(
         "zero_optimization.offload_param.device cpu and nvme need offload_optimizer.device cpu or "
@@ -276,8 +277,9 @@ void check_inner_group(const Config& config, const EnginePlan& plan) {
 
 }  // namespace
 
-EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& on)
-    : strict(on.strict),
+EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& rank)
+    : on(rank),
+      strict(on.strict),
       batch(resolve_batch(config.batch, on.ranks, config.zero_core.rank_independent)),
       asked(grid_for(config.zero_core, on.ranks, on.neighbors())),
       configured(strategy_for(config.zero_optimization, config.zero_core, asked)),
@@ -307,6 +309,20 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   }
   steps = make_step_plans(inputs, sync_each());
   check_plans(inputs, steps);
+}
+
+std::map<std::string, std::string> EnginePlan::summation_terms() const {
+  GradientSync shown = sync;
+  if (rank_independent())
+    return {{"gradient_sync", text_of(&shown)},
+            {"micro_batches", std::to_string(batch.micro_batches)}};
+  std::map<std::string, std::string> terms{
+      {"ranks", std::to_string(grid.ranks)},
+      {"accumulation", std::to_string(batch.accumulation)},
+      {"gradient_sync", batch.accumulation > 1 ? text_of(&shown) : "last"}};
+  if (batch.accumulation > 1 && sync == GradientSync::inner)
+    terms["inner_group_size"] = std::to_string(inner_group);
+  return terms;
 }
 
 void EnginePlan::change_order(std::vector<int> order) {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "zero/plan/matrix_plan.h"
 #include "zero/plan/placement.h"
@@ -31,7 +33,7 @@ struct PlanRank {
 };
 
 struct EnginePlan {
-  EnginePlan(const Model& model, const Config& config, const PlanRank& on);
+  EnginePlan(const Model& model, const Config& config, const PlanRank& rank);
   EnginePlan(const EnginePlan&) = delete;  // inputs points into it
   EnginePlan& operator=(const EnginePlan&) = delete;
 
@@ -39,9 +41,14 @@ struct EnginePlan {
   // scopes. Returns the remaining plan of the step's first micro step; that step may also be the
   // `last`.
   StepPlan learn_order(std::vector<int> order, bool last);
+  // Returns a plan that reduces the gradients of these flat units alone.
+  StepPlan reduction_of(const std::vector<int>& flat_units) const {
+    return make_reduction_plan(inputs, sync_each(), flat_units);
+  }
   // Remakes all plans for another order of later passes, between micro steps.
   void change_order(std::vector<int> order);
 
+  PlanRank on;
   bool strict;
   Batch batch;
   RankGrid asked;                  // requested by the config
@@ -56,7 +63,17 @@ struct EnginePlan {
   GradientSync sync;  // never automatic
   // Whether each micro step reduces gradients, possibly only inside groups, not only the last one.
   bool sync_each() const { return sync != GradientSync::last; }
+  // Whether the sum over all ranks is complete after every micro step, so that any of them may be
+  // the last one.
+  bool completes_each() const { return sync == GradientSync::each; }
+  // Whether every micro step ends with its gradients reduced, or added to a whole sum. Otherwise
+  // backward adds up in its buffer until the last micro step.
+  bool empties_gradients() const { return sync_each() || policy.accumulate_locally; }
+  // Whether a tensor's update is divided over ranks.
+  bool splits_updates() const { return on.ranks > 1 && policy.optimizer_sharded(); }
   bool rank_independent() const { return policy.rank_independent; }
+  // The settings that decide which gradients are summed in which order, by name.
+  std::map<std::string, std::string> summation_terms() const;
   // Number of ranks, from the first on, with a micro batch in a micro step. Only with
   // rank_independent() is it less than all ranks, in the last micro step.
   int batches_in(std::int64_t micro_step) const {

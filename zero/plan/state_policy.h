@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "zero/base/ledger.h"
 #include "zero/plan/layout.h"
 #include "zero/plan/precision.h"
 
@@ -17,14 +18,6 @@ enum class Accumulator {
   none,   // no accumulator: backward adds into the gradient buffer
   shard,  // this rank's shard of the reduced gradient
   whole,  // the whole sum
-};
-
-// The home of an array between its uses. Parts that the config keeps on the device or in memory, by
-// ratio or cache, stay there regardless.
-enum class Home {
-  device,  // the memory of computation: a GPU's, or the host's on a CPU rank
-  host,    // host memory of a GPU rank
-  file,    // a file; a GPU rank copies through host memory
 };
 
 // The element types of a segment's arrays.
@@ -111,8 +104,10 @@ struct StatePolicy {
   // Ranks of the groups that sum gradients first, in one reduction or in several; 0: a reduction is
   // one sum over the shard group.
   int first_sum_ranks() const { return inner_ranks > 0 ? inner_ranks : wire.reduce_hop; }
-  Home parameter_home = Home::device, gradient_home = Home::device, optimizer_home = Home::device;
-  bool in_file() const { return optimizer_home == Home::file || parameter_home == Home::file; }
+  // Memory of the arrays between their uses. Parts that the config keeps in the memory of
+  // computation, by ratio or cache, stay there regardless.
+  Tier parameter_home = Tier::memory, gradient_home = Tier::memory, optimizer_home = Tier::memory;
+  bool in_file() const { return optimizer_home == Tier::file || parameter_home == Tier::file; }
   // The GPU updates the state offloaded to host memory.
   bool steps_on_device = false;
   // The parts of a segment that this rank owns, holds if parameters or gradients are sharded,

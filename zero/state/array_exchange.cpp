@@ -82,7 +82,11 @@ void spread_slices(TrainState& train, const SegmentId& id, std::byte* whole, DTy
 }
 
 void spread_to_replicas(TrainState& train, const ArrayId& array) {
-  if (!train.has_replicas()) return;
+  // All replicas keep the parameters; other arrays are replicated only if replicas update the same
+  // elements.
+  const bool replicated =
+      array.kind == ArrayKind::parameter || train.policy().updates == Holding::shard;
+  if (!train.has_replicas() || !replicated) return;
   const Segment& segment = train.layout().segment(array);
   const DType dtype = train.store->dtype_of(array);
   const std::int64_t width = size_of(dtype);
@@ -104,11 +108,10 @@ void spread_parameters(TrainState& train, const SegmentId& id) {
   const bool spreads_master = segment.trainable && buffers.has_master();
   if (train.has_replicas()) {
     spread_to_replicas(train, {id, ArrayKind::parameter});
-    if (spreads_master && train.policy().updates == Holding::shard)
-      spread_to_replicas(train, {id, ArrayKind::master});
+    if (spreads_master) spread_to_replicas(train, {id, ArrayKind::master});
     return;
   }
-  if (!train.policy().parameters_sharded) {
+  if (train.keeps_parameters()) {
     const Route route = train.plan.routes.gather(id);
     const std::string_view subject = train.subject(id.flat_unit);
     Ranks& first = train.group(route.legs.front().group);
@@ -123,7 +126,7 @@ void spread_parameters(TrainState& train, const SegmentId& id) {
             gather(train, route, {inside, &between}, stream);
           });
   }
-  if (!spreads_master || train.policy().optimizer_sharded()) return;
+  if (!spreads_master || !buffers.updates_all) return;
   spread_slices(train, id, buffers.master, buffers.master_dtype);
 }
 

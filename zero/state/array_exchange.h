@@ -48,7 +48,8 @@ void gather(const TrainState& train, const Route& route, const Hops& hops, Strea
 void spread_parameters(TrainState& train, const SegmentId& id);
 // All-gathers an array that every rank stores whole and owns one slice of.
 void spread_slices(TrainState& train, const SegmentId& id, std::byte* whole, DType dtype);
-// Exchanges the slices that replicas own of one array among them, through host memory.
+// Exchanges the slices that replicas own of one array among them, through host memory; does nothing
+// if no replica has a copy of the array.
 void spread_to_replicas(TrainState& train, const ArrayId& array);
 
 // Returns all of an array, in host memory.

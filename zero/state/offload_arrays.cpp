@@ -17,7 +17,7 @@ std::vector<OffloadArray> arrays_of_chunk(const PlanInputs& inputs, const ModelS
   const SegmentBuffers& own = state.segment(chunk);
   std::vector<OffloadArray> arrays;
   std::int64_t slot_bytes = 0;
-  const auto add = [&](ArrayKind kind, Home home, bool in_slot, int number = 0) {
+  const auto add = [&](ArrayKind kind, Tier home, bool in_slot, int number = 0) {
     OffloadArray& array = arrays.emplace_back(OffloadArray{.id = {chunk, kind, number},
                                                            .range = own.range_of(chunk),
                                                            .dtype = own.dtype_of(kind),
@@ -26,27 +26,27 @@ std::vector<OffloadArray> arrays_of_chunk(const PlanInputs& inputs, const ModelS
     if (in_slot)
       array.slot_offset = std::exchange(slot_bytes, slot_bytes + slot_bytes_of(offload, array));
   };
-  const Home home = chunk.state_in_file               ? Home::file
-                    : chunk.on_host || chunk.streamed ? Home::host
-                                                      : Home::device;
+  const Tier home = chunk.state_in_file               ? Tier::file
+                    : chunk.on_host || chunk.streamed ? Tier::host
+                                                      : Tier::memory;
   if (offload.recalls(chunk))
-    add(ArrayKind::gradient, Home::file, true);
+    add(ArrayKind::gradient, Tier::file, true);
   else if (chunk.on_host)
-    add(ArrayKind::gradient, Home::host, false);
+    add(ArrayKind::gradient, Tier::host, false);
   if (offload.fetches(chunk.flat_unit))
-    add(ArrayKind::parameter, Home::file, true);
-  else if (offload.shard_slot(chunk.flat_unit) >= 0 && home != Home::device)
-    add(ArrayKind::parameter, Home::host, chunk.streamed);
+    add(ArrayKind::parameter, Tier::file, true);
+  else if (offload.shard_slot(chunk.flat_unit) >= 0 && home != Tier::memory)
+    add(ArrayKind::parameter, Tier::host, chunk.streamed);
   else if (offload.uploads(chunk))
     // A parameter without master weights counts as optimizer state, so the file holds a copy.
-    add(ArrayKind::parameter, chunk.state_in_file && !own.has_master() ? Home::file : Home::device,
+    add(ArrayKind::parameter, chunk.state_in_file && !own.has_master() ? Tier::file : Tier::memory,
         true);
-  if (home == Home::device) return arrays;
+  if (home == Tier::memory) return arrays;
   // State kept in the file, or updated by a GPU, has a place in the slot.
-  const bool in_slot = !chunk.on_host || home == Home::file;
+  const bool in_slot = !chunk.on_host || home == Tier::file;
   if (own.has_master())
     add(ArrayKind::master, home, in_slot);
-  else if (offload.uploads(chunk) && home == Home::host)
+  else if (offload.uploads(chunk) && home == Tier::host)
     add(ArrayKind::master, home, false);
   for (int k = 0; k < std::ssize(own.states); ++k) add(ArrayKind::state, home, in_slot, k);
   return arrays;
@@ -79,7 +79,7 @@ bool moves(Op op, const Chunk& chunk, const SegmentBuffers& own, const OffloadAr
       return array.returns() && kind != ArrayKind::gradient;
     case Op::recall:
     case Op::spill:
-      return kind == ArrayKind::gradient && array.home == Home::file;
+      return kind == ArrayKind::gradient && array.home == Tier::file;
     case Op::download:
       return kind == ArrayKind::gradient;
     default:

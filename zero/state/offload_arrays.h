@@ -20,7 +20,7 @@ struct OffloadArray {
   ArrayId id;
   Range range;  // elements of the segment
   DType dtype = DType::fp32;
-  Home home = Home::device;            // device: it is kept in the arena
+  Tier home = Tier::memory;            // memory: it is kept in the arena
   int slot = -1;                       // its chunk's
   std::int64_t slot_offset = nowhere;  // bytes; nowhere: not in the slot
   std::int64_t staging_offset = 0;     // bytes, for a gradient copied from a GPU to the file
@@ -30,7 +30,7 @@ struct OffloadArray {
   std::int64_t bytes() const { return range.count() * size_of(dtype); }
   bool passes_slot() const { return slot_offset != nowhere; }
   // Whether its slot is written back to a home outside the arena.
-  bool returns() const { return passes_slot() && home != Home::device; }
+  bool returns() const { return passes_slot() && home != Tier::memory; }
 };
 
 // Bytes of the array in a slot, or in the staging of a GPU rank.

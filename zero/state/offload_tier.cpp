@@ -93,7 +93,7 @@ void OffloadTier::make_arrays(int number, std::int64_t& staged) {
   for (OffloadArray& array : chunk_arrays_[number]) {
     const std::int64_t bytes = slot_bytes_of(inputs_.offload, array);
     if (array.passes_slot()) slot_bytes_ = std::max(slot_bytes_, array.slot_offset + bytes);
-    if (array.home != Home::file) continue;
+    if (array.home != Tier::file) continue;
     array.number_in_file = add_to_store(array);
     if (array.id.kind == ArrayKind::gradient) {
       array.staging_offset = std::exchange(staged, staged + bytes);
@@ -113,7 +113,7 @@ void OffloadTier::make_shard(const SegmentId& id) {
   OffloadArray array{.id = {id, ArrayKind::parameter},
                      .range = own.held,
                      .dtype = own.dtype,
-                     .home = in_file ? Home::file : Home::host};
+                     .home = in_file ? Tier::file : Tier::host};
   if (in_file) array.number_in_file = add_to_store(array);
   shard_arrays_[id].push_back(array);
 }
@@ -148,7 +148,7 @@ void OffloadTier::request_memory() {
     add_buffer(window_bytes_, window_);
   }
   const auto request = [&](OffloadArray& array, MemoryRequests& requests) {
-    if (array.home == Home::host)
+    if (array.home == Tier::host)
       requests.add(category_of[array.id.kind], array.bytes(), array.memory);
   };
   for (const SegmentId& id : layout().segments())
@@ -233,7 +233,7 @@ std::byte* OffloadTier::address(const OffloadArray& array, Location location) co
   const SegmentBuffers& own = state_.segment(array.id);
   const bool gradient = array.id.kind == ArrayKind::gradient;
   if (location == Location::slot) return slots_ + array.slot * slot_bytes_ + array.slot_offset;
-  if (location == Location::buffer && array.home == Home::file) return buffer_of(array);
+  if (location == Location::buffer && array.home == Tier::file) return buffer_of(array);
   if (location == Location::device) {
     std::byte* held = !gradient                   ? own.shard
                       : inputs_.offload.gradients ? own.landing
@@ -278,9 +278,9 @@ void OffloadTier::move(Op op, int target, Stream stream) {
   const bool to_gpu = way.to == Location::device || way.to == Location::slot;
   std::vector<Transfer> transfers;
   for_moved(op, target, [&](const OffloadArray& array) {
-    if (array.home == Home::file && way.from == Location::home)
+    if (array.home == Tier::file && way.from == Location::home)
       transfers.push_back({Direction::read, array.number_in_file, address(array, way.to)});
-    else if (array.home == Home::file && way.to == Location::home)
+    else if (array.home == Tier::file && way.to == Location::home)
       transfers.push_back({Direction::write, array.number_in_file, address(array, way.from)});
     else
       copies_.copy(to_gpu ? CopyDirection::to_device : CopyDirection::to_host,
@@ -338,8 +338,7 @@ void OffloadTier::add_to_file(const OffloadArray& array, bool first, bool last) 
   if (last) {
     optim::NormSum sum;
     optim::accumulate_norm(staging_, own.sum, array.range.count(), sum);
-    const bool counts = state_.policy().measures(layout().segment(array.id));
-    add_sum(counts ? sum : without_sum(sum), squares_);
+    add_sum(own.in_norm ? sum : without_sum(sum), squares_);
   }
   const Transfer write{Direction::write, array.number_in_file, staging_};
   write_->transfer({&write, 1});

@@ -24,8 +24,8 @@ void OffloadTier::visit(const ArrayId& id, std::int64_t begin, std::int64_t end,
   const auto visit_array = [&](const OffloadArray& array) {
     const bool same = array.id == id || (parameter && own.is_parameter(array.id.kind));
     const Range range = intersection({begin, end}, array.range);
-    if (!same || array.home == Home::device || range.empty()) return;
-    if (array.home == Home::file) return visit_in_file(array, range, access, visitor);
+    if (!same || array.home == Tier::memory || range.empty()) return;
+    if (array.home == Tier::file) return visit_in_file(array, range, access, visitor);
     const std::int64_t size = size_of(array.dtype);
     visitor(range.begin, {address(array, Location::home) + (range.begin - array.range.begin) * size,
                           static_cast<std::size_t>(range.count() * size)});
@@ -79,7 +79,7 @@ void OffloadTier::write_zeros() {
   };
   for (const std::vector<OffloadArray>& arrays : chunk_arrays_)
     for (const OffloadArray& array : arrays)
-      if (array.id.kind == ArrayKind::state && array.home == Home::file)
+      if (array.id.kind == ArrayKind::state && array.home == Tier::file)
         visit_in_file(array, array.range, Access::replace, zero);
 }
 

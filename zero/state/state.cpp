@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "comm/wire/exchange.h"
-#include "offload/block_file.h"
 
 namespace zero::detail {
 
@@ -41,8 +40,7 @@ ModelState::ModelState(const EnginePlan& plan)
     set_dtypes(id);
     make_group_ranges(id);
   }
-  request_parameters(plan.parameter_memory);
-  request_gradients(plan.gradient_memory, plan.routes);
+  for (const PlannedArrays& planned : planned_arrays(plan)) request(planned);
   request_optimizer();
   request_update_staging(plan.matrices.staging(plan.matrices.member(policy_.rank)));
   request_exchange_staging(plan.routes);
@@ -55,54 +53,30 @@ void ModelState::set_dtypes(const SegmentId& id) {
   static_cast<SegmentTypes&>(own) = policy_.types(segment);
   own.held = policy_.shard(segment);
   own.updated = policy_.updated(segment);
-  own.resident = offload_.resident.empty() ? own.updated.count() : offload_.resident[id];
+  own.updates_all = !policy_.optimizer_sharded();
+  own.in_norm = policy_.measures(segment);
+  own.resident = offload_.resident_of(id, own.updated);
   own.states.assign(policy_.optimizer_states.size(), nullptr);
   own.state_counts.assign(policy_.optimizer_states.size(), 0);
 }
 
-template <class Each>
-void ModelState::request_slots(MemoryCategory category, const SlotAssignment& slots,
-                               const Each& each) {
+void ModelState::request(const PlannedArrays& planned) {
   std::vector<int> pieces;
-  for (int slot = 0; slot < slots.slots; ++slot) pieces.push_back(requests_.add(category));
-  for (int f = 0; f < std::ssize(slots.slot_of); ++f) {
-    if (slots.slot_of[f] < 0) continue;
-    std::int64_t end = 0;
-    const auto place = [&](std::byte*& pointer, std::int64_t bytes) {
-      requests_.place(pieces[slots.slot_of[f]], end, bytes, pointer);
-      end += bytes;
-    };
-    for (const SegmentId& id : layout_.segments_of(f)) each(id, place);
+  for (int slot = 0; slot < planned.slots; ++slot)
+    pieces.push_back(requests_.add(planned.category));
+  std::int64_t end = 0;
+  int flat_unit = -1;
+  for (const PlannedArray& array : planned.arrays) {
+    std::byte*& pointer = buffers_[array.id].pointer(array.role);
+    if (array.slot < 0) {
+      requests_.add(planned.category, array.bytes, pointer);
+      continue;
+    }
+    if (array.id.flat_unit != flat_unit) end = 0;
+    flat_unit = array.id.flat_unit;
+    requests_.place(pieces[array.slot], end, array.bytes, pointer);
+    end += array.bytes;
   }
-}
-
-// Buffers of offloaded shards come first in the arena, so that they start and end on pages, as
-// O_DIRECT requires.
-void ModelState::request_parameters(const SlotAssignment& slots) {
-  request_slots(MemoryCategory::offload_buffers, {offload_.shard_slot_of, offload_.shard_slots},
-                [&](const SegmentId& id, const auto& place) {
-                  SegmentBuffers& own = buffers_[id];
-                  place(own.shard, offload::aligned(own.held.count() * size_of(own.dtype)));
-                });
-  // Parameters gathered in a wire format differ from their shards, so these have memory of their
-  // own: the next update may have to read them, and checkpoints contain them.
-  for (const SegmentId& id : layout_.segments())
-    if ((policy_.parameters_sharded || layout_.segment(id).encoded) &&
-        offload_.shard_slot(id.flat_unit) < 0)
-      requests_.add(MemoryCategory::parameters,
-                    buffers_[id].held.count() * size_of(buffers_[id].dtype), buffers_[id].shard);
-  for (const SegmentId& id : layout_.segments())
-    if (policy_.second_copy_ranks > 0 &&
-        layout_.flat_unit(id.flat_unit).residence != Residence::persistent)
-      requests_.add(MemoryCategory::parameters,
-                    policy_.second_copy(layout_.segment(id)).count() * size_of(buffers_[id].dtype),
-                    buffers_[id].second_copy);
-  request_slots(
-      policy_.parameters_sharded ? MemoryCategory::parameter_slots : MemoryCategory::parameters,
-      slots, [&](const SegmentId& id, const auto& place) {
-        SegmentBuffers& own = buffers_[id];
-        place(own.whole, layout_.segment(id).length * size_of(own.dtype));
-      });
 }
 
 std::vector<std::span<std::byte>> ModelState::shard_buffers() const {
@@ -111,32 +85,6 @@ std::vector<std::span<std::byte>> ModelState::shard_buffers() const {
     if (const int slot = offload_.shard_slot(id.flat_unit); slot >= 0 && id.segment == 0)
       buffers[slot] = {buffers_[id].shard, static_cast<std::size_t>(requests_.bytes_of(slot))};
   return buffers;
-}
-
-void ModelState::request_gradients(const SlotAssignment& slots, const Routes& routes) {
-  for (const SegmentId& id : layout_.segments()) {
-    const Segment& segment = layout_.segment(id);
-    SegmentBuffers& own = buffers_[id];
-    if (!segment.trainable) continue;
-    if (policy_.accumulator == Accumulator::shard)
-      requests_.add(MemoryCategory::gradients,
-                    (offload_.gradients ? own.resident : own.held.count()) * size_of(own.sum),
-                    own.gradient_shard);
-    if (const std::int64_t elements = routes.group_sums_elements(id); elements > 0)
-      requests_.add(MemoryCategory::gradients, elements * size_of(own.sum), own.group_sums);
-    if (policy_.accumulator == Accumulator::whole)
-      requests_.add(MemoryCategory::gradients, segment.length * size_of(own.sum), own.accumulated);
-  }
-  request_slots(
-      policy_.gradients_whole ? MemoryCategory::gradients : MemoryCategory::gradient_slots, slots,
-      [&](const SegmentId& id, const auto& place) {
-        const Segment& segment = layout_.segment(id);
-        SegmentBuffers& own = buffers_[id];
-        if (!segment.trainable) return;
-        place(own.gradient_whole, segment.length * size_of(own.dtype));
-        if (offload_.gradients && own.summand != own.wire)
-          place(own.landing, own.held.count() * size_of(own.wire));
-      });
 }
 
 void ModelState::request_optimizer() {
@@ -182,58 +130,50 @@ void ModelState::request_exchange_staging(const Routes& routes) {
     if (bytes > 0) requests_.add(MemoryCategory::communication, bytes, staging);
   };
   add(cast_bytes, staging_);
-  add(place_group_sums(routes), group_sums_);
+  request_group_sums(routes);
   add(encoded, wire_staging_);
   add(received, received_summands_);
 }
 
 // All segments of a unit are reduced inside the group before any of them is summed over the groups.
-std::int64_t ModelState::place_group_sums(const Routes& routes) {
-  std::int64_t most = 0;
+void ModelState::request_group_sums(const Routes& routes) {
+  const int piece = requests_.add(MemoryCategory::communication);
   for (int flat_unit = 0; flat_unit < std::ssize(layout_.flat_units); ++flat_unit) {
-    std::int64_t bytes = 0;
+    std::int64_t end = 0;
     for (const SegmentId& id : layout_.trainable_of(flat_unit)) {
-      buffers_[id].group_sum_at = bytes;
-      bytes += routes.waiting_elements(id) * size_of(buffers_[id].wire);
+      const std::int64_t bytes = routes.waiting_elements(id) * size_of(buffers_[id].wire);
+      requests_.place(piece, end, bytes, buffers_[id].group_sum);
+      end += bytes;
     }
-    most = std::max(most, bytes);
   }
-  return most;
+}
+
+std::byte*& SegmentBuffers::pointer(Role role) {
+  switch (role) {
+    case Role::parameter:
+      return whole;
+    case Role::parameter_shard:
+      return shard;
+    case Role::second_copy:
+      return second_copy;
+    case Role::gradient:
+      return gradient_whole;
+    case Role::accumulated:
+      return accumulated;
+    case Role::gradient_shard:
+      return gradient_shard;
+    case Role::landing:
+      return landing;
+    case Role::group_sum:
+      return group_sum;
+    case Role::group_sums:
+      break;
+  }
+  return group_sums;
 }
 
 std::byte* ModelState::array(const SegmentId& id, const ArrayRef& ref) const {
-  const SegmentBuffers& own = buffers_[id];
-  std::byte* first = nullptr;
-  switch (ref.role) {
-    case Role::parameter:
-      first = own.whole;
-      break;
-    case Role::parameter_shard:
-      first = own.shard;
-      break;
-    case Role::second_copy:
-      first = own.second_copy;
-      break;
-    case Role::gradient:
-      first = own.gradient_whole;
-      break;
-    case Role::accumulated:
-      first = own.accumulated;
-      break;
-    case Role::gradient_shard:
-      first = own.gradient_shard;
-      break;
-    case Role::landing:
-      first = own.landing;
-      break;
-    case Role::group_sum:
-      first = group_sums_ + own.group_sum_at;
-      break;
-    case Role::group_sums:
-      first = own.group_sums;
-      break;
-  }
-  return first + ref.offset * size_of(ref.dtype);
+  return buffers_[id].pointer(ref.role) + ref.offset * size_of(ref.dtype);
 }
 
 void ModelState::allocate(Arena& arena, Ledger& ledger) {
@@ -255,9 +195,8 @@ void ModelState::derive_pointers() {
     if (own.gradient_shard == nullptr)
       own.gradient_shard = own.sum_whole() + first * size_of(own.sum);
     if (own.master == nullptr) {
-      const std::int64_t skipped = policy_.optimizer_sharded() ? own.updated.begin - first : 0;
-      own.master =
-          (policy_.optimizer_sharded() ? own.shard : own.whole) + skipped * size_of(own.dtype);
+      own.master = own.updates_all ? own.whole
+                                   : own.shard + (own.updated.begin - first) * size_of(own.dtype);
     }
   }
 }

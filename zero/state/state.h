@@ -9,6 +9,7 @@
 
 #include "zero/base/arena.h"
 #include "zero/base/ledger.h"
+#include "zero/plan/arrays.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/state/memory_requests.h"
 #include "zero/state/residues.h"
@@ -34,14 +35,16 @@ struct SegmentBuffers : SegmentTypes {
   std::byte* accumulated = nullptr;     // the whole sum over micro steps, if there is one
   std::byte* gradient_shard = nullptr;  // this rank's reduced shard; may be a part of these two
   std::byte* group_sums = nullptr;      // Role::group_sums
-  std::int64_t group_sum_at = 0;        // bytes from the first of its unit: Role::group_sum
+  std::byte* group_sum = nullptr;       // Role::group_sum
   // Destination of the reduction of an offloaded shard, in the wire dtype; otherwise null.
   std::byte* landing = nullptr;
   Range held;  // the range of the segment in `shard` and `gradient_shard`
   // The range that this rank updates. Its first `resident` elements keep their gradient shard,
   // master weights and states in memory.
   Range updated;
+  bool updates_all = false;  // without a sharded optimizer
   std::int64_t resident = 0;
+  bool in_norm = true;  // whether the gradient norm of a step counts this rank's measurement
   std::byte* master = nullptr;  // the parameter itself if that has the master's dtype
   // One per state name; each array contains, without gaps, the elements of groups with that state.
   std::vector<std::byte*> states;
@@ -54,6 +57,8 @@ struct SegmentBuffers : SegmentTypes {
   // Whether every element that this rank updates has the state.
   bool has_whole_state(int state) const { return state_counts[state] == updated.count(); }
 
+  std::byte*& pointer(Role role);
+  std::byte* pointer(Role role) const { return const_cast<SegmentBuffers&>(*this).pointer(role); }
   DType dtype_of(ArrayKind kind) const;
   Range range_of(const Chunk& chunk) const {
     return {updated.begin + chunk.begin, updated.begin + chunk.begin + chunk.count};
@@ -106,18 +111,12 @@ class ModelState {
  private:
   void set_dtypes(const SegmentId& id);
   void make_group_ranges(const SegmentId& id);
-  // Calls each(id, place) for the segments of flat units that have a slot; place(pointer, bytes)
-  // puts an array after the previous ones in the unit's slot.
-  template <class Each>
-  void request_slots(MemoryCategory category, const SlotAssignment& slots, const Each& each);
-  void request_parameters(const SlotAssignment& slots);
-  void request_gradients(const SlotAssignment& slots, const Routes& routes);
+  void request(const PlannedArrays& planned);
   void request_optimizer();
   void request_update_staging(const MatrixStaging& matrices);
   // Staging of gradient and parameter exchanges: casts, group sums, encoded slices and summands.
   void request_exchange_staging(const Routes& routes);
-  // Places each segment among the group sums of its unit. Returns the bytes of the largest unit.
-  std::int64_t place_group_sums(const Routes& routes);
+  void request_group_sums(const Routes& routes);
   void derive_pointers();
   void add_group_range(SegmentBuffers& buffers, GroupRange run) const;
 
@@ -128,8 +127,7 @@ class ModelState {
   BySegment<SegmentBuffers> buffers_;
   MemoryRequests requests_;
   Residues residues_;
-  std::byte *staging_ = nullptr, *group_sums_ = nullptr, *wire_staging_ = nullptr,
-            *received_summands_ = nullptr;
+  std::byte *staging_ = nullptr, *wire_staging_ = nullptr, *received_summands_ = nullptr;
   std::int64_t* tensor_norms_ = nullptr;
   float *directions_ = nullptr, *matrices_ = nullptr, *matrix_scratch_ = nullptr;
 };

@@ -108,7 +108,7 @@ optim::DeviceUpdate StateStore::update_of(int number, const Range& part,
     const std::int64_t skipped = position(part.begin) - position(own.range_of(chunk).begin);
     std::byte* in_slot = tier_ != nullptr ? tier_->in_slot(number, kind, state) : nullptr;
     if (in_slot != nullptr) return in_slot + skipped * size_of(own.dtype_of(kind));
-    if (kind == ArrayKind::gradient && !state_.policy().optimizer_sharded())
+    if (kind == ArrayKind::gradient && own.updates_all)
       return own.sum_whole() + part.begin * size_of(own.sum);
     return address({chunk, kind, state}, part.begin);
   };

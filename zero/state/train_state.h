@@ -26,9 +26,11 @@ struct TrainState {
   TrainState(const TrainState&) = delete;
 
   int rank() const { return runtime.topology().rank; }
-  int rank_count() const { return plan.grid.ranks; }
+  int rank_count() const { return plan.on.ranks; }
   bool collective() const { return rank_count() > 1; }
   const StatePolicy& policy() const { return plan.policy; }
+  // Whether this rank keeps all parameters between passes, rather than shards that are gathered.
+  bool keeps_parameters() const { return !policy().parameters_sharded; }
   const Layout& layout() const { return plan.layout; }
   const ParamDeclaration& param(int index) const { return model.params[index]; }
   // The slice of a segment that this rank owns, by parameter.

@@ -55,7 +55,7 @@ void Stepper::edit_gradients(const std::function<void(ParamShard)>& change) {
         if (std::memcmp(&values[i], &before[i], sizeof(float)) != 0) raw[i] = values[i] / inverse;
       train.store->write(gradient, piece.segment_begin, DType::fp32, std::as_bytes(std::span(raw)));
     }
-    if (train.policy().updates == Holding::shard) spread_to_replicas(train, gradient);
+    spread_to_replicas(train, gradient);
     parts_.transfers.spread_gradients(gradient);
   });
   train.runtime.communication().synchronize();

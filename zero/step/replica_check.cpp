@@ -67,8 +67,7 @@ std::string culprits(const char* noun, const std::vector<std::int64_t>& digests)
 
 void verify_replicas(TrainState& train, const std::string& when) {
   // Return if there are no copies to compare.
-  if (!train.collective() || train.policy().parameters_sharded || !train.runtime.device().is_host())
-    return;
+  if (!train.collective() || !train.keeps_parameters() || !train.runtime.device().is_host()) return;
   const std::vector<std::int64_t> own = own_digests(train);
   const std::vector<std::int64_t> all =
       train.ranks.gather_words("the comparison of replicas " + when, own);

@@ -145,7 +145,8 @@ std::vector<Stepper::Squares> Stepper::list_squares() const {
     const std::int64_t count = std::min(own.end, train.store->end_in_memory(gradient)) - own.begin;
     if (count > 0)
       squares.push_back({train.store->address(gradient, own.begin), train.store->dtype_of(gradient),
-                         count, train.policy().measures(segment) ? &vote.norm : &vote.uncounted});
+                         count,
+                         train.arrays.segment(gradient).in_norm ? &vote.norm : &vote.uncounted});
   });
   return squares;
 }
@@ -168,7 +169,7 @@ optim::NormSum Stepper::squares_elsewhere(bool read_again) const {
     measured.begin = std::max(measured.begin, train.store->end_in_memory(gradient));
     optim::NormSum own;
     if (!measured.empty()) add_squares(gradient, measured, own);
-    add_sum(train.policy().measures(segment) ? own : without_sum(own), sum);
+    add_sum(train.arrays.segment(gradient).in_norm ? own : without_sum(own), sum);
   });
   return sum;
 }

@@ -127,14 +127,13 @@ void Updates::measure() {
 }
 
 void Updates::add_up_tensor_sums() {
-  const StatePolicy& policy = parts_.state.policy();
-  if (parts_.plan.grid.ranks > 1 && policy.optimizer_sharded())
+  if (parts_.plan.splits_updates())
     parts_.runtime.cross([&] {
-      parts_.update_group.communicate_control(
-          [this, words = policy.norm_words](comm::Communicator& communicator, Stream stream) {
-            communicator.set_subject("the norms of tensors");
-            communicator.all_reduce(tensor_sums(), words, DType::int64, stream);
-          });
+      parts_.update_group.communicate_control([this, words = parts_.state.policy().norm_words](
+                                                  comm::Communicator& communicator, Stream stream) {
+        communicator.set_subject("the norms of tensors");
+        communicator.all_reduce(tensor_sums(), words, DType::int64, stream);
+      });
     });
   if (Ranks* model_parallel = parts_.ranks.model_parallel()) add_up_split_tensors(*model_parallel);
 }

@@ -10,7 +10,6 @@
 
 #include "optim/gradient_norm.h"
 #include "zero/checkpoint/kept_batch.h"
-#include "zero/plan/config_fields.h"
 #include "zero/state/array_exchange.h"
 #include "zero/weights/saved_residues.h"
 #include "zero/weights/scaler_record.h"
@@ -191,15 +190,10 @@ class TrainSnapshot : public checkpoint::Snapshot {
 
  private:
   std::map<std::string, std::string> equality_terms() const {
-    const Batch& batch = train_.plan.batch;
     Device& device = train_.runtime.device();
     const bool ordered = device.is_host() || train_.config.zero_core.deterministic;
     std::map<std::string, std::string> terms{
-        {"ranks", std::to_string(train_.rank_count())},
-        {"reduce_group_size", comm::text_of(train_.ranks.terms().reduce_groups)},
-        {"gradient_sync", batch.accumulation > 1 ? text_of(&train_.plan.sync) : "last"},
-        {"micro_batch", std::to_string(batch.micro)},
-        {"accumulation", std::to_string(batch.accumulation)},
+        {"micro_batch", std::to_string(train_.plan.batch.micro)},
         {"threads", std::to_string(train_.runtime.pool().threads())},
         {"cpu", cpu_type()},
         {"device", device.kind()},
@@ -209,16 +203,12 @@ class TrainSnapshot : public checkpoint::Snapshot {
         {"communication_data_type", name_of(train_.policy().precision.wire)},
         {"grad_accum_dtype", name_of(train_.policy().precision.accumulation)},
         {"master_dtype", name_of(train_.policy().precision.master)},
-        {"state_dtype", name_of(train_.policy().precision.state)},
-        {"layout_hash", checkpoint::Digest{0, train_.plan.layout.hash}.hex().substr(16)}};
-    if (train_.plan.rank_independent()) {
-      for (const char* term : {"ranks", "reduce_group_size", "accumulation", "layout_hash"})
-        terms.erase(term);
-      terms["gradient_sync"] = text_of(&train_.plan.sync);
-      terms["micro_batches"] = std::to_string(batch.micro_batches);
+        {"state_dtype", name_of(train_.policy().precision.state)}};
+    terms.merge(train_.plan.summation_terms());
+    if (!train_.plan.rank_independent()) {
+      terms["reduce_group_size"] = comm::text_of(train_.ranks.terms().reduce_groups);
+      terms["layout_hash"] = checkpoint::Digest{0, train_.plan.layout.hash}.hex().substr(16);
     }
-    if (batch.accumulation > 1 && train_.plan.sync == GradientSync::inner)
-      terms["inner_group_size"] = std::to_string(train_.plan.inner_group);
     if (residues().exist())
       terms[checkpoint::residue_term] = train_.plan.routes.describe_residues();
     return terms;
@@ -330,10 +320,9 @@ class TrainSnapshot : public checkpoint::Snapshot {
     const Segment& segment = train_.layout().segment(id);
     const SegmentBuffers& buffers = train_.arrays.segment(id);
     if (!train_.collective() || !segment.trainable) return;
-    if (train_.policy().updates == Holding::shard)
-      for (int k = 0; k < std::ssize(buffers.states); ++k)
-        spread_to_replicas(train_, {id, ArrayKind::state, k});
-    if (train_.policy().optimizer_sharded()) return;
+    for (int k = 0; k < std::ssize(buffers.states); ++k)
+      spread_to_replicas(train_, {id, ArrayKind::state, k});
+    if (!buffers.updates_all) return;
     for (int k = 0; k < std::ssize(buffers.states); ++k) {
       if (buffers.has_whole_state(k))
         spread_slices(train_, id, buffers.states[k], buffers.state_dtype);

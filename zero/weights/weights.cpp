@@ -99,7 +99,7 @@ void Weights::write_state(std::string_view name, std::string_view state,
 void Weights::adopt(std::string_view name) {
   const int index = train_.model.find(name);
   if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");
-  if (train_.policy().parameters_sharded)
+  if (!train_.keeps_parameters())
     throw UsageError("parameter " + std::string(name) +
                      " rests as a shard, which the program cannot have written to");
   const Place& place = train_.place(index);
@@ -208,7 +208,7 @@ void Weights::materialize(int only_rank) {
     throw UsageError("Engine::materialize(" + std::to_string(only_rank) + "): there are " +
                      std::to_string(train_.rank_count()) + " ranks");
   const bool holds = only_rank < 0 || only_rank == train_.rank();
-  if (train_.policy().parameters_sharded) copy_full_model(holds);
+  if (!train_.keeps_parameters()) copy_full_model(holds);
   guard_.enter(holds ? Phase::full_model : Phase::full_model_elsewhere);
 }
 

@@ -1,10 +1,12 @@
-#include "zero/engine/hybrid_advice.h"
+#include "zero/plan/hybrid_advice.h"
 
 #include "zero/base/number_text.h"
 
 namespace zero::detail {
 
 namespace {
+
+using MemoryOf = std::function<std::int64_t(const EnginePlan&)>;
 
 // Bytes of one micro step and its update, for one rank.
 struct Cost {
@@ -32,30 +34,25 @@ std::int64_t sent_to_a_node(const EnginePlan& plan) {
 
 // Exchanges inside groups do not leave the node; over the groups, sums are scattered and new
 // parameters gathered.
-Cost cost_of(const Model& model, const Config& config, const PlanRank& on) {
-  const EnginePlan plan(model, config, on);
-  const double nodes = static_cast<double>(on.ranks) / on.node_ranks;
+Cost cost_of(const EnginePlan& plan, const MemoryOf& memory_of) {
+  const double nodes = static_cast<double>(plan.on.ranks) / plan.on.node_ranks;
   auto bytes = static_cast<double>(sent_to_a_node(plan));
   std::int64_t gradients = 0;
   for (const FlatUnit& flat : plan.layout.flat_units) gradients += flat.trainable_elements();
   if (plan.grid.replicas() > 1)
-    bytes = static_cast<double>(2 * gradients * size_of(plan.policy.precision.compute)) / on.ranks;
-  return {bytes * (nodes - 1), ModelState(plan).bytes()};
+    bytes =
+        static_cast<double>(2 * gradients * size_of(plan.policy.precision.compute)) / plan.on.ranks;
+  return {bytes * (nodes - 1), memory_of(plan)};
 }
 
 }  // namespace
 
-std::string hybrid_advice(const TrainState& train) {
-  const comm::Topology& topology = train.runtime.topology();
-  const int on_node = topology.neighbors_per_node();
-  const PlanRank on{train.rank(), topology.size, train.policy().on_gpu, false, {}, on_node};
-  const Config& config = train.config;
-  const bool compressed = train.policy().wire.encodes();
+std::string hybrid_advice(const EnginePlan& plan, const Config& config, const MemoryOf& memory_of) {
+  const PlanRank& on = plan.on;
   const bool chosen = config.zero_core.shard_group_size || config.zero_core.rank_independent ||
-                      train.policy().second_copy_ranks > 0 || compressed;
-  if (train.rank() != 0 || topology.node_count == 1 || on_node <= 1 || chosen ||
-      train.plan.strict || train.plan.configured.parameter != Placement::shard ||
-      train.policy().parameter_home != Home::device)
+                      plan.policy.second_copy_ranks > 0 || plan.policy.wire.encodes();
+  if (on.node_ranks <= 1 || on.node_ranks == on.ranks || chosen || plan.strict ||
+      plan.configured.parameter != Placement::shard || plan.policy.parameter_home != Tier::memory)
     return "";
   Config hybrid = config;
   hybrid.zero_core.reduce_group_size = 0;
@@ -64,18 +61,21 @@ std::string hybrid_advice(const TrainState& train) {
   Config encoded = hybrid;
   hybrid.zero_core.shard_group_size = 0;
   hybrid.zero_core.optimizer_over_all_ranks = true;
-  encoded.zero_optimization.hpz_partition_size = on_node;
+  encoded.zero_optimization.hpz_partition_size = on.node_ranks;
   encoded.zero_optimization.quantized_weights = true;
   encoded.zero_optimization.quantized_gradients = true;
-  const Cost now = cost_of(train.model, config, on), then = cost_of(train.model, hybrid, on);
+  const auto cost_with = [&](const Config& other) {
+    return cost_of(EnginePlan(*plan.inputs.model, other, on), memory_of);
+  };
+  const Cost now = cost_of(plan, memory_of), then = cost_with(hybrid);
   if (then.between_nodes >= now.between_nodes) return "";
-  const Cost fewer = cost_of(train.model, encoded, on);
+  const Cost fewer = cost_with(encoded);
   const auto text = [](double bytes) { return byte_text(static_cast<std::int64_t>(bytes)); };
   return "a rank sends " + text(now.between_nodes) +
          " between nodes in a micro step and its update; with zero_core.shard_group_size \"node\" "
          "and optimizer_over_all_ranks true (HFSDP) it would be " +
          text(then.between_nodes) + ", for " + byte_text(then.memory - now.memory) +
-         " more memory per rank; with zero_hpz_partition_size " + std::to_string(on_node) +
+         " more memory per rank; with zero_hpz_partition_size " + std::to_string(on.node_ranks) +
          ", zero_quantized_weights and zero_quantized_gradients (ZeRO++) it would be " +
          text(fewer.between_nodes) + ", for " + byte_text(fewer.memory - now.memory) +
          " more, and losses that are not quite the same";
