@@ -124,6 +124,9 @@ void ModelState::request_gradients(const SlotAssignment& slots, const Routes& ro
                     own.gradient_shard);
     if (const std::int64_t elements = routes.group_sums_elements(id); elements > 0)
       requests_.add(MemoryCategory::gradients, elements * size_of(own.sum), own.group_sums);
+    if (policy_.keeps_open_group)
+      requests_.add(MemoryCategory::gradients, own.held.count() * size_of(DType::fp32),
+                    own.open_group);
     if (policy_.accumulator == Accumulator::whole)
       requests_.add(MemoryCategory::gradients, segment.length * size_of(own.sum), own.accumulated);
   }
@@ -161,8 +164,14 @@ void ModelState::request_update_staging(const MatrixStaging& matrices) {
   requests_.add(category, matrices.scratch * size_of(DType::fp32), matrix_scratch_);
 }
 
+std::int64_t ModelState::sent_bytes(const Route& sum, std::int64_t piece) const {
+  const bool moves = sum.from.dtype != sum.wire || sum.packs(piece);
+  const int parts = moves ? sum.parts() : sum.folds_twice() ? sum.legs.back().ranks : 0;
+  return parts * piece * size_of(sum.wire);
+}
+
 void ModelState::request_exchange_staging(const Routes& routes) {
-  std::int64_t cast_bytes = 0, encoded = 0, received = 0;
+  std::int64_t sent = 0, encoded = 0, received = 0, group_block = 0;
   for (const SegmentId& id : layout_.segments()) {
     if (const Route gather = routes.gather(id); layout_.segment(id).encoded && gather.parts() > 1)
       encoded = std::max(
@@ -171,20 +180,24 @@ void ModelState::request_exchange_staging(const Routes& routes) {
     if (!layout_.segment(id).trainable) continue;
     for (const Route& sum : routes.sums(id)) {
       const std::int64_t piece = std::min(policy_.reduce_piece(sum.parts()), sum.count);
-      const std::int64_t bytes = piece * sum.parts() * size_of(sum.wire);
-      const bool folds = sum.kind == Route::Kind::fold;
-      if (sum.from.dtype != sum.wire || sum.packs(piece)) cast_bytes = std::max(cast_bytes, bytes);
-      if (!folds) encoded = std::max(encoded, encoded_bytes(sum, piece));
-      if (folds && sum.parts() > 1) received = std::max(received, bytes);
+      sent = std::max(sent, sent_bytes(sum, piece));
+      if (sum.kind != Route::Kind::fold) {
+        encoded = std::max(encoded, encoded_bytes(sum, piece));
+        continue;
+      }
+      if (sum.parts() > 1) received = std::max(received, piece * sum.parts() * size_of(sum.wire));
+      if (sum.summands.group > 1 && !policy_.keeps_open_group)
+        group_block = std::max(group_block, policy_.fold_block(piece) * size_of(DType::fp32));
     }
   }
   const auto add = [&](std::int64_t bytes, std::byte*& staging) {
     if (bytes > 0) requests_.add(MemoryCategory::communication, bytes, staging);
   };
-  add(cast_bytes, staging_);
+  add(sent, staging_);
   add(place_group_sums(routes), group_sums_);
   add(encoded, wire_staging_);
   add(received, received_summands_);
+  add(group_block, group_block_);
 }
 
 // All segments of a unit are reduced inside the group before any of them is summed over the groups.
@@ -231,6 +244,9 @@ std::byte* ModelState::array(const SegmentId& id, const ArrayRef& ref) const {
       break;
     case Role::group_sums:
       first = own.group_sums;
+      break;
+    case Role::open_group:
+      first = own.open_group;
       break;
   }
   return first + ref.offset * size_of(ref.dtype);

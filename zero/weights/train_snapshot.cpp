@@ -133,6 +133,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   void check(const std::string& path, const Manifest& saved) override {
     check_frozen(path, saved);
     check_batch(path, saved);
+    check_group(path, saved);
     residues_.check(path, saved, describe(false));
     scaler_.reset();
     if (train_.scaler.dynamic() && !saved.loss_scaler.empty())
@@ -216,6 +217,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
         terms.erase(term);
       terms["gradient_sync"] = text_of(&train_.plan.sync);
       terms["micro_batches"] = std::to_string(batch.micro_batches);
+      terms["rank_independent_group"] = std::to_string(train_.policy().fold_group);
     }
     if (batch.accumulation > 1 && train_.plan.sync == GradientSync::inner)
       terms["inner_group_size"] = std::to_string(train_.plan.inner_group);
@@ -234,6 +236,16 @@ class TrainSnapshot : public checkpoint::Snapshot {
       throw ConfigError(path + ": a step of it has " + text_of(*kept) + ", and elasticity chose " +
                         text_of(own) + " for " + std::to_string(train_.rank_count()) +
                         " ranks; call zero::keep_batch() before the Engine is made");
+  }
+
+  void check_group(const std::string& path, const Manifest& saved) const {
+    if (!train_.plan.rank_independent()) return;
+    const std::string own = std::to_string(train_.policy().fold_group);
+    const auto kept = checkpoint::kept_group(saved);
+    if (kept && std::to_string(*kept) != own)
+      throw ConfigError(path + ": zero_core.rank_independent_group is " + own +
+                        ", and the run has summed gradients with " + std::to_string(*kept) +
+                        ", which is part of its bits: set the key to that value");
   }
 
   const Residues& residues() const { return train_.arrays.residues(); }
