@@ -324,6 +324,10 @@ void add_core(RowList& rows) {
             "equal bits of losses, gradients and weights at any number of ranks: gradients are "
             "summed in fp32 in the order of the step's micro batches, train_batch_size / "
             "train_micro_batch_size_per_gpu of them; leave gradient_accumulation_steps out"),
+       acts("rank_independent_group", positive_counts,
+            "with rank_independent: micro batches whose sum is rounded to the wire dtype before it "
+            "is added to the gradient; if it divides the ranks of each node, one sum per group "
+            "travels between nodes; the same for the whole run"),
        acts("time_limit_seconds", positive_seconds,
             "time limit of every wait for other ranks; in saves and loads, of the time in which no "
             "rank "

@@ -158,8 +158,10 @@ struct CoreOptions {
   // One of these group sizes, for the first stage of a two-stage reduction; absent: the shard
   // group, or the largest of them.
   std::optional<std::int64_t> inner_group_size;
-  bool deterministic = false;               // GPUs: sums in rank order, not NCCL's
-  bool rank_independent = false;            // equal bits at any number of ranks
+  bool deterministic = false;     // GPUs: sums in rank order, not NCCL's
+  bool rank_independent = false;  // equal bits at any number of ranks
+  // Micro batches whose sum is rounded to the wire dtype before it is added to the gradient.
+  std::int64_t rank_independent_group = 1;
   double time_limit_seconds = 600;          // for waits for other ranks, see docs/config.md
   std::string deepspeed_defaults = "0.19";  // or "0.14": release of the file's defaults
   std::map<std::string, ParamGroupOptions> param_groups;

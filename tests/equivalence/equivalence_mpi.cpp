@@ -62,6 +62,12 @@ void compare_hops(zero::Runtime& runtime) {
 }
 
 // One rank in this process has the bits of all ranks over the transport.
+void compare_with_one_rank(zero::Runtime& runtime, const zero::Config& config,
+                           const std::string& name) {
+  const toy::Trace expected = toy::train_ranks(1, config, 8);
+  if (toy::train(runtime, {}, config, 8) != expected) runtime.fail(name + " differs from one rank");
+}
+
 void compare_ranks(zero::Runtime& runtime) {
   const toy::Dims d;
   for (const bool bf16 : {false, true})
@@ -70,11 +76,29 @@ void compare_ranks(zero::Runtime& runtime) {
       config.bf16_enabled = bf16;
       config.batch = {7 * d.batch, d.batch, 0};
       config.zero_core.rank_independent = true;
-      const toy::Trace expected = toy::train_ranks(1, config, 8);
-      if (toy::train(runtime, d, config, 8) != expected)
-        runtime.fail("stage " + std::to_string(stage) + " differs from one rank (bf16 " +
-                     std::to_string(bf16) + ")");
+      compare_with_one_rank(runtime, config,
+                            "stage " + std::to_string(stage) + ", bf16 " + std::to_string(bf16));
     }
+}
+
+// In the last micro step one rank has a micro batch, or all but one.
+void compare_groups(zero::Runtime& runtime) {
+  const toy::Dims d;
+  const int fewest = runtime.size() + 1, most = 2 * runtime.size() - 1;
+  for (const int batches : {fewest, most})
+    for (const int group : {2, 3, 4})
+      for (const int stage : {0, 3}) {
+        zero::Config config = toy::config(stage, d);
+        config.bf16_enabled = true;
+        config.batch = {batches * d.batch, d.batch, 0};
+        config.zero_core.rank_independent = true;
+        config.zero_core.rank_independent_group = group;
+        config.zero_core.verify_comm = batches == fewest;
+        config.zero_optimization.reduce_bucket_size = batches == fewest ? 1000 : 1'000'000;
+        compare_with_one_rank(runtime, config,
+                              "stage " + std::to_string(stage) + ", " + std::to_string(batches) +
+                                  " micro batches in groups of " + std::to_string(group));
+      }
 }
 
 }  // namespace
@@ -88,6 +112,7 @@ int main(int argc, char** argv) {
       [over_nodes = options.transport == "hierarchical"](zero::Runtime& runtime) {
         if (runtime.is_root()) std::printf("%s\n", runtime.describe().c_str());
         compare_ranks(runtime);
+        compare_groups(runtime);
         if (over_nodes) return;
         for (const char* type : {"AdamW", "Lamb", "Muon"}) compare_optimizer(runtime, type);
         for (const bool bf16 : {false, true})

@@ -2,7 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <functional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -70,6 +73,65 @@ std::vector<Row> optimizers() {
   return {{"AdamW", type("AdamW")}, {"Lamb", type("Lamb")}, {"Muon", type("Muon")}};
 }
 
+// Numbers of micro batches whose sum is rounded; the last is more than a step has.
+constexpr std::int64_t groups[] = {1, 2, 3, 8, micro_batches, micro_batches + 1};
+
+// The gradient of an element in a micro batch, of very different sizes.
+float gradient_of(std::int64_t number, std::int64_t element) {
+  const auto mixed = static_cast<std::uint32_t>(1 + number * 7919 + element * 104729) * 2654435761u;
+  const float sign = (mixed >> 8 & 1) != 0 ? -1.f : 1.f;
+  return sign * std::ldexp(1.f + static_cast<float>(mixed >> 9) / (1 << 23),
+                           static_cast<int>(mixed & 15) - 8);
+}
+
+float unrounded(float value) {
+  return value;
+}
+
+// Rounds to the nearest value with 8 significant bits; if two are as near, to the even one.
+float rounded_to_bf16(float value) {
+  auto bits = std::bit_cast<std::uint32_t>(value);
+  bits += 0x7fffu + (bits >> 16 & 1);
+  return std::bit_cast<float>(bits & 0xffff0000u);
+}
+
+// The formula of zero/plan/rank_independence.h, divided by the number of micro batches.
+float formula(std::int64_t batches, std::int64_t group, float (*w)(float), std::int64_t element) {
+  float gradient = 0;
+  for (std::int64_t begin = 0; begin < batches; begin += group) {
+    float sum = 0;
+    for (std::int64_t b = begin; b < std::min(batches, begin + group); ++b) {
+      const float own = w(gradient_of(b, element));
+      sum = b == begin ? own : sum + own;
+    }
+    gradient = begin == 0 ? w(sum) : gradient + w(sum);
+  }
+  return gradient * (1.f / static_cast<float>(batches));
+}
+
+// Returns the gradient of a step of a parameter whose gradients are those of gradient_of().
+std::vector<float> gradient_of_step(int ranks, const zero::Config& config, int elements) {
+  std::vector<float> found(static_cast<std::size_t>(elements));
+  zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+    zero::ModelSpec model;
+    model.unit("u").param("w", {elements});
+    zero::Engine engine(runtime, model, config);
+    engine.initialize(toy::fill);
+    for (zero::MicroStep micro : engine.micro_steps()) {
+      { auto scope = engine.unit("u").forward(); }
+      auto scope = engine.unit("u").backward();
+      float* const gradient = scope.grad<float>("w");
+      for (int e = 0; e < elements; ++e) gradient[e] = gradient_of(micro.number(), e);
+      micro.loss(0);
+    }
+    engine.step().wait();
+    std::vector<float> own(found.size());
+    engine.read_gradient("u.w", own);
+    if (runtime.is_root()) found = own;
+  });
+  return found;
+}
+
 void compare(const zero::Config& config, const toy::Trace& expected, int ranks, int steps,
              const char* executor = "inline") {
   CAPTURE(ranks);
@@ -80,8 +142,8 @@ void compare(const zero::Config& config, const toy::Trace& expected, int ranks, 
   CHECK(trace.digest == expected.digest);
 }
 
-// Compares every row on every number of ranks with stage 0 on one rank.
-void compare_all(const zero::Config& base, const std::vector<int>& ranks, int steps) {
+// Compares every row on every number of ranks with stage 0 on one rank. Returns that run.
+toy::Trace compare_all(const zero::Config& base, const std::vector<int>& ranks, int steps) {
   const toy::Trace expected = toy::train_ranks(1, base, steps);
   CHECK(expected.losses.size() == static_cast<std::size_t>(steps));
   CHECK(*std::ranges::min_element(expected.losses) < expected.losses.front());
@@ -91,9 +153,12 @@ void compare_all(const zero::Config& base, const std::vector<int>& ranks, int st
     row.change(config);
     for (const int n : ranks) compare(config, expected, n, steps);
   }
+  return expected;
 }
 
 // Continues a training run from its newest checkpoint, and saves the last step. Returns the losses.
+// T is the dtype of parameters.
+template <class T = float>
 std::vector<double> train_part(const std::string& directory, int ranks, const zero::Config& config,
                                int until, std::uint64_t& digest, bool keeps_batch = true) {
   std::vector<double> losses;
@@ -108,7 +173,7 @@ std::vector<double> train_part(const std::string& directory, int ranks, const ze
       const std::int64_t first = engine.step_count() * engine.batch().global;
       for (zero::MicroStep micro : engine.micro_steps()) {
         toy::load_samples(d, a, first + micro.number() * d.batch);
-        micro.loss(toy::micro_step<float>(engine, d, a, micro.loss_scale()));
+        micro.loss(toy::micro_step<T>(engine, d, a, micro.loss_scale()));
       }
       const zero::StepResult result = engine.step().wait();
       if (runtime.is_root()) losses.push_back(result.loss);
@@ -222,9 +287,55 @@ TEST_CASE("rank independence: optimizers that see whole tensors, on 4 and 8 rank
   }
 }
 
+TEST_CASE("rank independence: sums of groups are those of the formula") {
+  constexpr int elements = 700;
+  zero::Config config = toy::config(0, {});
+  config.gradient_clipping = 0;
+  config.zero_core.rank_independent = true;
+  config.zero_optimization.reduce_bucket_size = 1000;
+  for (const std::int64_t batches : {5, 24})
+    for (const std::int64_t group : groups)
+      for (const bool rounds : {false, true}) {
+        config.batch = {batches, 1, 0};
+        config.zero_core.rank_independent_group = group;
+        config.communication_data_type = rounds ? zero::DType::bf16 : zero::DType::fp32;
+        std::vector<float> expected;
+        for (int e = 0; e < elements; ++e)
+          expected.push_back(formula(batches, group, rounds ? rounded_to_bf16 : unrounded, e));
+        for (const int stage : {0, 2, 3})
+          for (const int ranks : {1, 2, 3, 5}) {
+            CAPTURE(batches);
+            CAPTURE(group);
+            CAPTURE(rounds);
+            CAPTURE(stage);
+            CAPTURE(ranks);
+            config.zero_optimization.stage = stage;
+            CHECK(gradient_of_step(ranks, config, elements) == expected);
+          }
+      }
+}
+
+TEST_CASE("rank independence: groups of micro batches, on 1 to 8 ranks") {
+  std::set<std::uint64_t> digests;
+  for (const std::int64_t group : groups) {
+    CAPTURE(group);
+    zero::Config config = config_of(0);
+    config.bf16_enabled = true;
+    config.zero_core.rank_independent_group = group;
+    digests.insert(compare_all(config, {2, 3, 8}, 4).digest);
+  }
+  // More micro batches than a step has are one group, as all of them are.
+  CHECK(digests.size() == std::size(groups) - 1);
+}
+
 TEST_CASE("rank independence: small buckets, offload, slots and executors") {
   const std::vector<Row> variants = {
       {"small buckets", [](zero::Config& c) { c.zero_optimization.reduce_bucket_size = 300; }},
+      {"groups in small buckets",
+       [](zero::Config& c) {
+         c.zero_optimization.reduce_bucket_size = 300;
+         c.zero_core.rank_independent_group = 2;
+       }},
       {"optimizer in a file",
        [](zero::Config& c) {
          c.zero_optimization.offload_optimizer.device = zero::OffloadDevice::nvme;
@@ -234,12 +345,13 @@ TEST_CASE("rank independence: small buckets, offload, slots and executors") {
       {"compared messages", [](zero::Config& c) { c.zero_core.verify_comm = true; }},
       {"all slots", [](zero::Config& c) { c.zero_optimization.prefetch_bucket_size = 1'000'000; }}};
   const zero::tests::TemporaryDirectory directory;
-  const toy::Trace expected = toy::train_ranks(1, config_of(0), 4);
   for (const Row& variant : variants) {
     CAPTURE(variant.name);
-    zero::Config config = config_of(3);
+    zero::Config config = config_of(3), plain = config_of(0);
     config.zero_optimization.offload_optimizer.nvme_path = directory.path();
     variant.change(config);
+    plain.zero_core.rank_independent_group = config.zero_core.rank_independent_group;
+    const toy::Trace expected = toy::train_ranks(1, plain, 4);
     for (const int ranks : {1, 4, 5}) {
       if (ranks == 5 && config.zero_optimization.hpz_partition_size > 1) continue;
       for (const char* executor : {"inline", "worker"})
@@ -257,14 +369,20 @@ TEST_CASE("rank independence: as many micro batches as ranks, and hardly more") 
 }
 
 TEST_CASE("rank independence: random delays around every instruction") {
-  const toy::Trace expected = toy::train_ranks(1, config_of(0), 4);
-  zero::testing::inject_delays(5, 60);
-  for (const int stage : {0, 2, 3})
-    for (const char* executor : {"inline", "worker"}) {
-      CAPTURE(stage);
-      compare(config_of(stage), expected, 5, 4, executor);
-    }
-  zero::testing::inject_delays(0, 0);
+  for (const std::int64_t group : {1, 2}) {
+    zero::Config config = config_of(0);
+    config.zero_core.rank_independent_group = group;
+    const toy::Trace expected = toy::train_ranks(1, config, 4);
+    zero::testing::inject_delays(5, 60);
+    for (const int stage : {0, 2, 3})
+      for (const char* executor : {"inline", "worker"}) {
+        CAPTURE(group);
+        CAPTURE(stage);
+        config.zero_optimization.stage = stage;
+        compare(config, expected, 5, 4, executor);
+      }
+    zero::testing::inject_delays(0, 0);
+  }
 }
 
 TEST_CASE("rank independence: a run that is resumed on other numbers of ranks") {
@@ -279,6 +397,35 @@ TEST_CASE("rank independence: a run that is resumed on other numbers of ranks") 
         losses.push_back(loss);
   });
   CHECK(said.find("may differ in bits") == std::string::npos);
+  CHECK(losses == expected);
+  CHECK(digest == expected_digest);
+}
+
+TEST_CASE("rank independence: checkpoints keep the number of micro batches of a group") {
+  zero::Config config = config_of(0), other = config_of(2);
+  config.bf16_enabled = other.bf16_enabled = true;
+  config.zero_core.rank_independent_group = 3;
+  const zero::tests::TemporaryDirectory whole, parts;
+  std::uint64_t expected_digest = 0, digest = 0;
+  const auto train = [](const std::string& directory, int ranks, const zero::Config& with,
+                        int until, std::uint64_t& result) {
+    return train_part<zero::bf16>(directory, ranks, with, until, result);
+  };
+  const std::vector<double> expected = train(whole.path(), 1, config, 6, expected_digest);
+  std::vector<double> losses = train(parts.path(), 4, config, 2, digest);
+  for (const std::int64_t group : {1, 2}) {
+    other.zero_core.rank_independent_group = group;
+    const std::string text =
+        zero::tests::refusal<zero::ConfigError>([&] { train(parts.path(), 3, other, 4, digest); });
+    CHECK(zero::tests::contains(text, "zero_core.rank_independent_group is " +
+                                          std::to_string(group) +
+                                          ", and the run has summed gradients with 3"));
+  }
+  for (const auto& [ranks, stage, until] : {std::tuple{3, 3, 4}, {8, 1, 6}}) {
+    config.zero_optimization.stage = stage;
+    for (const double loss : train(parts.path(), ranks, config, until, digest))
+      losses.push_back(loss);
+  }
   CHECK(losses == expected);
   CHECK(digest == expected_digest);
 }
@@ -312,6 +459,21 @@ TEST_CASE(
       losses.push_back(loss);
   CHECK(losses == expected);
   CHECK(digest == expected_digest);
+}
+
+TEST_CASE("rank independence in groups, in every combination" * doctest::skip()) {
+  for (const std::int64_t group : groups)
+    for (const Row& precision : precisions())
+      for (const Row& optimizer : optimizers()) {
+        CAPTURE(group);
+        CAPTURE(precision.name);
+        CAPTURE(optimizer.name);
+        zero::Config config = config_of(0);
+        precision.change(config);
+        optimizer.change(config);
+        config.zero_core.rank_independent_group = group;
+        compare_all(config, {1, 2, 3, 4, 5, 8}, 8);
+      }
 }
 
 TEST_CASE("rank independence in every combination" * doctest::skip()) {

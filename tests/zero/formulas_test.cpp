@@ -1,5 +1,6 @@
 // Memory and traffic against closed formulas, planned without allocating memory.
 #include <cstdlib>
+#include <set>
 
 #include <doctest/doctest.h>
 
@@ -199,6 +200,65 @@ TEST_CASE("sums that do not depend on the ranks take fp32 at rest, and summands 
         CHECK(plan.ledger.account(MemoryCategory::communication).planned ==
               (n == 1 ? 0 : 2 * bucket));
       }
+}
+
+TEST_CASE("groups of micro batches take a shard if they stay open, otherwise a block") {
+  const zero::ModelSpec spec = models::describe(models::gpt2);
+  const auto psi = static_cast<double>(spec.declared().total_elements());
+  for (const int stage : {0, 1, 3})
+    for (const int n : {1, 4})
+      for (const int group : {2, 3, 4, 8})
+        for (const int batches : {n, 6 * n}) {
+          CAPTURE(stage);
+          CAPTURE(n);
+          CAPTURE(group);
+          CAPTURE(batches);
+          zero::Config config = config_for(stage, true);
+          config.zero_core.rank_independent = true;
+          config.batch = {batches, 1, 0};
+          const Planned flat = planned(spec, config, n);
+          config.zero_core.rank_independent_group = group;
+          const Planned plan = planned(spec, config, n);
+          const bool open = n % group != 0 && batches > n;
+          CHECK((plan.states() - flat.states()) / psi ==
+                doctest::Approx(open ? 4.0 / n : 0).epsilon(1e-3));
+          const auto staging = [](const Planned& of) {
+            return of.ledger.account(MemoryCategory::communication).planned;
+          };
+          CHECK(staging(plan) - staging(flat) == (open ? 0 : 4096 * 4));
+        }
+}
+
+namespace {
+
+// Returns the bytes that a rank sends to ranks of other nodes in a reduction, over two nodes of
+// four ranks each, as a multiple of those of one copy of its part of the gradients.
+double parts_between_nodes(const zero::ModelSpec& spec, const zero::Config& config) {
+  constexpr int ranks = 8, node_ranks = 4;
+  const EnginePlan plan(spec.declared(), config, {0, ranks, false, false, {}, node_ranks});
+  std::set<int> parts;
+  for (const SegmentId& id : plan.layout.segments())
+    for (const Route& route : plan.routes.sums(id)) {
+      // Ranks of other nodes in the group of the last leg; the first of two stays on the node.
+      const int reached = route.legs.size() == 1 ? ranks : route.legs[1].ranks;
+      parts.insert(reached - reached * node_ranks / ranks);
+    }
+  REQUIRE(parts.size() == 1);
+  return *parts.begin();
+}
+
+}  // namespace
+
+TEST_CASE("if groups are on one node, a sum of each is sent to other nodes") {
+  const zero::ModelSpec spec = models::describe(models::gpt2);
+  zero::Config config = config_for(2, true);
+  config.zero_core.rank_independent = true;
+  config.batch = {24, 1, 0};
+  for (const auto& [group, parts] : {std::pair{1, 4}, {2, 2}, {4, 1}, {3, 4}, {8, 4}}) {
+    CAPTURE(group);
+    config.zero_core.rank_independent_group = group;
+    CHECK(parts_between_nodes(spec, config) == parts);
+  }
 }
 
 TEST_CASE("16-bit master weights take no bytes of their own, 16-bit states two each") {

@@ -64,12 +64,13 @@ TEST_CASE("the same with other dtypes on the wire and at rest, and divided befor
 
 TEST_CASE("devices have the bits of one CPU rank if sums do not depend on the ranks") {
   const toy::Dims d;
-  for (const bool bf16 : {false, true})
+  for (const auto& [bf16, group] : {std::pair{false, 1}, {true, 1}, {true, 2}})
     for (const int stage : {0, 2, 3}) {
       zero::Config config = toy::config(stage, d);
       config.bf16_enabled = bf16;
       config.batch = {5 * d.batch, d.batch, 0};
       config.zero_core.rank_independent = config.zero_core.deterministic = true;
+      config.zero_core.rank_independent_group = group;
       config.zero_optimization.reduce_bucket_size = stage == 2 ? 300 : 1'000'000;
       const toy::Trace expected = training.on_host(1, config);
       for (const int ranks : {1, 2, 3, 4})

@@ -183,6 +183,16 @@ TEST_CASE("settings under which sums depend on the ranks are refused by name") {
     CHECK(message(spec, other, false).starts_with(key));
   }
   CHECK(message(spec, config, true).starts_with("zero_core.deterministic false"));
+  Config grouped = config;
+  grouped.zero_core.rank_independent_group = 0;
+  CHECK(message(spec, grouped, false) ==
+        "zero_core.rank_independent_group: 0 is out of range; allowed: an integer of at least 1");
+  grouped.zero_core.rank_independent_group = 2;
+  CHECK(message(spec, grouped, false).empty());
+  grouped.zero_core.rank_independent = false;
+  CHECK(message(spec, grouped, false)
+            .starts_with("zero_core.rank_independent_group 2 has no effect without "
+                         "zero_core.rank_independent"));
   CHECK_NOTHROW(EnginePlan(spec.declared(), config, {0, 4}));
 }
 

@@ -13,9 +13,11 @@
 #include <vector>
 
 #include "tests/support/models.h"
+#include "tests/zero/route_cases.h"
 #include "zero/plan/engine_plan.h"
 
 using namespace zero::detail;
+using route_cases::Case;
 
 namespace {
 
@@ -28,18 +30,12 @@ double summand(int rank, int micro_step, std::int64_t element) {
   return std::ldexp(1.0, rank + 8 * micro_step) + std::ldexp(static_cast<double>(element + 1), 24);
 }
 
-struct Case {
-  std::string name;
-  zero::Config config;
-  int ranks = 1;
-  bool open_ended = false;
-};
-
 class Ranks {
  public:
   Ranks(const Case& c, const Model& model, const Break& broken) : case_(c), broken_(broken) {
     for (int rank = 0; rank < c.ranks; ++rank)
-      plans_.push_back(std::make_unique<EnginePlan>(model, c.config, PlanRank{rank, c.ranks}));
+      plans_.push_back(std::make_unique<EnginePlan>(
+          model, c.config, PlanRank{rank, c.ranks, false, false, {}, c.node_ranks}));
     memory_.resize(plans_.size());
   }
 
@@ -151,8 +147,11 @@ class Ranks {
   }
   void run(const std::vector<Route>& routes, const std::vector<GroupId>& groups_of_work) {
     std::vector<Values> results;
-    for (int rank = 0; rank < case_.ranks; ++rank) results.push_back(result(routes, rank));
-    for (int rank = 0; rank < case_.ranks; ++rank) {
+    const bool folds = routes[0].kind == Route::Kind::fold;
+    for (int rank = 0; rank < case_.ranks && folds; ++rank) fold(routes, rank);
+    for (int rank = 0; rank < case_.ranks && !folds; ++rank)
+      results.push_back(result(routes, rank));
+    for (int rank = 0; rank < case_.ranks && !folds; ++rank) {
       const Route& route = routes[std::size_t(rank)];
       write(rank, route.id, route.to, results[std::size_t(rank)],
             route.kind == Route::Kind::gather || route.replaces);
@@ -184,18 +183,46 @@ class Ranks {
       }
       return result;
     }
-    const auto own = std::ranges::find(ranks, rank) - ranks.begin();
     result.resize(std::size_t(route.count), 0);
-    const auto senders = route.kind == Route::Kind::fold ? route.summands : std::ssize(ranks);
-    for (std::ptrdiff_t sender = 0; sender < senders; ++sender) {
-      const int r = ranks.at(std::size_t(sender));
-      const Route& other = routes[std::size_t(r)];
-      ArrayRef from = other.from;
-      from.offset += own * other.count;
-      const Values part = read(r, other.id, from, other.count);
-      for (std::size_t i = 0; i < part.size(); ++i) result[i] += part[i] / other.divisor;
+    for (const int r : ranks) {
+      const Values part = sent(routes[std::size_t(r)], r, ranks, rank);
+      for (std::size_t i = 0; i < part.size(); ++i) result[i] += part[i] / route.divisor;
     }
     return result;
+  }
+  // Returns what a rank of the route's `ranks` sends to another one.
+  Values sent(const Route& route, int from, const std::vector<int>& ranks, int to) {
+    ArrayRef part = route.from;
+    part.offset += (std::ranges::find(ranks, to) - ranks.begin()) * route.count;
+    return read(from, route.id, part, route.count);
+  }
+  // A group that has not ended is read from the array that keeps it; if none does, the group must
+  // end in the same micro step.
+  void fold(const std::vector<Route>& routes, int rank) {
+    const Route& route = routes[std::size_t(rank)];
+    const Summands& summands = route.summands;
+    const std::vector<int> ranks = members(groups_of(route), rank);
+    if (std::ssize(ranks) != route.parts())
+      throw std::runtime_error("a leg has another number of ranks");
+    if (route.folds_twice() &&
+        (route.legs[0].ranks != summands.group || summands.first % summands.group != 0))
+      throw std::runtime_error("the ranks of the first leg hold no group");
+    const ArrayRef open{Role::open_group, zero::DType::fp32};
+    Values sum;
+    if (!summands.begins_group(0)) sum = read(rank, route.id, open, route.count);
+    for (int s = 0; s < summands.count; ++s) {
+      const int r = ranks.at(std::size_t(s));
+      const Values part = sent(routes[std::size_t(r)], r, ranks, rank);
+      if (summands.begins_group(s)) sum.assign(part.size(), 0);
+      for (std::size_t i = 0; i < part.size(); ++i) sum.at(i) += part[i];
+      if (!summands.ends_group(s)) continue;
+      write(rank, route.id, route.to, sum, summands.in_first_group(s));
+      sum.clear();
+    }
+    if (sum.empty()) return;
+    if (!plans_[std::size_t(rank)]->policy.keeps_open_group)
+      throw std::runtime_error("a group stays open, and no memory keeps it");
+    write(rank, route.id, open, sum, true);
   }
 
   void for_segments(const std::function<void(const SegmentId&, const Segment&)>& each) const {
@@ -344,51 +371,6 @@ class Ranks {
   std::vector<std::map<ArrayKey, Values>> memory_;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
-  for (const int ranks : {1, 2, 3, 4, 8})
-    for (const char* row : {"0", "1", "2", "3", "hybrid2", "hfsdp2", "hfsdp4", "hpz2"})
-      for (const auto sync :
-           {zero::GradientSync::each, zero::GradientSync::last, zero::GradientSync::inner})
-        for (const int form : {0, 1, 2, 3, 4, 5, 6, 7}) {
-          Case c{std::to_string(ranks) + " ranks, row " + row + ", sync " +
-                     std::to_string(int(sync)) + ", form " + std::to_string(form),
-                 {},
-                 ranks,
-                 form == 3};
-          zero::CoreOptions& core = c.config.zero_core;
-          zero::ZeroOptions& options = c.config.zero_optimization;
-          const std::string name = row;
-          const int group = std::isdigit(static_cast<unsigned char>(name.back())) && name.size() > 1
-                                ? name.back() - '0'
-                                : 0;
-          if (group > 0 && (ranks % group != 0 || ranks <= group)) continue;
-          options.stage = name.size() == 1 ? name[0] - '0' : 3;
-          if (name.starts_with("h") && name != "hpz2") core.shard_group_size = group;
-          if (name.starts_with("hfsdp")) core.optimizer_over_all_ranks = true;
-          if (name == "hpz2") options.hpz_partition_size = 2;
-          core.gradient_sync = sync;
-          c.config.batch.train_micro_batch_size_per_gpu = 1;
-          c.config.batch.gradient_accumulation_steps = form == 0 ? 1 : 3;
-          if (form == 2 || form == 3) c.config.bf16_enabled = true;
-          if (form == 2) c.config.grad_accum_dtype = zero::DType::fp32;
-          if (form == 4)
-            c.config.gradient_predivide_factor = 4, c.config.grad_accum_dtype = zero::DType::fp32;
-          if (form == 5 && group == 0) {
-            core.reduce_group_size = 2;
-            core.wire.reduce = "int8", core.wire.reduce_inside = "fp8_e4m3";
-          }
-          // Two micro steps and a third one, with a micro batch for every rank or for some.
-          if (form >= 6) {
-            core.rank_independent = true;
-            c.config.batch = {form == 6 ? 3 * ranks : 2 * ranks + (ranks + 1) / 2, 1, 0};
-            c.config.bf16_enabled = form == 7;
-          }
-          all.push_back(c);
-        }
-  return all;
-}
-
 zero::ModelSpec model_of(const Case& c) {
   zero::ModelSpec spec = models::describe({1, 4, 9, 5});
   if (c.open_ended) spec.any_micro_steps();
@@ -402,7 +384,7 @@ struct Findings {
 };
 Findings check_all(const Break& broken = {}, bool stops_at_first = false) {
   Findings findings;
-  for (const Case& c : cases()) {
+  for (const Case& c : route_cases::cases()) {
     const zero::ModelSpec spec = model_of(c);
     std::unique_ptr<Ranks> ranks;
     try {
@@ -507,22 +489,25 @@ TEST_CASE("a break of any field of a route is noticed") {
        [](Route& r) {
          if (r.kind == Route::Kind::copy) r.replaces = true;
        }},
-      {"add for replace in folds",
-       [](Route& r) {
-         if (folds(r)) r.replaces = false;
-       }},
-      {"replace for add in folds",
-       [](Route& r) {
-         if (folds(r)) r.replaces = true;
-       }},
       {"a summand of a rank without a batch",
        [](Route& r) {
-         if (folds(r)) r.summands = r.parts();
+         if (folds(r)) r.summands.count = r.parts();
        }},
       {"a summand less",
        [](Route& r) {
-         if (folds(r)) --r.summands;
+         if (folds(r)) --r.summands.count;
        }},
+      {"micro batches counted from another one",
+       [](Route& r) {
+         if (folds(r)) ++r.summands.first;
+       }},
+      {"micro batches counted from zero in each micro step",
+       [](Route& r) {
+         if (folds(r)) r.summands.first = 0;
+       }},
+      {"a last group without an end", [](Route& r) { r.summands.ends = false; }},
+      {"an end after each micro step", [](Route& r) { r.summands.ends = true; }},
+      {"larger groups", [](Route& r) { ++r.summands.group; }},
       {"no divisor", [](Route& r) { r.divisor = 1; }},
       {"the divisor twice",
        [](Route& r) {

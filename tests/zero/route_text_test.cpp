@@ -70,3 +70,25 @@ TEST_CASE("exchanges in words: shard groups, and wire formats") {
   const std::string encoded = exchanges(config, {.ranks = 4});
   CHECK_MESSAGE(encoded.find("over 4 ranks in int8 with blocks of ") != std::string::npos, encoded);
 }
+
+TEST_CASE("exchanges in words: groups of micro batches, on one node and on two") {
+  zero::Config config = config_of(2, 0);
+  config.bf16_enabled = true;
+  config.batch = {5, 1, 0};
+  config.zero_core.rank_independent = true;
+  config.zero_core.rank_independent_group = 2;
+  const auto has = [&](const PlanRank& on, const std::string& part) {
+    const std::string text = exchanges(config, on);
+    CHECK_MESSAGE(text.find(part) != std::string::npos, text);
+  };
+  has({.ranks = 4},
+      "first micro step, reduce x 1\n"
+      "  all-to-all: gradient (bf16) -> gradient shard (fp32), over 4 ranks, summands added one by "
+      "one in rank order in groups of 2 micro batches\n");
+  has({.ranks = 4, .node_ranks = 2},
+      "last micro step, reduce x 1\n"
+      "  all-to-all: gradient (bf16) -> gradient shard (fp32), over 2 ranks next to each other, "
+      "then "
+      "over 2 ranks of the same number in their groups, summands added one by one in rank order in "
+      "groups of 2 micro batches, whose sums travel further, added to it\n");
+}

@@ -46,6 +46,18 @@ detail::RankGrid grid_of(const ConfigOptions& options, const Config& config) {
   return group > 0 ? detail::RankGrid{2 * group, group} : detail::RankGrid{};
 }
 
+// Returns the bytes of sums that are kept for groups of micro batches, with a comma, or nothing.
+std::string open_groups(const ConfigOptions& options, const Config& config) {
+  const std::int64_t group = config.zero_core.rank_independent_group;
+  if (!config.zero_core.rank_independent || group == 1) return "";
+  if (options.ranks > 0 && (options.ranks % group == 0 ||
+                            resolve_batch(config.batch, options.ranks, true).accumulation == 1))
+    return "";
+  const std::string unless =
+      options.ranks > 0 ? "" : " unless N is a multiple of " + std::to_string(group);
+  return ", sums of groups of micro batches 4/N" + unless;
+}
+
 // Returns strategy, dtypes and bytes, each by its name.
 Pairs plan_lines(const ConfigOptions& options, const Config& config) {
   const detail::RankGrid grid = grid_of(options, config);
@@ -77,8 +89,8 @@ Pairs plan_lines(const ConfigOptions& options, const Config& config) {
        "parameters " + share(model, plan.parameter, group) +
            (copied ? ", their second copy " + std::to_string(model) + "/" + std::to_string(copies)
                    : "") +
-           ", gradients " + share(gradient, plan.gradient, group) + ", optimizer " +
-           share(states, plan.optimizer, updates) +
+           ", gradients " + share(gradient, plan.gradient, group) + open_groups(options, config) +
+           ", optimizer " + share(states, plan.optimizer, updates) +
            (split ? ", of " + config.optimizer.type + "'s matrices " +
                         share(of_rule, plan.optimizer, updates)
                   : "") +

@@ -36,6 +36,13 @@ std::optional<KeptBatch> kept_batch(const std::string& directory, const std::str
   return choice ? kept_batch(*choice->candidate.manifest) : std::nullopt;
 }
 
+// Checkpoints of versions without groups do not name one.
+std::optional<std::int64_t> kept_group(const Manifest& saved) {
+  if (!kept_batch(saved)) return {};
+  const std::int64_t group = term_of(saved, "rank_independent_group");
+  return group == 0 ? 1 : group;
+}
+
 std::string text_of(const KeptBatch& batch) {
   return std::to_string(batch.micro_batches) + " micro batches of " + std::to_string(batch.micro) +
          (batch.micro == 1 ? " sample" : " samples");

@@ -23,6 +23,10 @@ std::optional<KeptBatch> kept_batch(const Manifest& saved);
 // LoadError.
 std::optional<KeptBatch> kept_batch(const std::string& directory, const std::string& tag);
 
+// The micro batches of a group (zero_core.rank_independent_group); nothing if the checkpoint is of
+// a run without zero_core.rank_independent. Throws LoadError.
+std::optional<std::int64_t> kept_group(const Manifest& saved);
+
 // "24 micro batches of 4 samples"
 std::string text_of(const KeptBatch& batch);
 

@@ -6,12 +6,6 @@
 
 namespace zero::detail {
 
-namespace {
-
-constexpr std::int64_t folded_at_once = 4096;  // elements that stay in a CPU's cache
-
-}  // namespace
-
 void Transfers::count_as_issued(Op op, int flat_unit, std::int64_t elements) {
   for (const auto value : {static_cast<std::uint64_t>(op), static_cast<std::uint64_t>(flat_unit),
                            static_cast<std::uint64_t>(elements)})
@@ -167,36 +161,93 @@ std::optional<comm::wire::SliceFeedback> Transfers::feedback_of(const Route& rou
   return feedback;
 }
 
-// A GPU adds a whole piece of each summand, because launches cost more than its memory traffic.
 void Transfers::fold(const Route& route, const Hops* hops, Stream stream) {
   const Typed to = at(route, route.to);
-  const DType wire = route.wire;
+  const bool keeps = train_.policy().keeps_open_group;
   const std::int64_t piece = std::min(train_.policy().reduce_piece(route.parts()), route.count);
-  const std::int64_t block = train_.runtime.device().is_host() ? folded_at_once : piece;
   for (std::int64_t begin = 0; begin < route.count; begin += piece) {
     const std::int64_t count = std::min(piece, route.count - begin);
-    const std::byte* received = summands(route, hops, begin, count, stream);
-    for (std::int64_t first = 0; first < count; first += block)
-      for (int s = 0; s < route.summands; ++s)
-        assign_or_add(
-            {to.data + (begin + first) * size_of(to.dtype), to.dtype},
-            {const_cast<std::byte*>(received) + (s * count + first) * size_of(wire), wire},
-            std::min(block, count - first), route.replaces && s == 0, stream);
+    FoldedPiece folded{route.summands,
+                       {nullptr, route.wire},
+                       {to.data + begin * size_of(to.dtype), to.dtype},
+                       keeps ? at(route, {Role::open_group, DType::fp32, begin}).data
+                             : train_.arrays.group_block(),
+                       count};
+    if (route.folds_twice()) {
+      folded.summands = {route.summands.groups(), route.summands.first / route.summands.group};
+      folded.received.data = group_sums(route, *hops, begin, count, stream);
+    } else {
+      folded.received.data = summands(route, hops, begin, count, stream);
+    }
+    fold(folded, stream);
   }
   if (route.whole)
     all_gather(train_, *hops, stream, {to.data, route.count, to.dtype},
                at(route, *route.whole).data);
 }
 
-const std::byte* Transfers::summands(const Route& route, const Hops* hops, std::int64_t begin,
-                                     std::int64_t count, Stream stream) {
+// The sum of a group is rounded in the memory of its last summand.
+void Transfers::fold(const FoldedPiece& piece, Stream stream) const {
+  const bool keeps = train_.policy().keeps_open_group;
+  const std::int64_t block = train_.policy().fold_block(piece.count);
+  const auto element = [](const Typed& array, std::int64_t number) {
+    return Typed{array.data + number * size_of(array.dtype), array.dtype};
+  };
+  for (std::int64_t first = 0; first < piece.count; first += block) {
+    const std::int64_t count = std::min(block, piece.count - first);
+    const Typed open = element({piece.open, DType::fp32}, keeps ? first : 0);
+    for (int s = 0; s < piece.summands.count; ++s) {
+      const Typed summand = element(piece.received, s * piece.count + first);
+      if (piece.summands.group > 1) {
+        assign_or_add(open, summand, count, piece.summands.begins_group(s), stream);
+        if (!piece.summands.ends_group(s)) continue;
+        cast(open, summand, count, stream);
+      }
+      assign_or_add(element(piece.to, first), summand, count, piece.summands.in_first_group(s),
+                    stream);
+    }
+  }
+}
+
+std::byte* Transfers::summands(const Route& route, const Hops* hops, std::int64_t begin,
+                               std::int64_t count, Stream stream) {
   if (hops == nullptr) return cast_for_wire(route, begin, count, stream).data;
-  const bool sends = hops->rank() < route.summands;
+  const bool sends = hops->rank() < route.summands.count;
   const std::byte* sent = sends ? cast_for_wire(route, begin, count, stream).data : nullptr;
   std::byte* received = train_.arrays.received_summands();
   hops->first.all_to_all(sent, received,
-                         comm::PairCounts::from_first(route.summands, route.parts(), count),
+                         comm::PairCounts::from_first(route.summands.count, route.parts(), count),
                          route.wire, stream);
+  return received;
+}
+
+// Inside their group, ranks exchange the slices of the ranks that have their number in their
+// groups. The slices for one group are adjacent, so each of these groups is a call.
+std::byte* Transfers::group_sums(const Route& route, const Hops& hops, std::int64_t begin,
+                                 std::int64_t count, Stream stream) {
+  const int ranks = route.legs[0].ranks, groups = route.legs[1].ranks;
+  const int own = std::clamp(route.summands.count - hops.second->rank() * ranks, 0, ranks);
+  const bool sends = hops.first.rank() < own;
+  std::byte* const sent = sends ? cast_for_wire(route, begin, count, stream).data : nullptr;
+  std::byte* const received = train_.arrays.received_summands();
+  std::byte* const sums = train_.arrays.staging();
+  const std::int64_t slice = count * size_of(route.wire);
+  if (own > 0) {
+    for (int group = 0; group < groups; ++group)
+      hops.first.all_to_all(sends ? sent + group * ranks * slice : nullptr,
+                            received + group * ranks * slice,
+                            comm::PairCounts::from_first(own, ranks, count), route.wire, stream);
+    for (int group = 0; group < groups; ++group)
+      fold({{own, 0, ranks, true},
+            {received + group * ranks * slice, route.wire},
+            {sums + group * slice, route.wire},
+            train_.arrays.group_block(),
+            count},
+           stream);
+  }
+  hops.second->all_to_all(own > 0 ? sums : nullptr, received,
+                          comm::PairCounts::from_first(route.summands.groups(), groups, count),
+                          route.wire, stream);
   return received;
 }
 

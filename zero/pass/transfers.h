@@ -66,9 +66,21 @@ class Transfers {
            Stream stream);
   // `hops` is null on a single rank.
   void fold(const Route& route, const Hops* hops, Stream stream);
+  // A piece of a part, of which all summands have arrived.
+  struct FoldedPiece {
+    Summands summands;
+    Typed received;      // one summand after the other; overwritten
+    Typed to;            // the sum
+    std::byte* open;     // the sum of a group so far, in fp32
+    std::int64_t count;  // elements
+  };
+  void fold(const FoldedPiece& piece, Stream stream) const;
   // Returns all summands of a piece of this rank's part, in rank order, in the wire dtype.
-  const std::byte* summands(const Route& route, const Hops* hops, std::int64_t begin,
-                            std::int64_t count, Stream stream);
+  std::byte* summands(const Route& route, const Hops* hops, std::int64_t begin, std::int64_t count,
+                      Stream stream);
+  // Returns the sums of all groups instead, for a route that folds twice.
+  std::byte* group_sums(const Route& route, const Hops& hops, std::int64_t begin,
+                        std::int64_t count, Stream stream);
   void sum(const Route& route, const Hops& hops, const Hops& all, const Residues::Use& use,
            Stream stream);
   // The communicators of a route's legs, among those of its work.

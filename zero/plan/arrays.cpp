@@ -1,6 +1,5 @@
 #include "zero/plan/arrays.h"
 
-#include "offload/block_file.h"
 #include "zero/plan/engine_plan.h"
 
 namespace zero::detail {
@@ -15,7 +14,7 @@ PlannedArrays shard_buffers(const EnginePlan& plan) {
       const Segment& segment = plan.layout.segment(id);
       const std::int64_t bytes =
           plan.policy.shard(segment).count() * size_of(plan.policy.types(segment).dtype);
-      buffers.arrays.push_back({id, Role::parameter_shard, offload::aligned(bytes), slot});
+      buffers.arrays.push_back({id, Role::parameter_shard, bytes, slot});
     }
   return buffers;
 }
@@ -64,15 +63,15 @@ PlannedArrays gradient_sums(const EnginePlan& plan) {
   for (const SegmentId& id : plan.layout.segments()) {
     const Segment& segment = plan.layout.segment(id);
     if (!segment.trainable) continue;
-    const std::int64_t size = size_of(policy.types(segment).sum);
     const auto add = [&](Role role, std::int64_t elements) {
-      sums.arrays.push_back({id, role, elements * size});
+      sums.arrays.push_back({id, role, elements * size_of(policy.types(segment).sum)});
     };
     if (policy.accumulator == Accumulator::shard)
       add(Role::gradient_shard, offload.gradients ? offload.resident_of(id, policy.updated(segment))
                                                   : policy.shard(segment).count());
     if (const std::int64_t elements = plan.routes.group_sums_elements(id); elements > 0)
       add(Role::group_sums, elements);
+    if (policy.keeps_open_group) add(Role::open_group, policy.shard(segment).count());
     if (policy.accumulator == Accumulator::whole) add(Role::accumulated, segment.length);
   }
   return sums;

@@ -28,7 +28,7 @@ struct PlannedArrays {
 };
 
 // In the order of the arena. The first entry has the source buffers for gathers of offloaded
-// shards, so that they start and end on pages, as O_DIRECT requires.
+// shards, so that they start on pages.
 std::vector<PlannedArrays> planned_arrays(const EnginePlan& plan);
 
 }  // namespace zero::detail

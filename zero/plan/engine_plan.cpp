@@ -57,6 +57,16 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   if (leaves) policy.gradient_home = policy.optimizer_home;
 }
 
+// A micro step begins with a multiple of the number of ranks. On a single node a sum of a group
+// saves no traffic, and one exchange is faster than two.
+void place_groups(std::int64_t group, const EnginePlan& plan, int neighbors, StatePolicy& policy) {
+  policy.fold_group = group;
+  if (group == 1) return;
+  policy.keeps_open_group = plan.grid.ranks % group != 0 && plan.batch.accumulation > 1;
+  const bool on_nodes = neighbors > 0 && neighbors < plan.grid.ranks;
+  if (on_nodes && neighbors % group == 0) policy.fold_ranks = static_cast<int>(group);
+}
+
 Tier home_of(OffloadDevice device, bool on_gpu) {
   if (device == OffloadDevice::nvme) return Tier::file;
   return device == OffloadDevice::cpu && on_gpu ? Tier::host : Tier::memory;
@@ -71,6 +81,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.counts_replicas = on.model_parallel.rank == 0;
   policy.precision = precision_for(config, on.ranks);
   policy.rank_independent = config.zero_core.rank_independent;
+  place_groups(fold_group_of(config.zero_core), plan, on.neighbors(), policy);
   policy.optimizer_home = home_of(options.offload_optimizer.device, on.on_gpu);
   policy.steps_on_device =
       policy.optimizer_home == Tier::host && config.zero_core.offload_step == "device";
@@ -315,7 +326,8 @@ std::map<std::string, std::string> EnginePlan::summation_terms() const {
   GradientSync shown = sync;
   if (rank_independent())
     return {{"gradient_sync", text_of(&shown)},
-            {"micro_batches", std::to_string(batch.micro_batches)}};
+            {"micro_batches", std::to_string(batch.micro_batches)},
+            {"rank_independent_group", std::to_string(policy.fold_group)}};
   std::map<std::string, std::string> terms{
       {"ranks", std::to_string(grid.ranks)},
       {"accumulation", std::to_string(batch.accumulation)},

@@ -64,6 +64,19 @@ void check_formats(const Config& config) {
 
 }  // namespace
 
+std::int64_t fold_group_of(const CoreOptions& options) {
+  const std::string key = "zero_core.rank_independent_group";
+  const std::int64_t group = options.rank_independent_group;
+  if (group < 1)
+    throw ConfigError(key + ": " + std::to_string(group) +
+                      " is out of range; allowed: an integer of at least 1");
+  if (group > 1 && !options.rank_independent)
+    throw ConfigError(key + " " + std::to_string(group) +
+                      " has no effect without zero_core.rank_independent: set that to true, or "
+                      "leave the key out");
+  return group;
+}
+
 void check_rank_independent(const Config& config, const PlanRank& on) {
   if (!config.zero_core.rank_independent) return;
   check_precision(config);

@@ -231,6 +231,14 @@ std::vector<Leg> Routes::reduce_legs() const {
           {GroupId::reduce_between, grid.shard_ranks / inside, wire.reduce}};
 }
 
+std::vector<Leg> Routes::fold_legs() const {
+  const int ranks = plan_.grid.ranks, inside = plan_.policy.fold_ranks;
+  if (ranks == 1) return {};
+  if (inside == 0) return {{GroupId::shard, ranks, plain}};
+  return {{GroupId::reduce_inside, inside, plain},
+          {GroupId::reduce_between, ranks / inside, plain}};
+}
+
 // Adds the micro step's gradients to the sum of earlier ones, in the order of their micro batches.
 Route Routes::fold(const SegmentId& id, const StepPosition& at) const {
   const Segment& segment = layout_.segment(id);
@@ -240,9 +248,9 @@ Route Routes::fold(const SegmentId& id, const StepPosition& at) const {
               summands(id),
               {Role::gradient_shard, types.sum},
               plan_.policy.shard(segment).count()};
-  if (plan_.grid.ranks > 1) route.legs = {{GroupId::shard, plan_.grid.ranks, plain}};
-  route.replaces = at.first;
-  route.summands = plan_.batches_in(at.micro_step);
+  route.legs = fold_legs();
+  route.summands = {plan_.batches_in(at.micro_step), at.micro_step * plan_.grid.ranks,
+                    plan_.policy.fold_group, at.micro_step + 1 == plan_.batch.accumulation};
   route.wire = types.wire;
   if (at.last && !plan_.policy.optimizer_sharded()) route.whole = whole_sum(id);
   return route;

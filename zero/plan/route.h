@@ -28,6 +28,7 @@ enum class Role : std::uint8_t {
   landing,          // the same, before it is offloaded
   group_sum,        // a shard group's sum, before the sum over the groups
   group_sums,       // one slice for each group, summed inside the groups only
+  open_group,       // this rank's part of the sum of a group that a later micro step continues
 };
 
 struct ArrayRef {
@@ -43,24 +44,43 @@ struct Leg {
   comm::wire::Codec codec{comm::wire::Format::none};
 };
 
+// The summands of a fold: consecutive micro batches of the step. The sum of each group of `group`
+// micro batches, counted from the step's first one, is rounded to the wire dtype.
+struct Summands {
+  int count = 0;           // ranks, from the first on, that have one
+  std::int64_t first = 0;  // number of the first one
+  std::int64_t group = 1;
+  bool ends = false;  // the last one is the last of the step
+
+  bool begins_group(int summand) const { return (first + summand) % group == 0; }
+  bool ends_group(int summand) const {
+    return begins_group(summand + 1) || (ends && summand + 1 == count);
+  }
+  bool in_first_group(int summand) const { return first + summand < group; }
+  // Number of groups that the summands are in.
+  int groups() const { return static_cast<int>((first % group + count + group - 1) / group); }
+};
+
 struct Route {
   enum class Kind : std::uint8_t {
     copy,    // from -> to on this rank, cast
     sum,     // a reduce-scatter of `from`, with parts in rank order; this rank's part -> to
     gather,  // an all-gather of every rank's `from` -> to
-    // An all-to-all of `from`; the parts for this rank are added one by one, in rank order, to `to`
-    // in fp32. Without legs, on a single rank, it is the rank's own part.
+    // An all-to-all of `from`; the parts for this rank are added one by one, in rank order and in
+    // fp32, to the sum of their group, and the sum of each group to `to`. Without legs, on a single
+    // rank, it is the rank's own part. With two legs, the ranks of the first one hold one group:
+    // they sum it, and the rounded sums travel over the second one.
     fold,
   };
   Kind kind{};
   SegmentId id;
   ArrayRef from, to;
-  std::int64_t count = 0;              // elements: all of a copy, otherwise one rank's part
-  std::vector<Leg> legs = {};          // one, or two hops; none for a copy
-  bool replaces = true;                // overwrites `to`; otherwise adds to it
-  int summands = 0;                    // of a fold: ranks, from the first on, that have one
-  DType wire = DType::fp32;            // dtype between ranks, for a sum or a fold
-  float divisor = 1;                   // applied to each summand in the wire dtype
+  std::int64_t count = 0;      // elements: all of a copy, otherwise one rank's part
+  std::vector<Leg> legs = {};  // one, or two hops; none for a copy
+  bool replaces = true;        // overwrites `to`; otherwise adds to it; not of a fold
+  Summands summands = {};      // of a fold; the sum of the step's first group overwrites `to`
+  DType wire = DType::fp32;    // dtype between ranks, for a sum or a fold
+  float divisor = 1;           // applied to each summand in the wire dtype
   std::optional<ArrayRef> whole = {};  // receives all parts of `to`, on every rank of the work
 
   // Residues of error feedback: the exchange that the first leg belongs to (see residue exchanges
@@ -74,6 +94,8 @@ struct Route {
   bool packs(std::int64_t piece) const {
     return kind == Kind::fold && parts() > 1 && piece < count;
   }
+  // Whether sums of groups are formed before they are sent on.
+  bool folds_twice() const { return kind == Kind::fold && legs.size() > 1; }
   int parts() const {
     int product = 1;
     for (const Leg& leg : legs) product *= leg.ranks;
@@ -138,6 +160,7 @@ class Routes {
   void add_up(int flat_unit, bool first, RouteWork& work) const;
   RouteWork over_groups(int flat_unit, bool replaces, bool last) const;
   RouteWork reduction_work() const;
+  std::vector<Leg> fold_legs() const;
   Route fold(const SegmentId& id, const StepPosition& at) const;
   void add_inside_sums(const SegmentId& id, bool first, RouteWork& work) const;
   Route group_sums_to_shard(const SegmentId& id) const;

@@ -8,15 +8,16 @@
 namespace zero::detail {
 namespace {
 
-constexpr EnumArray<Role, const char*, 9> role_names = {"parameters",
-                                                        "parameter shard",
-                                                        "second copy",
-                                                        "gradient",
-                                                        "sum over micro steps",
-                                                        "gradient shard",
-                                                        "gradient on its way out of memory",
-                                                        "sum of the shard group",
-                                                        "sums of the group"};
+constexpr EnumArray<Role, const char*, 10> role_names = {"parameters",
+                                                         "parameter shard",
+                                                         "second copy",
+                                                         "gradient",
+                                                         "sum over micro steps",
+                                                         "gradient shard",
+                                                         "gradient on its way out of memory",
+                                                         "sum of the shard group",
+                                                         "sums of the group",
+                                                         "sum of an open group"};
 
 constexpr EnumArray<GroupId, const char*, group_id_count> group_names = {
     "",
@@ -67,7 +68,10 @@ std::string text_of(const Route& route) {
     text += std::string(", sent in ") + name_of(route.wire);
   if (route.divisor != 1) text += ", each summand divided by " + shortest_text(route.divisor);
   if (route.kind == Route::Kind::fold) text += ", summands added one by one in rank order";
-  if (!route.replaces) text += ", added to it";
+  if (route.summands.group > 1)
+    text += " in groups of " + std::to_string(route.summands.group) + " micro batches" +
+            (route.folds_twice() ? ", whose sums travel further" : "");
+  if (!route.replaces || !route.summands.in_first_group(0)) text += ", added to it";
   if (route.whole) text += ", then all-gather to all of it";
   return text;
 }

@@ -46,8 +46,18 @@ struct StatePolicy {
   // If replicas update the same shard, only the first group counts it.
   bool measures_shards() const { return updates != Holding::shard || grid.group(rank) == 0; }
   Precision precision;
-  // Summands are added one by one in fp32, see zero/plan/rank_independence.h.
+  // Summands are added one by one in fp32, in groups of micro batches whose sums are rounded, see
+  // zero/plan/rank_independence.h.
   bool rank_independent = false;
+  std::int64_t fold_group = 1;    // micro batches of a group
+  bool keeps_open_group = false;  // a group may begin in one micro step and end in a later one
+  // Ranks that hold one group, and sum it before it is sent to other nodes; 0: no such ranks.
+  int fold_ranks = 0;
+  // Elements that are folded at once: on CPU ranks, as many as stay in the cache. A GPU folds a
+  // whole piece, because launches cost more than its memory traffic.
+  std::int64_t fold_block(std::int64_t piece) const {
+    return on_gpu ? piece : std::min<std::int64_t>(piece, 4096);
+  }
   bool parameters_sharded = false;   // kept as shards, and gathered into slots
   Holding updates = Holding::whole;  // elements of each segment that this rank updates
   bool optimizer_sharded() const { return updates != Holding::whole; }
@@ -103,7 +113,10 @@ struct StatePolicy {
   int inner_ranks = 0;
   // Ranks of the groups that sum gradients first, in one reduction or in several; 0: a reduction is
   // one sum over the shard group.
-  int first_sum_ranks() const { return inner_ranks > 0 ? inner_ranks : wire.reduce_hop; }
+  int first_sum_ranks() const {
+    if (inner_ranks > 0) return inner_ranks;
+    return fold_ranks > 0 ? fold_ranks : wire.reduce_hop;
+  }
   // Memory of the arrays between their uses. Parts that the config keeps in the memory of
   // computation, by ratio or cache, stay there regardless.
   Tier parameter_home = Tier::memory, gradient_home = Tier::memory, optimizer_home = Tier::memory;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "comm/wire/exchange.h"
+#include "offload/block_file.h"
 
 namespace zero::detail {
 
@@ -61,6 +62,8 @@ void ModelState::set_dtypes(const SegmentId& id) {
 }
 
 void ModelState::request(const PlannedArrays& planned) {
+  // O_DIRECT requires whole pages.
+  const bool in_pages = planned.category == MemoryCategory::offload_buffers;
   std::vector<int> pieces;
   for (int slot = 0; slot < planned.slots; ++slot)
     pieces.push_back(requests_.add(planned.category));
@@ -74,8 +77,9 @@ void ModelState::request(const PlannedArrays& planned) {
     }
     if (array.id.flat_unit != flat_unit) end = 0;
     flat_unit = array.id.flat_unit;
-    requests_.place(pieces[array.slot], end, array.bytes, pointer);
-    end += array.bytes;
+    const std::int64_t bytes = in_pages ? offload::aligned(array.bytes) : array.bytes;
+    requests_.place(pieces[array.slot], end, bytes, pointer);
+    end += bytes;
   }
 }
 
@@ -109,8 +113,14 @@ void ModelState::request_update_staging(const MatrixStaging& matrices) {
   requests_.add(category, matrices.scratch * size_of(DType::fp32), matrix_scratch_);
 }
 
+std::int64_t ModelState::sent_bytes(const Route& sum, std::int64_t piece) const {
+  const bool moves = sum.from.dtype != sum.wire || sum.packs(piece);
+  const int parts = moves ? sum.parts() : sum.folds_twice() ? sum.legs.back().ranks : 0;
+  return parts * piece * size_of(sum.wire);
+}
+
 void ModelState::request_exchange_staging(const Routes& routes) {
-  std::int64_t cast_bytes = 0, encoded = 0, received = 0;
+  std::int64_t sent = 0, encoded = 0, received = 0, group_block = 0;
   for (const SegmentId& id : layout_.segments()) {
     if (const Route gather = routes.gather(id); layout_.segment(id).encoded && gather.parts() > 1)
       encoded = std::max(
@@ -119,20 +129,24 @@ void ModelState::request_exchange_staging(const Routes& routes) {
     if (!layout_.segment(id).trainable) continue;
     for (const Route& sum : routes.sums(id)) {
       const std::int64_t piece = std::min(policy_.reduce_piece(sum.parts()), sum.count);
-      const std::int64_t bytes = piece * sum.parts() * size_of(sum.wire);
-      const bool folds = sum.kind == Route::Kind::fold;
-      if (sum.from.dtype != sum.wire || sum.packs(piece)) cast_bytes = std::max(cast_bytes, bytes);
-      if (!folds) encoded = std::max(encoded, encoded_bytes(sum, piece));
-      if (folds && sum.parts() > 1) received = std::max(received, bytes);
+      sent = std::max(sent, sent_bytes(sum, piece));
+      if (sum.kind != Route::Kind::fold) {
+        encoded = std::max(encoded, encoded_bytes(sum, piece));
+        continue;
+      }
+      if (sum.parts() > 1) received = std::max(received, piece * sum.parts() * size_of(sum.wire));
+      if (sum.summands.group > 1 && !policy_.keeps_open_group)
+        group_block = std::max(group_block, policy_.fold_block(piece) * size_of(DType::fp32));
     }
   }
   const auto add = [&](std::int64_t bytes, std::byte*& staging) {
     if (bytes > 0) requests_.add(MemoryCategory::communication, bytes, staging);
   };
-  add(cast_bytes, staging_);
+  add(sent, staging_);
   request_group_sums(routes);
   add(encoded, wire_staging_);
   add(received, received_summands_);
+  add(group_block, group_block_);
 }
 
 // All segments of a unit are reduced inside the group before any of them is summed over the groups.
@@ -166,6 +180,8 @@ std::byte*& SegmentBuffers::pointer(Role role) {
       return landing;
     case Role::group_sum:
       return group_sum;
+    case Role::open_group:
+      return open_group;
     case Role::group_sums:
       break;
   }

@@ -36,6 +36,7 @@ struct SegmentBuffers : SegmentTypes {
   std::byte* gradient_shard = nullptr;  // this rank's reduced shard; may be a part of these two
   std::byte* group_sums = nullptr;      // Role::group_sums
   std::byte* group_sum = nullptr;       // Role::group_sum
+  std::byte* open_group = nullptr;      // Role::open_group
   // Destination of the reduction of an offloaded shard, in the wire dtype; otherwise null.
   std::byte* landing = nullptr;
   Range held;  // the range of the segment in `shard` and `gradient_shard`
@@ -91,6 +92,9 @@ class ModelState {
   std::byte* wire_staging() const { return wire_staging_; }
   // Summands of all ranks for one piece of a fold, in rank order; null without folds over ranks.
   std::byte* received_summands() const { return received_summands_; }
+  // The sum of a group of summands in one block of a piece of a fold, in fp32; null if groups have
+  // one summand, or the sums of groups that stay open are kept.
+  std::byte* group_block() const { return group_block_; }
   const Residues& residues() const { return residues_; }
   // Returns the memory that a route refers to.
   std::byte* array(const SegmentId& id, const ArrayRef& ref) const;
@@ -116,6 +120,8 @@ class ModelState {
   void request_update_staging(const MatrixStaging& matrices);
   // Staging of gradient and parameter exchanges: casts, group sums, encoded slices and summands.
   void request_exchange_staging(const Routes& routes);
+  // Bytes for the casts, packing and sums of groups that are sent in one piece of a sum or a fold.
+  std::int64_t sent_bytes(const Route& sum, std::int64_t piece) const;
   void request_group_sums(const Routes& routes);
   void derive_pointers();
   void add_group_range(SegmentBuffers& buffers, GroupRange run) const;
@@ -127,7 +133,8 @@ class ModelState {
   BySegment<SegmentBuffers> buffers_;
   MemoryRequests requests_;
   Residues residues_;
-  std::byte *staging_ = nullptr, *wire_staging_ = nullptr, *received_summands_ = nullptr;
+  std::byte *staging_ = nullptr, *wire_staging_ = nullptr, *received_summands_ = nullptr,
+            *group_block_ = nullptr;
   std::int64_t* tensor_norms_ = nullptr;
   float *directions_ = nullptr, *matrices_ = nullptr, *matrix_scratch_ = nullptr;
 };

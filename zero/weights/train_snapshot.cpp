@@ -132,6 +132,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   void check(const std::string& path, const Manifest& saved) override {
     check_frozen(path, saved);
     check_batch(path, saved);
+    check_group(path, saved);
     residues_.check(path, saved, describe(false));
     scaler_.reset();
     if (train_.scaler.dynamic() && !saved.loss_scaler.empty())
@@ -224,6 +225,16 @@ class TrainSnapshot : public checkpoint::Snapshot {
       throw ConfigError(path + ": a step of it has " + text_of(*kept) + ", and elasticity chose " +
                         text_of(own) + " for " + std::to_string(train_.rank_count()) +
                         " ranks; call zero::keep_batch() before the Engine is made");
+  }
+
+  void check_group(const std::string& path, const Manifest& saved) const {
+    if (!train_.plan.rank_independent()) return;
+    const std::string own = std::to_string(train_.policy().fold_group);
+    const auto kept = checkpoint::kept_group(saved);
+    if (kept && std::to_string(*kept) != own)
+      throw ConfigError(path + ": zero_core.rank_independent_group is " + own +
+                        ", and the run has summed gradients with " + std::to_string(*kept) +
+                        ", which is part of its bits: set the key to that value");
   }
 
   const Residues& residues() const { return train_.arrays.residues(); }
