@@ -55,6 +55,28 @@ TEST_CASE("wire formats send fewer bytes") {
   CHECK(inside_and_between(planned(request, "3+gather=int8")) < 0.75 * plain);
 }
 
+TEST_CASE("sums that do not depend on the ranks send a summand of each group to other nodes") {
+  for (const std::string device : {"cpu", "h100"}) {
+    Request request = request_of(load_shape("gpt2"), device, 8, 4);
+    constexpr int micro_steps = 3;
+    request.overrides = {{"train_batch_size", std::to_string(8 * micro_steps)},
+                         {"train_micro_batch_size_per_gpu", "1"},
+                         {"bf16.enabled", "true"},
+                         {"zero_core.deterministic", "true"},
+                         {"zero_core.rank_independent", "true"}};
+    const auto between = [&](int group) {
+      request.overrides["zero_core.rank_independent_group"] = std::to_string(group);
+      return planned(request, "2").step.between_bytes;
+    };
+    CAPTURE(device);
+    // Half of the gradients are for ranks of the other node.
+    const double summands = micro_steps * 2.0 * static_cast<double>(request.shape.parameters) / 2;
+    CHECK(between(1) - between(2) == doctest::Approx(summands / 2).epsilon(0.01));
+    CHECK(between(1) - between(4) == doctest::Approx(summands * 3 / 4).epsilon(0.01));
+    CHECK(between(3) == between(1));
+  }
+}
+
 TEST_CASE("many micro steps take as long as their number says") {
   Request request = request_of(load_shape("gpt2"), "h100", 8);
   const auto seconds = [&](int accumulation) {

@@ -90,5 +90,5 @@ TEST_CASE("exchanges in words: groups of micro batches, on one node and on two")
       "  all-to-all: gradient (bf16) -> gradient shard (fp32), over 2 ranks next to each other, "
       "then "
       "over 2 ranks of the same number in their groups, summands added one by one in rank order in "
-      "groups of 2 micro batches, whose sums travel further, added to it\n");
+      "groups of 2 micro batches, each summed before the second exchange, added to it\n");
 }

@@ -43,8 +43,10 @@ GroupPlace Exchanges::place_of(GroupId group) const {
   return place;
 }
 
-// Each rank sends to its neighbor. The ranks of a node use different adapters to other nodes.
-ExchangeCost Exchanges::ring(const GroupPlace& place, double slice_bytes, double pieces) const {
+// Each rank sends to its neighbor, in an all-to-all its slices to all ranks. The ranks of a node
+// use different adapters to other nodes.
+ExchangeCost Exchanges::ring(const GroupPlace& place, Kind kind, double slice_bytes,
+                             double pieces) const {
   const Device& device = cluster_.device;
   const double steps = place.ranks - 1, bytes = steps * slice_bytes;
   const auto seconds = [&](const Link& link, double links) {
@@ -58,14 +60,19 @@ ExchangeCost Exchanges::ring(const GroupPlace& place, double slice_bytes, double
   cost.latency = pieces * (std::max(0.0, steps - crossing) * device.inside.latency +
                            std::min(steps, crossing) * device.between.latency);
   cost.between_bytes = bytes * crossing / place.ranks;
+  if (crossing > 0 && kind == Kind::all_to_all) {
+    cost.between_bytes = (place.ranks - per_node) * slice_bytes;
+    cost.between_seconds =
+        (cost.between_bytes + pieces * device.between.half_bytes) / device.between.bytes_per_second;
+  }
   cost.inside_bytes = bytes - cost.between_bytes;
   cost.seconds = std::max(cost.inside_seconds, cost.between_seconds) + cost.latency;
   return cost;
 }
 
 // Ranks of a node exchange through shared memory, and each of them exchanges its part with its
-// peers on other nodes. All groups that run at the same time share the node's memory and its
-// adapter.
+// peers on other nodes, in an all-to-all its slices with all ranks there. All groups that run at
+// the same time share the node's memory and its adapter.
 ExchangeCost Exchanges::by_host(const GroupPlace& place, Kind kind, double slice_bytes,
                                 double pieces) const {
   const Device& device = cluster_.device;
@@ -77,11 +84,13 @@ ExchangeCost Exchanges::by_host(const GroupPlace& place, Kind kind, double slice
   ExchangeCost cost;
   cost.inside_seconds = on_node * whole / rate;
   cost.inside_bytes = (per_node - 1) * whole / place.ranks;
-  if (place.nodes > 1) {
+  if (place.nodes > 1 && kind == Kind::all_to_all) {
+    cost.between_bytes = (place.ranks - per_node) * slice_bytes;
+  } else if (place.nodes > 1) {
     cost.between_bytes = whole * (1 - per_node / place.ranks) / per_node;
-    cost.between_seconds = on_node * cost.between_bytes / device.between.bytes_per_second;
     cost.inside_bytes = (per_node - 1) * whole / per_node;
   }
+  cost.between_seconds = on_node * cost.between_bytes / device.between.bytes_per_second;
   cost.latency = pieces * ((per_node > 1 ? 2 : 0) * device.inside.latency +
                            (place.nodes - 1) * device.between.latency);
   cost.seconds = cost.inside_seconds + cost.between_seconds + cost.latency;
@@ -91,7 +100,7 @@ ExchangeCost Exchanges::by_host(const GroupPlace& place, Kind kind, double slice
 ExchangeCost Exchanges::hop(GroupId group, Kind kind, double slice_bytes, double pieces) const {
   const GroupPlace& place = places_[group];
   if (place.ranks < 2) return {};
-  return cluster_.device.gpu ? ring(place, slice_bytes, pieces)
+  return cluster_.device.gpu ? ring(place, kind, slice_bytes, pieces)
                              : by_host(place, kind, slice_bytes, pieces);
 }
 
@@ -122,8 +131,8 @@ ExchangeCost Exchanges::sum(const Route& route) const {
     following /= leg.ranks;
     const double bytes = following * static_cast<double>(comm::wire::encoded_bytes(
                                          leg.codec, route.count, route.wire));
-    const bool encoded = leg.codec.format != Format::none;
-    cost += hop(leg.group, encoded ? Kind::all_to_all : Kind::reduce, bytes, pieces);
+    const bool sums = route.kind == Route::Kind::sum && leg.codec.format == Format::none;
+    cost += hop(leg.group, sums ? Kind::reduce : Kind::all_to_all, bytes, pieces);
   }
   if (route.whole) {
     const auto bytes = static_cast<double>(route.count * size_of(route.whole->dtype));

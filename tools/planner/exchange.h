@@ -41,7 +41,7 @@ class Exchanges {
   ExchangeCost hop(detail::GroupId group, Kind kind, double slice_bytes, double pieces) const;
   ExchangeCost gather(const detail::Route& route) const;
   ExchangeCost sum(const detail::Route& route) const;
-  ExchangeCost ring(const GroupPlace& place, double slice_bytes, double pieces) const;
+  ExchangeCost ring(const GroupPlace& place, Kind kind, double slice_bytes, double pieces) const;
   ExchangeCost by_host(const GroupPlace& place, Kind kind, double slice_bytes, double pieces) const;
 
   const detail::EnginePlan& plan_;

@@ -70,7 +70,7 @@ std::string text_of(const Route& route) {
   if (route.kind == Route::Kind::fold) text += ", summands added one by one in rank order";
   if (route.summands.group > 1)
     text += " in groups of " + std::to_string(route.summands.group) + " micro batches" +
-            (route.folds_twice() ? ", whose sums travel further" : "");
+            (route.folds_twice() ? ", each summed before the second exchange" : "");
   if (!route.replaces || !route.summands.in_first_group(0)) text += ", added to it";
   if (route.whole) text += ", then all-gather to all of it";
   return text;

@@ -53,6 +53,8 @@ def require_one_run(kind, dtype, runs, values):
 ON_RANKS = [(1, [("whole", 0, 8), ("parts", 3, 3)]), (4, [("on4", 2, 8), ("parts", 1, 6)]), (3, [("on3", 1, 8), ("parts", 2, 8)]),
             (2, [("on2", 3, 8)])]
 TRAINER_ON_RANKS = [(1, [("whole", 1, 8)]), (4, [("parts", 3, 4)]), (2, [("parts", 2, 8)])]
+# Groups of four of the six micro-batches continue in the next micro step on 1, 2 and 3 ranks.
+GROUPED_ON_RANKS = [(1, [("whole", 0, 6), ("parts", 3, 2)]), (3, [("on3", 2, 6), ("parts", 1, 4)]), (2, [("parts", 3, 6)])]
 OTHERS = 8  # models
 # Parts of the errors of the cell `refused`.
 REFUSED = ("there are 0 engines", "no forward and backward pass", "scale_wrt_gas=False", "between forward and backward",
@@ -71,6 +73,7 @@ def refused_calls():
 
 def short():
     require_one_run("own", "fp32", ON_RANKS, 8)
+    require_one_run("grouped", "bf16", GROUPED_ON_RANKS, 6)
     require_one_run("trainer", "fp32", TRAINER_ON_RANKS, 8)
     require_one_run("others", "fp32", [(1, [("whole", 0, 3)]), (3, [("on3", 3, 3)])], OTHERS)
     require_one_run("twice", "fp32", [(1, [("whole", 0, 3)]), (3, [("on3", 2, 3)])], 3)

@@ -46,15 +46,16 @@ def config_of(stage, dtype, **more):
             **({dtype: {"enabled": True}} if dtype != "fp32" else {}), **more}
 
 
-def make_engine(stage, dtype="fp32"):
+def make_engine(stage, dtype="fp32", group=1):
     return zerocore.initialize(model=make_model(), training_data=Sequences(), config=config_of(
         stage, dtype, gradient_accumulation_steps="auto",
+        zero_core={"rank_independent": True, "rank_independent_group": group},
         optimizer={"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.1}}))
 
 
-def own(stage, dtype, last, folder):
+def own(stage, dtype, last, folder, group=1):
     """A script's own loop."""
-    engine, _, loader, _ = make_engine(stage, dtype)
+    engine, _, loader, _ = make_engine(stage, dtype, group)
     engine.load_checkpoint(folder)
     losses = []
     while engine.global_steps < last:
@@ -68,6 +69,11 @@ def own(stage, dtype, last, folder):
                 break
     engine.save_checkpoint(folder)
     return losses, engine.digest()
+
+
+def grouped(stage, dtype, last, folder):
+    """The same, with rounded sums of four micro-batches each."""
+    return own(stage, dtype, last, folder, group=4)
 
 
 class StopAfter(transformers.TrainerCallback):
@@ -195,7 +201,7 @@ def main(*cells):
     ranks = zerocore.ranks()
     for cell in cells:
         kind, stage, dtype, last, folder = cell.split(",")
-        values, digest = {"own": own, "trainer": trainer, "others": others, "twice": twice,
+        values, digest = {"own": own, "grouped": grouped, "trainer": trainer, "others": others, "twice": twice,
                                   "refused": refused}[kind](stage, dtype, int(last), folder)
         if ranks.rank == 0:
             print("CELL " + json.dumps({"cell": cell, "values": values, "digest": digest}), flush=True)
