@@ -67,7 +67,10 @@ std::vector<Row> optimizers() {
       c.optimizer.weight_decay = 0.1;
     };
   };
-  return {{"AdamW", type("AdamW")}, {"Lamb", type("Lamb")}, {"Muon", type("Muon")}};
+  return {{"AdamW", type("AdamW")},
+          {"Lamb", type("Lamb")},
+          {"Muon", type("Muon")},
+          {"Adafactor", type("Adafactor")}};
 }
 
 void compare(const zero::Config& config, const toy::Trace& expected, int ranks, int steps,
