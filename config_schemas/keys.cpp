@@ -197,9 +197,10 @@ void add_optimizer(RowList& rows) {
   constexpr std::string_view one_bit =
       "a 1-bit optimizer, which DeepSpeed removed in 0.19.7; use AdamW or Lamb";
   constexpr std::string_view mup = "of the Python package mup, not supported; use AdamW or SGD";
+  const Names types{"Adam", "AdamW", "Lamb", "Lion", "Adagrad", "SGD", "Muon", "Adafactor"};
   rows.in("optimizer",
           {section("the update rule"),
-           acts("type", Names{"Adam", "AdamW", "Lamb", "Lion", "Adagrad", "SGD", "Muon"},
+           acts("type", types,
                 "name of the update rule; without optimizer: AdamW. As in DeepSpeed, Adam is "
                 "AdamW too unless adam_w_mode is false")
                .in_any_case()
@@ -209,32 +210,49 @@ void add_optimizer(RowList& rows) {
                                              {"MuAdam", mup},
                                              {"MuAdamW", mup},
                                              {"MuSGD", mup}})});
-  rows.in("optimizer.params",
-          {section("parameters of the type"),
-           acts("lr", rates, "learning rate; not given: 0.01 for Adagrad, 0.02 for Muon"),
-           acts("weight_decay", rates, "weight decay; not given: 0.01 with torch_adam, else 0"),
-           acts("betas", below_one,
-                "decay of the running averages of gradients and squared gradients; not given: "
-                "[0.9, 0.95] for Muon"),
-           acts("eps", rates, "added to the denominator; not given: 1e-10 for Adagrad and Muon"),
-           acts("adam_w_mode", "true: decoupled decay, also for Adam; AdamW ignores it"),
-           acts("bias_correction", "bias correction of the running averages"),
-           acts("momentum", unit_interval, "momentum; not given: 0.95 for Muon"),
-           acts("dampening", signed_rates, "dampening of the gradient in the momentum"),
-           acts("nesterov", "Nesterov momentum; needs momentum above 0 and dampening 0"),
-           acts("max_coeff", rates, "upper limit of a tensor's trust ratio |parameter| / |update|"),
-           acts("min_coeff", rates, "lower limit of the trust ratio"),
-           acts("eps_inside_sqrt", "add eps inside the square root"),
-           acts("lr_decay", rates, "step t runs with lr / (1 + (t - 1) lr_decay)"),
-           acts("initial_accumulator_value", rates, "initial value of the sum of squares"),
-           acts("muon_lr", rates,
-                "instead of lr, of the matrices: parameters of two or more dimensions whose name "
-                "holds neither embed nor lm_head"),
-           acts("adam_lr", rates,
-                "instead of lr, of all other parameters, which Adam updates; 0.0003 where lr is "
-                "not given either"),
-           acts("ns_method", Names{"gram", "standard"},
-                "form of the Newton-Schulz iteration, in fp32")});
+  rows.in(
+      "optimizer.params",
+      {section("parameters of the type"),
+       acts("lr", rates, "learning rate; not given: 0.01 for Adagrad, Adafactor; 0.02 for Muon"),
+       acts("weight_decay", rates, "weight decay; not given: 0.01 with torch_adam, else 0"),
+       acts("betas", below_one,
+            "decay of the running averages of gradients and squared gradients; not given: "
+            "[0.9, 0.95] for Muon"),
+       acts("eps", rates, "added to the denominator; not given: 1e-10 for Adagrad and Muon"),
+       acts("adam_w_mode", "true: decoupled decay, also for Adam; AdamW ignores it"),
+       acts("bias_correction", "bias correction of the running averages"),
+       acts("momentum", unit_interval, "momentum; not given: 0.95 for Muon"),
+       acts("dampening", signed_rates, "dampening of the gradient in the momentum"),
+       acts("nesterov", "Nesterov momentum; needs momentum above 0 and dampening 0"),
+       acts("max_coeff", rates, "upper limit of a tensor's trust ratio |parameter| / |update|"),
+       acts("min_coeff", rates, "lower limit of the trust ratio"),
+       acts("eps_inside_sqrt", "add eps inside the square root"),
+       acts("lr_decay", rates, "step t runs with lr / (1 + (t - 1) lr_decay)"),
+       acts("initial_accumulator_value", rates, "initial value of the sum of squares"),
+       acts("muon_lr", rates,
+            "instead of lr, of the matrices: parameters of two or more dimensions whose name "
+            "holds neither embed nor lm_head"),
+       acts("adam_lr", rates,
+            "instead of lr, of all other parameters, which Adam updates; 0.0003 where lr is "
+            "not given either"),
+       acts("ns_method", Names{"gram", "standard"},
+            "form of the Newton-Schulz iteration, in fp32")});
+  rows.in(
+      "optimizer.params",
+      {acts("beta2_decay", Range{.low = -1e6, .high = 0},
+            "step t averages squares with a share of t ^ beta2_decay"),
+       acts("eps1", rates,
+            "torch.optim.Adafactor's eps[0]: least root of a second moment; null: 1.19e-07, "
+            "or 1e-30 with transformers_form")
+           .or_null(),
+       acts("eps2", rates, "its eps[1]: least size of a parameter, as root mean square"),
+       acts("d", Range{.low = 1, .high = 1e6}, "most root mean square of an update"),
+       acts("transformers_form",
+            "as transformers' Adafactor: eps1 is added to squares, and weight_decay is "
+            "relative to the step"),
+       acts("scale_parameter", "steps are relative to the size of the parameter"),
+       acts("relative_step", "step t has a rate of at most 1 / sqrt(t)"),
+       acts("warmup_init", "with relative_step: step t has a rate of at most 1e-6 t, for any lr")});
 }
 
 void add_scheduler(RowList& rows) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "optim/factored_matrix.h"
 #include "optim/product.h"
 #include "optim/rule_table.h"
 #include "optim/step_decision.h"
@@ -48,6 +49,9 @@ struct DeviceUpdate {
   const float* factors = nullptr;
   int groups = 1;
   float* steps = nullptr;  // one per range, if the rule sees tensor norms
+  // The same for Adafactor, whose decay is the tensor's too; otherwise null.
+  float* decays = nullptr;
+  const TensorRange* tensors = nullptr;
   std::int64_t group = 0;  // of all elements, without ranges, if the rule sees matrices
 };
 
@@ -81,6 +85,14 @@ class DeviceKernels {
                         Stream stream) = 0;
   virtual void decide(const StepVote* votes, int ranks, const StepRequest* request,
                       StepDecision* decision, const double* losses, Stream stream) = 0;
+  // For rules that see tensor factors, before measure(): add_factor_sums() adds squares to the sums
+  // of rows and columns; take_factors() updates the moments of a whole matrix once these sums are
+  // added up over all ranks, with the factors of the update's group. Both do nothing unless the
+  // decision is to apply the step.
+  virtual void add_factor_sums(const DeviceUpdate& update, const StepDecision* decision,
+                               Stream stream) = 0;
+  virtual void take_factors(const DeviceUpdate& update, const FactoredMatrix& matrix,
+                            const StepDecision* decision, Stream stream) = 0;
   // For rules that see tensor norms, before update(): measure() updates the states and adds to the
   // sums of the tensors; take_steps() computes the steps once the sums are added up over all ranks.
   // Both do nothing unless the decision is to apply the step.

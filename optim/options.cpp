@@ -42,9 +42,19 @@ void check_own(const std::string& type, const OptimizerOptions& options, OptionP
     const bool known = options.ns_method == "gram" || options.ns_method == "standard" ||
                        options.ns_method == "torch";
     problems.require(known, "ns_method", "gram or standard", options.ns_method);
+  } else if (type == "adafactor") {
+    // The square of a smaller one is 0 in fp32, and an element without gradients has no step then.
+    constexpr double least_eps1 = 1e-18, least_summand = 1e-36;
+    problems.require(options.beta2_decay <= 0, "beta2_decay", "0 or less", options.beta2_decay);
+    const double least = options.transformers_form ? least_summand : least_eps1;
+    problems.require(options.eps1.value_or(least) >= least, "eps1",
+                     options.transformers_form ? "1e-36 or more" : "1e-18 or more",
+                     options.eps1.value_or(least));
+    problems.require_not_negative("eps2", options.eps2);
+    problems.require(options.d >= 1, "d", "1 or more", options.d);
   } else if (type != "adamw" && type != "adam" && type != "lion") {
     throw ConfigError("optimizer.type: unknown \"" + options.type +
-                      "\"; expected AdamW, Adam, Lamb, Lion, Adagrad, SGD or Muon");
+                      "\"; expected AdamW, Adam, Lamb, Lion, Adagrad, SGD, Muon or Adafactor");
   }
 }
 
@@ -72,6 +82,7 @@ OptimizerOptions default_options(const std::string& type) {
     options.beta2 = 0.95;
     options.epsilon = 1e-10;
   }
+  if (name == "adafactor") options.learning_rate = 1e-2;
   return options;
 }
 
@@ -85,6 +96,7 @@ bool has_auxiliary_rule(const OptimizerOptions& options) {
 
 OptimizerOptions options_of_rule(const OptimizerOptions& options, bool auxiliary) {
   OptimizerOptions result = options;
+  result.factored = !auxiliary;
   if (!has_auxiliary_rule(options)) return result;
   result.learning_rate =
       (auxiliary ? options.adam_lr : options.muon_lr).value_or(options.learning_rate);

@@ -9,7 +9,7 @@
 namespace zero::optim {
 
 struct OptimizerOptions {
-  // One of DeepSpeed's names, in any case: AdamW, Adam, Lamb, Lion, Adagrad, SGD, Muon.
+  // One of DeepSpeed's names, in any case: AdamW, Adam, Lamb, Lion, Adagrad, SGD, Muon, Adafactor.
   std::string type = "AdamW";
   double learning_rate = 1e-3;
   double weight_decay = 0;
@@ -30,6 +30,16 @@ struct OptimizerOptions {
   // Muon: rates of matrices and of parameters left to Adam; learning_rate if absent
   std::optional<double> muon_lr, adam_lr;
   std::string ns_method = "gram";  // or standard, or torch: standard as in torch.optim.Muon
+  // Adafactor: its exponent of the decay, eps[0] (absent: fp32's machine epsilon), eps[1],
+  // threshold
+  double beta2_decay = -0.8;
+  std::optional<double> eps1;
+  double eps2 = 1e-3, d = 1;
+  // The rest as in transformers.optimization.Adafactor, with eps1 added to squares and a weight
+  // decay that is relative to the step. torch.optim.Adafactor scales, and has relative steps of at
+  // most the learning rate.
+  bool transformers_form = false, scale_parameter = true, relative_step = true, warmup_init = false;
+  bool factored = true;  // false: the rule for parameters with fewer than two dimensions
 };
 
 // Returns the defaults of DeepSpeed 0.19 (or PyTorch) for this type; for an unknown type, AdamW's.
@@ -45,9 +55,9 @@ void check_options(const OptimizerOptions& options);
 bool has_betas(const OptimizerOptions& options);
 
 // Returns true for Muon, which updates every parameter other than hidden matrices by Adam; the
-// other types have one rule.
+// other types have one rule. (Adafactor's for vectors has its options.)
 bool has_auxiliary_rule(const OptimizerOptions& options);
-// Returns the options of the rule itself, or of its auxiliary one.
+// Returns the options of the rule itself, or of its auxiliary one (Adafactor: of vectors).
 OptimizerOptions options_of_rule(const OptimizerOptions& options, bool auxiliary);
 // Returns true unless the name is that of an embedding or lm_head; Muon applies to the other
 // matrices.

@@ -5,6 +5,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "optim/tensor_step.h"
@@ -103,6 +105,26 @@ MuonFactors<double> muon_factors(const OptimizerOptions& options, const StepScal
           .step = -rate * scalars.step_scale};
 }
 
+AdafactorFactors<double> adafactor_factors(const OptimizerOptions& options,
+                                           const StepScalars& scalars) {
+  const double step = static_cast<double>(scalars.step), decay = scalars.weight_decay;
+  const double share = std::pow(step, options.beta2_decay);
+  const bool adds = options.transformers_form;
+  const double eps1 = options.eps1.value_or(adds ? 1e-30 : std::numeric_limits<float>::epsilon());
+  double rate = scalars.learning_rate;
+  if (options.relative_step)
+    rate = std::min(options.warmup_init ? 1e-6 * step : rate, 1 / std::sqrt(step));
+  return {.gradient_multiplier = scalars.gradient_multiplier,
+          .beta2 = 1 - share,
+          .square_share = share,
+          .epsilon = adds ? eps1 : 0,
+          .least_root = adds ? 0 : eps1,
+          .decay = adds ? -decay : -scalars.learning_rate * decay,
+          .step = -rate,
+          .scales = options.scale_parameter ? 1.0 : 0.0,
+          .scales_decay = adds ? 1.0 : 0.0};
+}
+
 // Writes the factors and after them, for rules that see whole tensors, the values of TensorStep.
 template <auto factors_of>
 void write(const OptimizerOptions& options, const StepScalars& scalars, float* factors) {
@@ -111,7 +133,9 @@ void write(const OptimizerOptions& options, const StepScalars& scalars, float* f
   static_assert(count <= tensor_step_at && tensor_step_at + tensor_step_floats <= most_factors);
   std::ranges::transform(std::bit_cast<std::array<double, count>>(values), factors,
                          [](double value) { return static_cast<float>(value); });
-  const TensorStep step{-values.step, options.min_coeff, options.max_coeff};
+  const bool adafactor = std::is_same_v<decltype(values), const AdafactorFactors<double>>;
+  const TensorStep step{-values.step, adafactor ? options.eps2 : options.min_coeff,
+                        adafactor ? options.d : options.max_coeff};
   std::memcpy(factors + tensor_step_at, &step, sizeof step);
 }
 
@@ -140,6 +164,8 @@ const UpdateRule table[] = {
     {muon, "Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write<muon_factors>},
     {muon_gram, "Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write<muon_factors>},
     {muon_clamped, "Muon", whole_matrices, {"momentum_buffer"}, no, no, yes, write<muon_factors>},
+    {adafactor, "Adafactor", tensor_norms, {"variance"}, no, no, no, write<adafactor_factors>},
+    {adafactor_matrix, "Adafactor", tensor_factors, {}, no, no, no, write<adafactor_factors>},
 };
 
 }  // namespace
@@ -157,6 +183,8 @@ RuleKind rule_kind(const OptimizerOptions& options) {
   if (type == "lamb") return options.eps_inside_sqrt ? RuleKind::lamb_eps_inside : RuleKind::lamb;
   if (type == "muon" && options.ns_method == "torch") return RuleKind::muon_clamped;
   if (type == "muon") return options.ns_method == "gram" ? RuleKind::muon_gram : RuleKind::muon;
+  if (type == "adafactor")
+    return options.factored ? RuleKind::adafactor_matrix : RuleKind::adafactor;
   if (options.momentum == 0) return RuleKind::sgd;
   return options.nesterov ? RuleKind::sgd_nesterov : RuleKind::sgd_momentum;
 }

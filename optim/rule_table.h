@@ -27,8 +27,13 @@ struct StepScalars {
 // Elements that a rule must see at once:
 //   elements        any range
 //   tensor_norms    the norms of a whole parameter and of its whole direction, before its step
+//   tensor_factors  before these, the squares of each row and of each column of a whole matrix
 //   whole_matrices  the directions of a whole matrix, orthogonalized before its step
-enum class UpdateScope : std::uint8_t { elements, tensor_norms, whole_matrices };
+enum class UpdateScope : std::uint8_t { elements, tensor_norms, tensor_factors, whole_matrices };
+
+constexpr bool sees_norms(UpdateScope scope) {
+  return scope == UpdateScope::tensor_norms || scope == UpdateScope::tensor_factors;
+}
 
 struct UpdateRule {
   RuleKind kind{};

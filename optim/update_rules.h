@@ -78,6 +78,10 @@ struct SgdRule {
   }
 };
 
+constexpr float larger(float a, float b) {
+  return a > b ? a : b;
+}
+
 constexpr float sign(float value) {
   return static_cast<float>(static_cast<int>(value > 0) - static_cast<int>(value < 0));
 }
@@ -219,6 +223,55 @@ struct MuonStepRule {
   }
 };
 
+template <class F>
+struct AdafactorFactors {
+  F gradient_multiplier;
+  F beta2, square_share;   // square_share = 1 - beta2
+  F epsilon;               // added to squares
+  F least_root;            // of the second moment
+  F decay;                 // -learning_rate * weight_decay, or -weight_decay with scales_decay
+  F step;                  // of the tensor
+  F scales, scales_decay;  // 1 or 0: steps and decay are relative to the parameter, to the step
+};
+
+// The second half of a step, given the direction in place of the gradient: of parameters of any
+// shape, after the step and the decay of the tensor are known.
+struct AdafactorStepRule {
+  template <class F>
+  using Factors = AdafactorFactors<F>;
+  static constexpr int states = 0;
+
+  template <class F>
+  static constexpr void apply(const AdafactorFactors<F>& factors, F direction, F& parameter, F*) {
+    parameter = fma(factors.decay, parameter, parameter);
+    parameter = fma(factors.step, direction, parameter);
+  }
+};
+
+// For parameters with fewer than two dimensions; factored_matrix.h has the others. state: the
+// second moment, updated by direct().
+struct AdafactorRule {
+  template <class F>
+  using Factors = AdafactorFactors<F>;
+  static constexpr int states = 1;
+
+  template <class F>
+  static constexpr F direct(const AdafactorFactors<F>& factors, F gradient, F, F* state) {
+    gradient = gradient * factors.gradient_multiplier;
+    const F square = fma(gradient, gradient, factors.epsilon);
+    state[0] = fma(factors.beta2, state[0], factors.square_share * square);
+    return gradient / larger(sqrt(state[0]), factors.least_root);
+  }
+
+  template <class F>
+  static constexpr void apply(const AdafactorFactors<F>& factors, F gradient, F& parameter,
+                              F* state) {
+    gradient = gradient * factors.gradient_multiplier;
+    gradient = gradient / larger(sqrt(state[0]), factors.least_root);
+    AdafactorStepRule::apply(factors, gradient, parameter, state);
+  }
+};
+
 // Returns the multiplier of a gradient: `inverse_scale` averages and unscales, and the norm of the
 // result is reduced to `limit` as in DeepSpeed's ZeRO stages; 0 or less: no limit.
 constexpr double clipped_multiplier(double inverse_scale, double norm, double limit) {
@@ -240,6 +293,8 @@ enum class RuleKind : std::uint8_t {
   muon,             // with the standard iteration
   muon_gram,
   muon_clamped,  // the standard iteration, and torch.optim.Muon's multiplier
+  adafactor,     // fewer than two dimensions
+  adafactor_matrix,
 };
 
 // Returns the multiplier of a matrix of directions before it is made orthogonal.
@@ -259,22 +314,22 @@ constexpr typename Rule::template Factors<F> factors_from(const float* factors) 
   (std::make_index_sequence<count>());
 }
 
-// Calls body.template operator()<Rule>() for a rule that sees tensor norms.
+// Calls body.template operator()<Rule>() for a rule that sees tensor norms, and no factors.
 template <class Body>
 constexpr void with_tensor_rule(RuleKind kind, const Body& body) {
   if (kind == RuleKind::lamb) return body.template operator()<LambRule<false>>();
+  if (kind == RuleKind::adafactor) return body.template operator()<AdafactorRule>();
   body.template operator()<LambRule<true>>();
 }
 
 template <class... Rules>
 struct RuleList {};
 
-// In the order of RuleKind; rules that see whole matrices by MuonStepRule, the second half of their
-// step.
+// In the order of RuleKind; rules that see whole matrices by the second half of their step.
 using AllRules =
     RuleList<AdamRule<true>, AdamRule<false>, SgdRule<Momentum::none>, SgdRule<Momentum::plain>,
              SgdRule<Momentum::nesterov>, LionRule, AdagradRule, LambRule<false>, LambRule<true>,
-             MuonStepRule, MuonStepRule, MuonStepRule>;
+             MuonStepRule, MuonStepRule, MuonStepRule, AdafactorRule, AdafactorStepRule>;
 
 // Calls body.template operator()<Rule>().
 template <class Body>

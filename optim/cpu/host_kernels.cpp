@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "optim/cpu/factors.h"
 #include "optim/cpu/kernels.h"
 #include "optim/device_kernels.h"
 #include "optim/gradient_norm.h"
@@ -15,14 +16,12 @@ namespace zero::optim {
 
 namespace {
 
-// Elements that a thread processes at a time, few enough to stay in cache.
-constexpr std::int64_t grain_elements = 1 << 14;
-
-struct Elements {
-  std::int64_t begin, end;
-
-  std::int64_t count() const { return end - begin; }
-};
+using cpu::element;
+using cpu::Elements;
+using cpu::FactorSums;
+using cpu::grain_elements;
+using cpu::take_moments;
+using cpu::turn_to_directions;
 
 struct Factors {
   Factors(const DeviceUpdate& update, const StepDecision& decision, std::int64_t group) {
@@ -38,13 +37,7 @@ template <class Rule>
 constexpr int step_position = offsetof(typename Rule::template Factors<float>, step) /
                               sizeof(float);
 
-const std::byte* element(const void* array, DType dtype, std::int64_t at) {
-  return static_cast<const std::byte*>(array) + at * size_of(dtype);
-}
-
-std::byte* element(void* array, DType dtype, std::int64_t at) {
-  return static_cast<std::byte*>(array) + at * size_of(dtype);
-}
+constexpr int decay_position = offsetof(AdafactorFactors<float>, decay) / sizeof(float);
 
 // Calls run(arrays, first element) for elements of the update, given their master weights and
 // states in fp32.
@@ -92,7 +85,7 @@ void in_fp32(const DeviceUpdate& update, int states, const Elements& part, const
 }
 
 bool sees_norms(RuleKind rule) {
-  return rule_of(rule).scope == UpdateScope::tensor_norms;
+  return optim::sees_norms(rule_of(rule).scope);
 }
 
 // Calls each(range, number, elements) for the ranges of the update that intersect `part`. Rules
@@ -154,9 +147,32 @@ class HostKernels final : public DeviceKernels {
     decide_step(votes, ranks, *request, *decision, losses);
   }
 
+  void add_factor_sums(const DeviceUpdate& update, const StepDecision* decision, Stream) override {
+    if (decision->apply == 0) return;
+    for_ranges(RuleKind::adafactor_matrix, update, {0, update.count},
+               [&](const GroupRange&, std::ptrdiff_t number, const Elements& part) {
+                 FactorSums{update, update.tensors[number], part}.add(pool_);
+               });
+  }
+
+  void take_factors(const DeviceUpdate& update, const FactoredMatrix& matrix,
+                    const StepDecision* decision, Stream) override {
+    if (decision->apply == 0) return;
+    take_moments(
+        factors_from<AdafactorRule, float>(Factors(update, *decision, update.group).values),
+        matrix);
+  }
+
   void measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
                const StepDecision* decision, Stream) override {
     if (decision->apply == 0) return;
+    if (rule == RuleKind::adafactor_matrix)
+      return for_ranges(rule, update, {0, update.count},
+                        [&](const GroupRange& range, std::ptrdiff_t number, const Elements& part) {
+                          measure_factored(update, number, part,
+                                           Factors(update, *decision, range.group),
+                                           sums[range.tensor]);
+                        });
     for_ranges(rule, update, {0, update.count},
                [&](const GroupRange& range, std::ptrdiff_t, const Elements& part) {
                  measure_part(rule, update, part, Factors(update, *decision, range.group),
@@ -167,9 +183,16 @@ class HostKernels final : public DeviceKernels {
   void take_steps(const DeviceUpdate& update, const TensorSums* sums, const StepDecision* decision,
                   Stream) override {
     if (decision->apply == 0) return;
-    for (int r = 0; r < update.range_count; ++r)
-      update.steps[r] = step_of(factors_of_group(update, *decision, update.ranges[r].group),
-                                sums[update.ranges[r].tensor]);
+    for (int r = 0; r < update.range_count; ++r) {
+      const float* factors = factors_of_group(update, *decision, update.ranges[r].group);
+      const TensorSums& own = sums[update.ranges[r].tensor];
+      if (update.tensors == nullptr) {
+        update.steps[r] = step_of(factors, own);
+        continue;
+      }
+      const StepAndDecay found = adafactor_step(factors, own, update.tensors[r].elements);
+      update.steps[r] = found.step, update.decays[r] = found.decay;
+    }
   }
 
   void direct(const DeviceUpdate& update, float* directions, const StepDecision* decision,
@@ -238,8 +261,14 @@ class HostKernels final : public DeviceKernels {
       for_ranges(rule, update, {begin, end},
                  [&](const GroupRange& range, std::ptrdiff_t number, const Elements& part) {
                    Factors factors(update, *decision, range.group);
-                   if (sees_norms(rule))
+                   if (update.tensors != nullptr) {
+                     factors.values[step_position<AdafactorRule>] = update.steps[number];
+                     factors.values[decay_position] = update.decays[number];
+                   } else if (sees_norms(rule)) {
                      factors.values[step_position<LambRule<false>>] = update.steps[number];
+                   }
+                   if (rule == RuleKind::adafactor_matrix)
+                     return update_factored(update, number, part, factors);
                    in_fp32(update, states, part, [&](const auto& arrays, std::int64_t) {
                      cpu::kernels().update(rule, factors.values, arrays);
                    });
@@ -282,10 +311,54 @@ class HostKernels final : public DeviceKernels {
                       accumulate_norm(directions, DType::fp32, arrays.count, own.direction);
                     });
         },
-        [&](const TensorSums& own) {
-          add_sum(own.parameter, sums.parameter);
-          add_sum(own.direction, sums.direction);
-        });
+        [&](const TensorSums& own) { add_tensor_sums(own, sums); });
+  }
+
+  // Calls run(arrays, directions) for tiles of a range of factored matrices.
+  template <class Run>
+  static void for_directions(const DeviceUpdate& update, std::ptrdiff_t number,
+                             const Elements& part, const Factors& factors, const Run& run) {
+    const std::int64_t begin = number == 0 ? 0 : update.ranges[number - 1].end;
+    const auto own = factors_from<AdafactorRule, float>(factors.values);
+    for (std::int64_t at = part.begin; at < part.end; at += norm_tile) {
+      const Elements tile{at, std::min<std::int64_t>(part.end, at + norm_tile)};
+      in_fp32(update, 0, tile, [&](const cpu::UpdateArrays& arrays, std::int64_t first) {
+        float directions[norm_tile];
+        optim::cast(arrays.gradient, arrays.gradient_dtype, directions, DType::fp32, arrays.count);
+        turn_to_directions(own, update.tensors[number], first - begin,
+                           {directions, static_cast<std::size_t>(arrays.count)});
+        run(arrays, directions);
+      });
+    }
+  }
+
+  void measure_factored(const DeviceUpdate& update, std::ptrdiff_t number, const Elements& part,
+                        const Factors& factors, TensorSums& sums) {
+    by_threads<TensorSums>(
+        part.count(),
+        [&](std::int64_t begin, std::int64_t end, TensorSums& own) {
+          for_directions(update, number, {part.begin + begin, part.begin + end}, factors,
+                         [&](const cpu::UpdateArrays& arrays, const float* directions) {
+                           accumulate_norm(arrays.master, DType::fp32, arrays.count, own.parameter);
+                           accumulate_norm(directions, DType::fp32, arrays.count, own.direction);
+                         });
+        },
+        [&](const TensorSums& own) { add_tensor_sums(own, sums); });
+  }
+
+  static void update_factored(const DeviceUpdate& update, std::ptrdiff_t number,
+                              const Elements& part, const Factors& factors) {
+    for_directions(update, number, part, factors,
+                   [&](cpu::UpdateArrays arrays, const float* directions) {
+                     arrays.gradient = directions;
+                     arrays.gradient_dtype = DType::fp32;
+                     cpu::kernels().update(RuleKind::adafactor_matrix, factors.values, arrays);
+                   });
+  }
+
+  static void add_tensor_sums(const TensorSums& own, TensorSums& sums) {
+    add_sum(own.parameter, sums.parameter);
+    add_sum(own.direction, sums.direction);
   }
 
   ThreadPool& pool_;

@@ -1,5 +1,6 @@
-// Launches of the sums of squares for norms. Each has a file of its own, since these kernels take
-// most of the compile time of an optimizer step.
+// Launches of the sums of squares for norms, and of the matrices whose second moment is factored.
+// They have files of their own, since these kernels take most of the compile time of an optimizer
+// step.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +13,13 @@ namespace zero::optim::cuda {
 void launch_norm(const void* values, DType dtype, std::int64_t count, NormSum* sum, Stream stream);
 void launch_measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
                     const StepDecision* decision, Stream stream);
+// The parts of DeviceKernels for rules that see tensor factors.
+void launch_factor_sums(const DeviceUpdate& update, const StepDecision* decision, Stream stream);
+void launch_moments(const DeviceUpdate& update, const FactoredMatrix& matrix,
+                    const StepDecision* decision, Stream stream);
+void launch_measure_factored(const DeviceUpdate& update, TensorSums* sums,
+                             const StepDecision* decision, Stream stream);
+void launch_update_factored(const DeviceUpdate& update, const StepDecision* decision,
+                            Stream stream);
 
 }  // namespace zero::optim::cuda

@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(threads)
     const GroupRange& range = update.ranges[number];
     auto factors = factors_of<Rule>(update, *decision, range.group);
     if constexpr (HasDirection<Rule>) factors.step = update.steps[number];
+    if constexpr (std::is_same_v<Rule, AdafactorRule>) factors.decay = update.decays[number];
     Lane<Rule, elements> lane;
     lane.load(update, at);
     for (int i = 0; i < elements; ++i) {
@@ -109,8 +110,15 @@ __global__ void __launch_bounds__(threads)
   const int number = blockIdx.x * threads + threadIdx.x;
   if (decision->apply == 0 || number >= update.range_count) return;
   const GroupRange& range = update.ranges[number];
-  update.steps[number] =
-      step_of(factors_of_group(update, *decision, range.group), sums[range.tensor]);
+  const float* factors = factors_of_group(update, *decision, range.group);
+  if (update.tensors == nullptr) {
+    update.steps[number] = step_of(factors, sums[range.tensor]);
+    return;
+  }
+  const StepAndDecay found =
+      adafactor_step(factors, sums[range.tensor], update.tensors[number].elements);
+  update.steps[number] = found.step;
+  update.decays[number] = found.decay;
 }
 
 __global__ void __launch_bounds__(threads)
@@ -205,9 +213,22 @@ class CudaKernels final : public DeviceKernels {
     launch(once("decide_kernel", stream), decide_kernel, words, ranks, request, decision, losses);
   }
 
+  void add_factor_sums(const DeviceUpdate& update, const StepDecision* decision,
+                       Stream stream) override {
+    if (update.count == 0 || update.range_count == 0) return;
+    launch_factor_sums(update, decision, stream);
+  }
+
+  void take_factors(const DeviceUpdate& update, const FactoredMatrix& matrix,
+                    const StepDecision* decision, Stream stream) override {
+    launch_moments(update, matrix, decision, stream);
+  }
+
   void measure(RuleKind rule, const DeviceUpdate& update, TensorSums* sums,
                const StepDecision* decision, Stream stream) override {
     if (update.count == 0 || update.range_count == 0) return;
+    if (rule == RuleKind::adafactor_matrix)
+      return launch_measure_factored(update, sums, decision, stream);
     launch_measure(rule, update, sums, decision, stream);
   }
 
@@ -261,6 +282,7 @@ class CudaKernels final : public DeviceKernels {
   void update(RuleKind rule, const DeviceUpdate& update, const StepDecision* decision,
               Stream stream) override {
     if (update.count == 0 || update.range_count == 0) return;
+    if (rule == RuleKind::adafactor_matrix) return launch_update_factored(update, decision, stream);
     with_rule(rule, [&]<class Rule>() {
       if constexpr (std::is_same_v<Rule, AdamRule<true>>)
         if (adamw_lanes_ == AdamwLanes::of_four)

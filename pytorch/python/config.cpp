@@ -46,6 +46,14 @@ void use_optimizer(Config& config, const std::string& type, const py::dict& give
   take(given, "min_coeff", options.min_coeff);
   take(given, "eps_inside_sqrt", options.eps_inside_sqrt);
   take(given, "ns_method", options.ns_method);
+  take(given, "beta2_decay", options.beta2_decay);
+  take(given, "eps1", options.eps1);
+  take(given, "eps2", options.eps2);
+  take(given, "d", options.d);
+  take(given, "transformers_form", options.transformers_form);
+  take(given, "scale_parameter", options.scale_parameter);
+  take(given, "relative_step", options.relative_step);
+  take(given, "warmup_init", options.warmup_init);
   std::tie(options.beta1, options.beta2) = betas;
   config.optimizer = options;
 }

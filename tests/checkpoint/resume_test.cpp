@@ -123,7 +123,7 @@ TEST_CASE("fp32: save at N ranks, load at M, every pair of stages") {
 }
 
 TEST_CASE("every optimizer resumes as if it had not stopped") {
-  for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon"})
+  for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon", "Adafactor"})
     for (const int ranks : {1, 3})
       for (const Strategy& strategy : {strategies[0], strategies[3]}) {
         CAPTURE(type);

@@ -175,6 +175,8 @@ TEST_CASE("a parameter of another optimizer or schedule is refused") {
                             "\"bias_correction\": true"})
     CHECK(has(refusal(in("optimizer", "SGD", param)),
               "optimizer SGD has no such parameter; it belongs to Adam"));
+  CHECK(
+      has(refusal(in("optimizer", "Adafactor", "\"eps\": 1")), "optimizer Adafactor has no such"));
   for (const char* type : {"Adam", "adamW"})
     for (const char* param : {"\"momentum\": 0.9", "\"dampening\": 0", "\"nesterov\": false"})
       CHECK(has(refusal(in("optimizer", type, param)), "has no such parameter; it belongs to SGD"));
@@ -187,7 +189,8 @@ TEST_CASE("a parameter of another optimizer or schedule is refused") {
   CHECK(has(refusal(R"({"scheduler": {"params": {"warmup_num_steps": 5}}})"),
             "no scheduler.type is given that has it"));
   CHECK(has(refusal(in("optimizer", "Adamax", "\"lr\": 1")),
-            "allowed: one of Adam, AdamW, Lamb, Lion, Adagrad, SGD, Muon"));
+            "allowed: one of Adam, AdamW, Lamb, Lion, Adagrad, SGD, Muon, "
+            "Adafactor"));
   CHECK(has(refusal(in("scheduler", "warmuplr", "")), "allowed: one of WarmupLR"));
   // Only the type is reported, since one wrong type does not make all its parameters wrong.
   CHECK(std::ranges::count(refusal(in("optimizer", "Adamm", "\"lr\": 1, \"momentum\": 0.5")),

@@ -113,7 +113,7 @@ TEST_CASE("the reduce group decides the bits, not the stage") {
 }
 
 TEST_CASE("every optimizer, with groups of their own") {
-  for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon"})
+  for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon", "Adafactor"})
     for (const int ranks : {1, 2, 3, 4}) {
       CAPTURE(type);
       zero::Config config = toy::config(0, {}, 2);

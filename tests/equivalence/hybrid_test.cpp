@@ -152,7 +152,7 @@ TEST_CASE(
 }
 
 TEST_CASE("every optimizer under hybrid strategies") {
-  for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon"}) {
+  for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon", "Adafactor"}) {
     CAPTURE(std::string(type));
     zero::Config config = toy::config(0, {}, 2);
     config.optimizer = zero::optim::default_options(type);

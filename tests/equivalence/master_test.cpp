@@ -142,7 +142,7 @@ Arrays arrays_of(Engine& engine) {
 
 TEST_CASE("equal bits at every stage with master weights and states in 16 bits") {
   for (const Storage& storage : narrow)
-    for (const char* optimizer : {"AdamW", "SGD", "Lion", "Adagrad", "Lamb", "Muon"})
+    for (const char* optimizer : {"AdamW", "SGD", "Lion", "Adagrad", "Lamb", "Muon", "Adafactor"})
       for (const int ranks : {1, 2, 3, 4}) {
         if (ranks % 2 == 0 && std::string(optimizer) != "AdamW") continue;
         INFO(storage.name << ", " << optimizer << ", " << ranks << " ranks");

@@ -70,7 +70,10 @@ std::vector<Row> optimizers() {
       c.optimizer.weight_decay = 0.1;
     };
   };
-  return {{"AdamW", type("AdamW")}, {"Lamb", type("Lamb")}, {"Muon", type("Muon")}};
+  return {{"AdamW", type("AdamW")},
+          {"Lamb", type("Lamb")},
+          {"Muon", type("Muon")},
+          {"Adafactor", type("Adafactor")}};
 }
 
 // Numbers of micro batches whose sum is rounded; the last is more than a step has.

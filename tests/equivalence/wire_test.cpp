@@ -242,7 +242,7 @@ TEST_CASE("other formats inside nodes than between them: equal bits at every sta
 }
 
 TEST_CASE("every optimizer updates the parameters that it had before they were gathered") {
-  for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon"}) {
+  for (const char* type : {"Lion", "Adagrad", "Lamb", "SGD", "Muon", "Adafactor"}) {
     CAPTURE(std::string(type));
     zero::Config config = gathered_as("int8", false);
     config.optimizer = zero::optim::default_options(type);

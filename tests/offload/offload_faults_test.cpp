@@ -146,7 +146,7 @@ TEST_CASE("too little space is known at start, code 13; a bad directory too, cod
 
 TEST_CASE("optimizers that need more than elements are errors with nvme that name them, code 10") {
   const DiskDirectory directory;
-  for (const char* type : {"Lamb", "Muon"})
+  for (const char* type : {"Lamb", "Muon", "Adafactor"})
     for (zero::Config c :
          {with_states(config(2), directory.path()), with_parameters(config(3), directory.path())}) {
       c.optimizer.type = type;

@@ -2,7 +2,7 @@
 """Writes tests/data/optimizer_goldens.json: 50 steps of every optimizer and every schedule, by DeepSpeed 0.19.8 and
 PyTorch on the CPU, in fp32.
 
-    python -m pip install torch deepspeed==0.19.8
+    python -m pip install torch transformers deepspeed==0.19.8
     python tests/optim/make_goldens.py
 
 DeepSpeed's LAMB and fused Lion have no CPU version, so their CUDA kernels are followed here line by line, LAMB's norms
@@ -20,6 +20,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
+import transformers.optimization  # noqa: E402
 from deepspeed.ops.adam import DeepSpeedCPUAdam  # noqa: E402
 from deepspeed.runtime import lr_schedules  # noqa: E402
 from deepspeed.runtime.zero.muon import original_muon  # noqa: E402
@@ -114,8 +115,20 @@ def muon(parameters, params):
     return MuonWithAuxAdam(groups, adam_w_mode=adam_w_mode)
 
 
+def adafactor(flat, params):
+    """torch's, or transformers', with the names of the config."""
+    params = dict(params)
+    eps = (params.pop("eps1", None), params.pop("eps2", 1e-3))
+    if not params.pop("transformers_form", False):
+        return torch.optim.Adafactor(flat, eps=eps, **params)
+    renamed = {"beta2_decay": "decay_rate", "d": "clip_threshold"}
+    return transformers.optimization.Adafactor(flat, eps=eps, **{renamed.get(k, k): v for k, v in params.items()})
+
+
 def make_optimizer(kind, params, parameters):
     flat = list(parameters.values())
+    if kind == "Adafactor":
+        return adafactor(flat, params)
     if kind == "Muon":
         return muon(parameters, params)
     params = dict(params)
@@ -155,6 +168,18 @@ def run(kind, params, schedule=None, schedule_params=None):
                            for name, p in parameters.items()}}
 
 
+def adafactor_cases(small):
+    form = {"transformers_form": True, "eps1": 1e-30}
+    return [
+        run("Adafactor", {}), run("Adafactor", {"lr": 0.25, "weight_decay": 0.25, "beta2_decay": -0.5, "eps1": 0.2,
+                                                "eps2": 0.2, "d": 1.5}),
+        run("Adafactor", small | form | {"scale_parameter": False, "relative_step": False}),
+        run("Adafactor", form | {"lr": 0.01, "weight_decay": 0.5, "eps2": 0.4, "d": 2.0, "beta2_decay": -0.7,
+                                 "relative_step": False}),
+        run("Adafactor", small, "WarmupLR", {"warmup_num_steps": 10}),
+    ]
+
+
 def main():
     small = {"lr": 0.01, "weight_decay": 0.1}
     cycle = {"cycle_min_lr": 0.001, "cycle_max_lr": 0.02, "cycle_first_step_size": 10,
@@ -187,6 +212,7 @@ def main():
         run("Lamb", small, "OneCycle", cycle | {"cycle_first_stair_count": 3}),
         run("SGD", {"lr": 0.1}, "OneCycle", cycle | {"cycle_momentum": False}),
         run("Muon", small, "WarmupLR", {"warmup_num_steps": 10}),
+        *adafactor_cases(small),
     ]
     target = pathlib.Path(__file__).parent.parent / "data" / "optimizer_goldens.json"
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)

@@ -289,8 +289,8 @@ TEST_CASE("the 16-bit parameter is the master, rounded; 16-bit gradients are rea
 
 TEST_CASE("unusable options are refused, all at once and by key") {
   CHECK(problem(options_of("Adamax")) ==
-        "optimizer.type: unknown \"Adamax\"; expected AdamW, Adam, Lamb, Lion, Adagrad, SGD or "
-        "Muon");
+        "optimizer.type: unknown \"Adamax\"; expected AdamW, Adam, Lamb, Lion, Adagrad, SGD, "
+        "Muon or Adafactor");
   OptimizerOptions options;
   options.learning_rate = -1;
   options.weight_decay = -1;
@@ -307,6 +307,16 @@ TEST_CASE("unusable options are refused, all at once and by key") {
   options = default_options("Lamb");
   options.max_coeff = 0.001;
   CHECK(problem(options).find(".max_coeff: expected min_coeff or more") != std::string::npos);
+  options = default_options("Adafactor");
+  options.beta2_decay = 0.1;
+  options.eps1 = 1e-19;
+  options.eps2 = -1;
+  options.d = 0.5;
+  for (const char* key : {".beta2_decay:", "eps1: expected 1e-18 or more", ".eps2:", ".d:"})
+    CHECK(problem(options).find(key) != std::string::npos);
+  options.transformers_form = true;
+  options.eps1 = 1e-37;
+  CHECK(problem(options).find("eps1: expected 1e-36 or more") != std::string::npos);
   options = options_of("SGD");
   options.nesterov = true;
   options.dampening = 0.5;

@@ -56,10 +56,11 @@ Result update(const Case& c, const Run& run) {
 
 // All rules, then the directions of rules that have one.
 constexpr RuleKind updates[] = {
-    RuleKind::adamw,           RuleKind::adam, RuleKind::sgd,     RuleKind::sgd_momentum,
-    RuleKind::sgd_nesterov,    RuleKind::lion, RuleKind::adagrad, RuleKind::lamb,
-    RuleKind::lamb_eps_inside, RuleKind::muon};
-constexpr RuleKind directions_of[] = {RuleKind::lamb, RuleKind::lamb_eps_inside, RuleKind::muon};
+    RuleKind::adamw,           RuleKind::adam, RuleKind::sgd,       RuleKind::sgd_momentum,
+    RuleKind::sgd_nesterov,    RuleKind::lion, RuleKind::adagrad,   RuleKind::lamb,
+    RuleKind::lamb_eps_inside, RuleKind::muon, RuleKind::adafactor, RuleKind::adafactor_matrix};
+constexpr RuleKind directions_of[] = {RuleKind::lamb, RuleKind::lamb_eps_inside, RuleKind::muon,
+                                      RuleKind::adafactor};
 constexpr int rules = std::size(updates) + std::size(directions_of);
 
 OptimizerOptions options_of(RuleKind kind) {
@@ -68,6 +69,7 @@ OptimizerOptions options_of(RuleKind kind) {
                  : kind == RuleKind::adam                             ? "Adam"
                  : kind == RuleKind::lion                             ? "Lion"
                  : kind == RuleKind::adagrad                          ? "Adagrad"
+                 : rule_of(kind).name == "Adafactor"                  ? "Adafactor"
                  : rule_of(kind).scope == UpdateScope::tensor_norms   ? "Lamb"
                  : rule_of(kind).scope == UpdateScope::whole_matrices ? "Muon"
                                                                       : "SGD";
@@ -77,6 +79,7 @@ OptimizerOptions options_of(RuleKind kind) {
   options.nesterov = kind == RuleKind::sgd_nesterov;
   options.eps_inside_sqrt = kind == RuleKind::lamb_eps_inside;
   options.ns_method = "standard";
+  options.factored = kind == RuleKind::adafactor_matrix;
   return options;
 }
 

@@ -72,7 +72,7 @@ const std::vector<Choice>& choices() {
       {"fp16.hysteresis", counts},
       {"communication_data_type", {"fp16", "bf16", "fp32", "null"}},
       {"data_types.grad_accum_dtype", {"fp16", "bf16", "fp32"}},
-      {"optimizer.type", {"AdamW", "Lion", "SGD", "Lamb", "Muon", "Adagrad", "Adam"}},
+      {"optimizer.type", {"AdamW", "Lion", "SGD", "Lamb", "Muon", "Adafactor", "Adagrad", "Adam"}},
       {"optimizer.params.lr", {"0", "0.01", "1e6"}},
       {"optimizer.params.momentum", {"0", "0.9", "1"}},
       {"optimizer.params.betas", {"[0.9, 0.999]", "[0, 0]"}},

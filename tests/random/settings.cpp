@@ -85,8 +85,8 @@ void draw_dtypes(Dice& dice, Terms& terms) {
 void draw_optimizer(Dice& dice, Terms& terms) {
   Text& keys = terms.keys;
   const std::string type =
-      dice.text({"AdamW", "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Lamb", "Muon"});
-  terms.by_elements = type != "Lamb" && type != "Muon";
+      dice.text({"AdamW", "AdamW", "Adam", "Lion", "Adagrad", "SGD", "Lamb", "Muon", "Adafactor"});
+  terms.by_elements = type != "Lamb" && type != "Muon" && type != "Adafactor";
   keys["optimizer.type"] = type;
   keys["optimizer.params.lr"] = "0.01";
   keys["optimizer.params.weight_decay"] = dice.text({"0", "0.1"});

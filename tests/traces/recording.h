@@ -322,6 +322,14 @@ class Kernels final : public zero::optim::DeviceKernels {
               const double* losses, zero::Stream stream) override {
     host_->decide(votes, ranks, request, decision, losses, stream);
   }
+  void add_factor_sums(const zero::optim::DeviceUpdate& update, const zero::optim::StepDecision*,
+                       zero::Stream) override {
+    record("add_factor_sums", zero::optim::RuleKind{}, update);
+  }
+  void take_factors(const zero::optim::DeviceUpdate&, const zero::optim::FactoredMatrix& matrix,
+                    const zero::optim::StepDecision*, zero::Stream) override {
+    trace_.line("take_factors", at(matrix.row_var), at(matrix.col_var), matrix.elements());
+  }
   void measure(zero::optim::RuleKind rule, const zero::optim::DeviceUpdate& update,
                zero::optim::TensorSums*, const zero::optim::StepDecision*, zero::Stream) override {
     record("measure", rule, update);

@@ -111,7 +111,7 @@ TEST_CASE("a save behind a device's steps has the state of its own step, in any 
       for (const int ranks : {1, 2})
         check_save(ranks, config_of(stage, stage % 2 == 1), order, seed++);
     }
-    for (const char* type : {"Lamb", "Muon"}) {
+    for (const char* type : {"Lamb", "Muon", "Adafactor"}) {
       zero::Config config = config_of(2);
       config.optimizer = zero::optim::default_options(type);
       config.optimizer.learning_rate = 0.01;

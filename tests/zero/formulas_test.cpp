@@ -10,6 +10,7 @@
 #include "zero/base/ledger.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/state/state.h"
+#include "zero/zero.h"
 
 using namespace zero::detail;
 using zero::MemoryCategory;
@@ -120,6 +121,35 @@ TEST_CASE("states of other optimizers take the bytes of their rules, and staging
   const double one = 4.0 * 768 * 768 * 4, scratch = 2 * one + 5 * 4.0 * 768 * 768;
   CHECK(staging(with("Muon", 0, 4)) == doctest::Approx(one + scratch).epsilon(0.01));
   CHECK(staging(with("Muon", 3, 4)) < 12.0 * 768 * 768 + 3 * one + scratch);
+}
+
+TEST_CASE("Adafactor: vectors have a state, and every rank has the moments of all sides") {
+  const zero::ModelSpec spec = models::describe(models::gpt2);
+  double vectors = 0, sides = 0;
+  for (const auto& param : spec.declared().params)
+    if (param.shape.size() < 2)
+      vectors += static_cast<double>(param.elements);
+    else
+      sides += static_cast<double>(param.shape[0] + param.shape[1]);
+  zero::Config config = config_for(3, false);
+  config.optimizer = zero::optim::default_options("Adafactor");
+  const auto planned_of = [&](MemoryCategory category, int ranks, int rank) {
+    const zero::MemoryPlan plan = zero::plan_memory(spec, config, ranks, false, rank);
+    for (const zero::MemoryUse& use : plan.memory)
+      if (use.category == name_of(category)) return static_cast<double>(use.planned);
+    return 0.0;
+  };
+  for (const int n : {1, 4}) {
+    CAPTURE(n);
+    double states = 0;
+    for (int rank = 0; rank < n; ++rank) {
+      states += planned_of(MemoryCategory::optimizer_state, n, rank);
+      // Exact sums of the sides of the largest unit, and the roots of all sides.
+      CHECK(planned_of(MemoryCategory::update_staging, n, rank) ==
+            doctest::Approx(96.0 * (50257 + 768) + 4 * sides).epsilon(0.05));
+    }
+    CHECK(states == doctest::Approx(4 * vectors + n * 4 * sides).epsilon(0.01));
+  }
 }
 
 TEST_CASE("the other gradient_sync costs what is stated") {

@@ -391,7 +391,7 @@ TEST_CASE("unsupported offload settings on GPU ranks are errors that name the ke
   refuses(with_parameters(config_of(3)), "need offload_optimizer.device cpu or nvme with ratio 1");
   refuses(with_parameters(offloaded(config_of(3), 0.5)), "with ratio 1 on GPU ranks");
   refuses(offloaded(config_of(0)), "need stage 1, 2 or 3 on GPU ranks");
-  for (const char* type : {"Lamb", "Muon"}) {
+  for (const char* type : {"Lamb", "Muon", "Adafactor"}) {
     zero::Config config = config_of(2);
     config.optimizer = zero::optim::default_options(type);
     refuses(offloaded(config), "cannot have its state in the host memory of a GPU rank");

@@ -109,9 +109,11 @@ TEST_CASE("the same with error feedback, whose residues wait for the decision on
   compare(4, config);
 }
 
-TEST_CASE("Lamb and Muon have the CPU's bits on a device, and so have groups of several rules") {
+TEST_CASE(
+    "Lamb, Muon and Adafactor have the CPU's bits on a device, and so have groups of several "
+    "rules") {
   for (const int ranks : {1, 2, 3})
-    for (const char* type : {"Lamb", "Muon", "SGD"})
+    for (const char* type : {"Lamb", "Muon", "Adafactor", "SGD"})
       for (const int stage : {0, 1, 3}) {
         CAPTURE(type);
         zero::Config config = toy::config(stage, {});
@@ -148,7 +150,7 @@ TEST_CASE("master weights and states of 16 bits have the CPU's bits on a device,
     if (config.optimizer.type == "SGD") config.optimizer.momentum = 0.9;
     return config;
   };
-  for (const char* type : {"AdamW", "Adam", "SGD", "Lion", "Adagrad", "Lamb", "Muon"})
+  for (const char* type : {"AdamW", "Adam", "SGD", "Lion", "Adagrad", "Lamb", "Muon", "Adafactor"})
     for (const int variant : {0, 1, 2}) {
       CAPTURE(type);
       CAPTURE(variant);

@@ -94,6 +94,7 @@ std::string remarks_on(const ManifestParameter& parameter) {
 
 const char* kind_of(const ManifestParameter& parameter) {
   if (parameter.of_rank) return "residues";
+  if (!parameter.moment_of.empty()) return "state";
   if (parameter.buffer) return "buffer";
   if (parameter.left_out) return "left out";
   return parameter.trainable ? "trained" : "frozen";

@@ -78,7 +78,8 @@ std::vector<std::string> export_model(checkpoint::CheckpointReader& reader,
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::erase_if(order, [&](std::size_t p) {
-    return parameters[p].left_out.has_value() || parameters[p].of_rank.has_value();
+    return parameters[p].left_out.has_value() || parameters[p].of_rank.has_value() ||
+           !parameters[p].moment_of.empty();
   });
   // Other readers need every tensor aligned to its element.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {

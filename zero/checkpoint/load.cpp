@@ -195,7 +195,9 @@ class Load {
         problems.push_back(saved_.parameters[i].name + " is in the checkpoint, not in the model");
     for (int p = 0; p < std::ssize(own_.parameters); ++p)
       if (!found.contains(p) && !own_.parameters[p].of_rank && !is_base(own_.parameters[p]))
-        problems.push_back((own_.parameters[p].buffer ? "the buffer " : "") +
+        problems.push_back((own_.parameters[p].buffer && own_.parameters[p].moment_of.empty()
+                                ? "the buffer "
+                                : "") +
                            own_.parameters[p].name + " is in the model, not in the checkpoint");
     for (int i = 0; i < std::ssize(number_of_); ++i)
       if (number_of_[i] >= 0) add_misfits(i, problems);

@@ -16,8 +16,8 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       hidden_(train_),
       scalars_(runtime, train_.plan),
       agreement_(runtime, train_.ranks, train_.plan, scalars_, [this] { offload_.check(); }),
-      updates_({runtime, train_.ranks, train_.update_group(), train_.plan, train_.arrays, scalars_,
-                agreement_}),
+      updates_({runtime, train_.ranks, train_.update_group(), train_.plan, train_.arrays,
+                train_.buffers, scalars_, agreement_}),
       memory_(train_, scalars_, agreement_, updates_),
       checkpoints_(with_memory_table(
           runtime.ledger(),

@@ -42,12 +42,13 @@ MemoryPlan detail::memory_of(const EnginePlan& plan, const Model& model, const C
   ModelState state(plan);
   Ledger ledger;
   state.plan(ledger);
-  Buffers(runtime, model).plan(ledger);
+  const Buffers buffers(runtime, model, plan.updates);
+  buffers.plan(ledger);
   if (inputs.offload.offloads()) OffloadTier(runtime, inputs, state, config).plan(ledger);
   StepScalars scalars(runtime, plan);
   const StepAgreement agreement(runtime, runtime.ranks(), plan, scalars, {});
   agreement.plan(ledger);
-  Updates({runtime, runtime.ranks(), runtime.ranks(), plan, state, scalars, agreement})
+  Updates({runtime, runtime.ranks(), runtime.ranks(), plan, state, buffers, scalars, agreement})
       .plan(ledger);
   MemoryPlan result;
   result.memory = planned(ledger, Tier::memory);

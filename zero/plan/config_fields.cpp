@@ -55,13 +55,14 @@ FieldRef reduce_groups(Config& config, const std::string&) {
 
 using Names = const std::string_view[];
 constexpr std::span<const std::string_view> any;
-constexpr Names every = {"Adam", "AdamW", "Lamb", "Lion", "Adagrad", "SGD", "Muon"};
+constexpr Names every = {"Adam", "AdamW", "Lamb", "Lion", "Adagrad", "SGD", "Muon", "Adafactor"};
 constexpr Names with_betas = {"Adam", "AdamW", "Lamb", "Lion", "Muon"};
 constexpr Names with_eps = {"Adam", "AdamW", "Lamb", "Adagrad", "Muon"};
 constexpr Names with_momentum = {"SGD", "Muon"};
 constexpr Names adam = {"Adam", "AdamW", "Muon"};
 constexpr Names corrected = {"Adam", "AdamW", "Lamb"};
 constexpr Names sgd = {"SGD"}, adagrad = {"Adagrad"}, lamb = {"Lamb"}, muon = {"Muon"};
+constexpr Names adafactor = {"Adafactor"};
 constexpr Names schedules = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest",
                              "OneCycle"};
 constexpr Names warmup = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
@@ -171,6 +172,14 @@ constexpr ConfigField fields[] = {
     {"optimizer.params.muon_lr", at<&Rule::muon_lr>, muon},
     {"optimizer.params.adam_lr", at<&Rule::adam_lr>, muon},
     {"optimizer.params.ns_method", at<&Rule::ns_method>, muon},
+    {"optimizer.params.beta2_decay", at<&Rule::beta2_decay>, adafactor},
+    {"optimizer.params.eps1", at<&Rule::eps1>, adafactor},
+    {"optimizer.params.eps2", at<&Rule::eps2>, adafactor},
+    {"optimizer.params.d", at<&Rule::d>, adafactor},
+    {"optimizer.params.transformers_form", at<&Rule::transformers_form>, adafactor},
+    {"optimizer.params.scale_parameter", at<&Rule::scale_parameter>, adafactor},
+    {"optimizer.params.relative_step", at<&Rule::relative_step>, adafactor},
+    {"optimizer.params.warmup_init", at<&Rule::warmup_init>, adafactor},
     {"scheduler.type", at<&Rate::type>},
     {"scheduler.params.last_batch_iteration", at<&Rate::last_batch_iteration>, schedules},
     {"scheduler.params.warmup_min_lr", at<&Rate::warmup_min_lr>, linear},

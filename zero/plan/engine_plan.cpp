@@ -205,11 +205,15 @@ void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
         "ranks: at stage 0 every rank would keep and update the state of the whole model there");
 }
 
+bool needs_matrices(optim::UpdateScope scope) {
+  return scope == optim::UpdateScope::whole_matrices || scope == optim::UpdateScope::tensor_factors;
+}
+
 void check_split_matrices(const Model& model, const UpdateGroups& updates) {
   for (int p = 0; p < std::ssize(model.params); ++p) {
     const int group = updates.group_of_param()[p];
     if (group >= 0 && model.params[p].options.split &&
-        updates.group(group).rule->scope == optim::UpdateScope::whole_matrices)
+        needs_matrices(updates.group(group).rule->scope))
       throw ConfigError("parameter " + model.params[p].name +
                         " is split over the model-parallel group, and the optimizer's rule for it "
                         "needs the whole matrix: declare it with .whole = false, or choose "

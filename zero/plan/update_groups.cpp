@@ -77,6 +77,7 @@ bool belongs_to_auxiliary(const ParamDeclaration& param, const Config& config) {
   if (param.options.whole.value_or(false) && !matrix)
     throw UsageError("parameter " + param.name + " of shape " + to_text(param.shape) +
                      " is declared whole, which only matrices can be");
+  if (optim::rule_of(config.optimizer).scope == optim::UpdateScope::tensor_factors) return !matrix;
   const bool whole = param.options.whole.value_or(matrix && optim::takes_matrix_rule(param.name));
   return optim::has_auxiliary_rule(config.optimizer) && !whole;
 }

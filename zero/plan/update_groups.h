@@ -1,7 +1,7 @@
 // The optimizer groups of a model: update rule, learning rate, decay and schedule of each
 // parameter. The groups of zero_core.param_groups are divided further by decay and, if the
-// optimizer assigns some parameters to another rule (Muon), by rule. A pure function of model and
-// config, equal on all ranks.
+// optimizer assigns some parameters to another rule (Muon, Adafactor), by rule. A pure function of
+// model and config, equal on all ranks.
 #pragma once
 
 #include <algorithm>
@@ -46,9 +46,13 @@ class UpdateGroups {
   const std::vector<std::string>& state_names() const { return state_names_; }
 
   bool needs_tensor_norms() const {
-    return std::ranges::any_of(groups_, [](const UpdateGroup& group) {
-      return group.rule->scope == optim::UpdateScope::tensor_norms;
-    });
+    return std::ranges::any_of(
+        groups_, [](const UpdateGroup& group) { return optim::sees_norms(group.rule->scope); });
+  }
+  // Whether the rule of a parameter factors its second moment.
+  bool factors(int param) const {
+    const int own = group_of_param_[param];
+    return own >= 0 && group(own).rule->scope == optim::UpdateScope::tensor_factors;
   }
 
   // The scheduled rate for parameters without a rate of their own.

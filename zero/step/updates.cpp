@@ -9,13 +9,28 @@ namespace zero::detail {
 using optim::DeviceKernels;
 using optim::DeviceUpdate;
 
-Updates::Updates(const Parts& parts) : parts_(parts) {
+namespace {
+
+bool is_adafactor(optim::RuleKind rule) {
+  return rule == optim::RuleKind::adafactor || rule == optim::RuleKind::adafactor_matrix;
+}
+
+}  // namespace
+
+Updates::Updates(const Parts& parts) : parts_(parts), factored_(parts.plan, parts.buffers) {
   for (const Chunk& chunk : parts_.plan.inputs.chunks)
     list_launches(chunk, launches_.emplace_back());
   constexpr MemoryCategory category = MemoryCategory::update_staging;
   requests_.add(category, sizeof(optim::NormSum), matrix_norm_);
   requests_.add(category, std::ssize(ranges_) * sizeof(optim::GroupRange), device_ranges_);
   requests_.add(category, std::ssize(ranges_) * sizeof(float), steps_);
+  const bool any = std::ranges::any_of(parts_.plan.updates.groups(), [](const UpdateGroup& group) {
+    return is_adafactor(group.rule->kind);
+  });
+  if (!any) return;
+  requests_.add(category, std::ssize(ranges_) * sizeof(optim::TensorRange), device_tensors_);
+  requests_.add(category, std::ssize(ranges_) * sizeof(float), decays_);
+  factored_.request(requests_);
 }
 
 void Updates::list_launches(const Chunk& chunk, std::vector<Launch>& launches) {
@@ -38,7 +53,7 @@ void Updates::list_launches(const Chunk& chunk, std::vector<Launch>& launches) {
 // between them.
 void Updates::add_ranges(const Launch& launch, const Segment& segment, const GroupRange& run) {
   const std::int64_t origin = launch.range.begin;
-  if (optim::rule_of(launch.rule).scope != optim::UpdateScope::tensor_norms) {
+  if (!optim::sees_norms(optim::rule_of(launch.rule).scope)) {
     ranges_.push_back({run.end - origin, run.group, 0, run.end - origin});
     return;
   }
@@ -91,14 +106,38 @@ std::vector<Updates::Direction> Updates::directions_of(const StateStore& store, 
   return directions;
 }
 
+// Ranges of a tensor start at its elements, since both start at multiples of 128.
+void Updates::write_tensors() {
+  const Model& model = *parts_.plan.inputs.model;
+  for (const Chunk& chunk : parts_.plan.inputs.chunks)
+    for (const Launch& launch : launches_[&chunk - parts_.plan.inputs.chunks.data()])
+      for (int r = 0; r < launch.range_count; ++r) {
+        const optim::GroupRange& range = ranges_[launch.first_range + r];
+        const std::int64_t begin =
+            launch.range.begin + (r == 0 ? 0 : ranges_[launch.first_range + r - 1].end);
+        optim::TensorRange& tensor = tensors_.emplace_back();
+        if (!is_adafactor(launch.rule) || launch.range.begin + range.filled == begin) continue;
+        const int param = static_cast<int>(range.tensor);
+        tensor = {begin - parts_.plan.layout.place_of_param[param].offset,
+                  model.params[param].elements, factored_.of_param(param)};
+      }
+  copy_and_wait(parts_.runtime, device_tensors_, tensors_.data(),
+                std::ssize(tensors_) * sizeof(optim::TensorRange));
+}
+
 void Updates::prepare(StateStore& store) {
   fill_initial_states(store);
+  factored_.place();
+  if (device_tensors_ != nullptr && !ranges_.empty()) write_tensors();
   for (int chunk = 0; chunk < std::ssize(launches_); ++chunk) {
     for (Launch& launch : launches_[chunk]) {
       launch.update = update_of(store, chunk, launch.range, launch.group);
       launch.update.ranges = device_ranges_ + launch.first_range;
       launch.update.range_count = launch.range_count;
       launch.update.steps = steps_ + launch.first_range;
+      if (!is_adafactor(launch.rule)) continue;
+      launch.update.tensors = device_tensors_ + launch.first_range;
+      launch.update.decays = decays_ + launch.first_range;
     }
     auto& batches = directions_.emplace_back();
     for (const MatrixBatch& batch : parts_.plan.matrices.batches(parts_.plan.inputs.chunks[chunk]))
@@ -110,12 +149,47 @@ template <class Work>
 void Updates::queue_measured(const Work& work) {
   for (const std::vector<Launch>& launches : launches_)
     for (const Launch& launch : launches)
-      if (optim::rule_of(launch.rule).scope == optim::UpdateScope::tensor_norms)
+      if (optim::sees_norms(optim::rule_of(launch.rule).scope))
         queue([work, rule = launch.rule, update = with_factors(launch.update)](
                   DeviceKernels& kernels, Stream stream) { work(kernels, rule, update, stream); });
 }
 
+void Updates::update_moments() {
+  for (const SegmentId& id : parts_.plan.layout.segments())
+    if (const auto& matrices = factored_.of_segment(id); !matrices.empty())
+      update_moments(id, matrices);
+}
+
+// All ranks update the moments of all matrices, also of those that they have no element of.
+void Updates::update_moments(const SegmentId& id,
+                             const std::vector<FactoredMatrices::Member>& matrices) {
+  const optim::StepDecision* decision = parts_.scalars.decision();
+  constexpr std::int64_t width = sizeof(optim::NormSum);
+  std::int64_t sums = 0;
+  for (const FactoredMatrices::Member& member : matrices) sums += member.sums();
+  queue_zeros(parts_.runtime, factored_.sums(), sums * width);
+  for (int chunk = 0; chunk < std::ssize(launches_); ++chunk)
+    for (const Launch& launch : launches_[chunk])
+      if (parts_.plan.inputs.chunks[chunk] == id &&
+          launch.rule == optim::RuleKind::adafactor_matrix)
+        queue([update = with_factors(launch.update), decision](DeviceKernels& kernels,
+                                                               Stream stream) {
+          kernels.add_factor_sums(update, decision, stream);
+        });
+  add_up("the squares of rows and columns", factored_.sums(), sums * width / size_of(DType::int64));
+  for (const FactoredMatrices::Member& member : matrices) {
+    DeviceUpdate update;
+    update.groups = parts_.agreement.groups();
+    update.group = parts_.plan.updates.group_of_param()[member.param];
+    queue([update = with_factors(update), matrix = member.matrix, decision](DeviceKernels& kernels,
+                                                                            Stream stream) {
+      kernels.take_factors(update, matrix, decision, stream);
+    });
+  }
+}
+
 void Updates::measure() {
+  update_moments();
   const optim::StepDecision* decision = parts_.scalars.decision();
   optim::TensorSums* sums = tensor_sums();
   queue_zeros(parts_.runtime, sums, parts_.state.policy().norm_words * size_of(DType::int64));
@@ -126,15 +200,19 @@ void Updates::measure() {
                      Stream stream) { kernels.take_steps(update, sums, decision, stream); });
 }
 
+void Updates::add_up(std::string_view subject, void* sums, std::int64_t words) {
+  if (!parts_.plan.splits_updates()) return;
+  parts_.runtime.cross([&] {
+    parts_.update_group.communicate_control(
+        [subject, sums, words](comm::Communicator& communicator, Stream stream) {
+          communicator.set_subject(subject);
+          communicator.all_reduce(sums, words, DType::int64, stream);
+        });
+  });
+}
+
 void Updates::add_up_tensor_sums() {
-  if (parts_.plan.splits_updates())
-    parts_.runtime.cross([&] {
-      parts_.update_group.communicate_control([this, words = parts_.state.policy().norm_words](
-                                                  comm::Communicator& communicator, Stream stream) {
-        communicator.set_subject("the norms of tensors");
-        communicator.all_reduce(tensor_sums(), words, DType::int64, stream);
-      });
-    });
+  add_up("the norms of tensors", tensor_sums(), parts_.state.policy().norm_words);
   if (Ranks* model_parallel = parts_.ranks.model_parallel()) add_up_split_tensors(*model_parallel);
 }
 

@@ -1,12 +1,14 @@
 // The updates of a step on this rank's elements, by the rules of their groups: for state on the
 // device, as kernels in the order of its compute stream, without effect unless the decision is
 // "apply"; on GPU ranks also for chunks with state in host memory. Most rules see single elements.
-// For rules that need tensor norms, all ranks add up order-independent sums once a step; whole
-// matrices (Muon) are sent to an owner and back, segment by segment. Results do not depend on the
-// sharding of the state. One thread, except for update_on_host().
+// For rules that need tensor norms, all ranks add up order-independent sums once a step, and before
+// these, if second moments are factored (Adafactor), sums of rows and columns, segment by segment;
+// whole matrices (Muon) are sent to an owner and back, also segment by segment. Results do not
+// depend on the sharding of the state. One thread, except for update_on_host().
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "optim/device_kernels.h"
@@ -14,6 +16,7 @@
 #include "zero/plan/engine_plan.h"
 #include "zero/state/memory_requests.h"
 #include "zero/state/state_store.h"
+#include "zero/step/factored_matrices.h"
 #include "zero/step/step_agreement.h"
 
 namespace zero::detail {
@@ -27,6 +30,7 @@ class Updates {
     Ranks& update_group;  // the ranks that share the update: all, or this rank's shard group
     const EnginePlan& plan;
     const ModelState& state;
+    const Buffers& buffers;
     const StepScalars& scalars;
     const StepAgreement& agreement;
   };
@@ -90,8 +94,14 @@ class Updates {
   // Queues work(kernels, rule, update, stream) for each launch of a rule that sees tensor norms.
   template <class Work>
   void queue_measured(const Work& work);
+  // Adds up over the ranks that share the update, if they update different elements.
+  void add_up(std::string_view subject, void* sums, std::int64_t words);
   void add_up_tensor_sums();
   void add_up_split_tensors(Ranks& model_parallel);
+  void write_tensors();
+  // Updates the moments of all factored matrices, segment by segment.
+  void update_moments();
+  void update_moments(const SegmentId& id, const std::vector<FactoredMatrices::Member>& matrices);
   void update_matrices(int chunk, Transfers& transfers);
   void orthogonalize(const PlannedMatrix& matrix, float* values);
   // Queues work(kernels, stream) on the compute stream.
@@ -112,6 +122,11 @@ class Updates {
   optim::NormSum* matrix_norm_ = nullptr;  // one matrix at a time
   optim::GroupRange* device_ranges_ = nullptr;
   float* steps_ = nullptr;  // per range
+  // If there is a group of Adafactor, also per range.
+  std::vector<optim::TensorRange> tensors_;
+  optim::TensorRange* device_tensors_ = nullptr;
+  float* decays_ = nullptr;
+  FactoredMatrices factored_;
 };
 
 }  // namespace zero::detail

@@ -61,12 +61,15 @@ class TrainSnapshot : public checkpoint::Snapshot {
       for (int p = 0; p < std::ssize(digests); ++p)
         if (left_out(p)) m.parameters[p].left_out = {0, digests[p]};
     }
-    for (const BufferDeclaration& buffer : train_.model.buffers)
-      m.parameters.push_back({.name = buffer.name,
-                              .shape = buffer.shape,
-                              .dtype = checkpoint::safetensors_name(buffer.dtype),
+    for (int b = 0; b < std::ssize(buffers()); ++b) {
+      const int matrix = train_.buffers.moment_of(b);
+      m.parameters.push_back({.name = buffers()[b].name,
+                              .shape = buffers()[b].shape,
+                              .dtype = checkpoint::safetensors_name(buffers()[b].dtype),
                               .trainable = false,
-                              .buffer = true});
+                              .buffer = true,
+                              .moment_of = matrix < 0 ? "" : train_.param(matrix).name});
+    }
     if (residues().exist())
       for (int rank = 0; rank < train_.rank_count(); ++rank)
         m.parameters.push_back({.name = "residues of rank " + std::to_string(rank),
@@ -148,7 +151,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     if (stored == DType::int64 || train_.config.zero_core.allow_non_finite_weights) return;
     const int buffer = buffer_of(range.parameter);
     const std::string& parameter =
-        buffer >= 0 ? train_.model.buffers[buffer].name : train_.param(range.parameter).name;
+        buffer >= 0 ? buffers()[buffer].name : train_.param(range.parameter).name;
     const std::string name =
         (range.kind > 0 ? train_.policy().optimizer_states[range.kind - 1] + " of " : "") +
         parameter;
@@ -238,10 +241,9 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   const Residues& residues() const { return train_.arrays.residues(); }
+  const std::vector<BufferDeclaration>& buffers() const { return train_.buffers.all(); }
 
-  bool are_residues(int parameter) const {
-    return buffer_of(parameter) >= std::ssize(train_.model.buffers);
-  }
+  bool are_residues(int parameter) const { return buffer_of(parameter) >= std::ssize(buffers()); }
 
   ManifestParameter describe_parameter(int param) const {
     const ParamDeclaration& declaration = train_.param(param);
@@ -316,7 +318,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   // Another precision is converted, as for parameters.
   void write_buffer(int buffer, const ElementRange& range, DType stored,
                     std::span<const std::byte> bytes) {
-    const DType dtype = train_.model.buffers[buffer].dtype;
+    const DType dtype = buffers()[buffer].dtype;
     if (dtype == stored) return train_.buffers.write(buffer, range.begin, bytes);
     std::vector<float> values(range.count);
     std::vector<std::byte> converted(range.count * size_of(dtype));

@@ -240,7 +240,7 @@ def read_weights(directory, tag=None, trained_only=False):
         manifest = json.load(file)
     whole = {}
     for about in manifest["parameters"]:
-        if "left_out" not in about and "of_rank" not in about and (about["trainable"] or not trained_only):
+        if "left_out" not in about and "of_rank" not in about and "moment_of" not in about and (about["trainable"] or not trained_only):
             kind = torch.float32 if about["dtype"] in ("F32", "BF16", "F16") else saved_state.dtype_named(about["dtype"])
             whole[about["name"]] = torch.empty(about["shape"], dtype=kind)
     for file in manifest["files"]:

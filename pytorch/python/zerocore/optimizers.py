@@ -15,10 +15,12 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from . import _native
 
 # Optimizers by module and name, and the kind of each: the engine's type, except for torch's Muon, which has no Adam for
-# parameters that are no matrices. Classes are compared by identity.
+# parameters that are no matrices, and transformers' Adafactor, which names its options otherwise. Classes are compared
+# by identity.
 _CLASSES = {
     ("torch.optim", "Adam"): "Adam", ("torch.optim", "AdamW"): "Adam", ("torch.optim", "SGD"): "SGD",
     ("torch.optim", "Adagrad"): "Adagrad", ("torch.optim", "Muon"): "TorchMuon",
+    ("torch.optim", "Adafactor"): "Adafactor", ("transformers.optimization", "Adafactor"): "TransformersAdafactor",
     ("deepspeed.ops.adam", "FusedAdam"): "Adam", ("deepspeed.ops.adam", "DeepSpeedCPUAdam"): "Adam",
     ("deepspeed.ops.adagrad", "DeepSpeedCPUAdagrad"): "Adagrad",
     ("deepspeed.ops.lion", "FusedLion"): "Lion", ("deepspeed.ops.lion", "DeepSpeedCPULion"): "Lion",
@@ -29,24 +31,26 @@ _CLASSES = {
 _VALUES = {"adam": ("lr", "betas", "eps", "weight_decay"), "adamw": ("lr", "betas", "eps", "weight_decay"),
            "lamb": ("lr", "betas", "eps", "weight_decay"), "lion": ("lr", "betas", "weight_decay"),
            "adagrad": ("lr", "eps", "weight_decay"), "sgd": ("lr", "momentum", "weight_decay"),
-           "muon": ("lr", "momentum", "betas", "eps", "weight_decay"), "torchmuon": ("lr", "momentum", "weight_decay")}
+           "muon": ("lr", "momentum", "betas", "eps", "weight_decay"), "torchmuon": ("lr", "momentum", "weight_decay"),
+           "adafactor": ("lr", "weight_decay"), "transformersadafactor": ("lr", "weight_decay")}
 # Values that all groups share and that never change.
 _COMMON = {"adam": ("bias_correction",), "sgd": ("dampening", "nesterov"), "lion": (),
            "adagrad": ("lr_decay", "initial_accumulator_value"),
-           "lamb": ("bias_correction", "max_coeff", "min_coeff", "eps_inside_sqrt"), "torchmuon": ()}
+           "lamb": ("bias_correction", "max_coeff", "min_coeff", "eps_inside_sqrt"), "torchmuon": (),
+           "adafactor": ("beta2_decay", "eps", "d"),
+           "transformersadafactor": ("decay_rate", "eps", "clip_threshold", "scale_parameter", "relative_step",
+                                     "warmup_init")}
 # Options that the engine supports with these values only.
 _FIXED = {"amsgrad": (False,), "maximize": (False,), "max_grad_norm": (0,), "wd_after_momentum": (False,)}
 _FIXED_OF = {"torchmuon": {"nesterov": (True,), "ns_coefficients": ((3.4445, -4.7750, 2.0315),), "eps": (1e-7,),
-                           "ns_steps": (5,), "adjust_lr_fn": ("original", None)}}
+                           "ns_steps": (5,), "adjust_lr_fn": ("original", None)},
+             "transformersadafactor": {"beta1": (None,)}}
 # Options that choose how the client computes a step, which the engine ignores.
 _WITHOUT_EFFECT = {"foreach", "fused", "capturable", "differentiable", "set_grad_none", "decoupled_weight_decay"}
-_ADVICE = ("use one of torch.optim's Adam, AdamW, SGD, Adagrad or Muon (matrices only), or name one in the config "
+_ADVICE = ("use one of torch.optim's Adam, AdamW, SGD, Adagrad, Adafactor or Muon (matrices only), or name one in the config "
            '("optimizer": {"type": ...}; Lamb, Lion and a Muon for all parameters are there too)')
-# Optimizers that are refused for a reason of their own, by module and name.
-_ADAFACTOR = ("its second moment has a number for each row and each column of a matrix, and the engine's states have one "
-              "for each element. For smaller states use Muon or Lion, which have one state instead of AdamW's two, "
-              "bf16.bf16_optimizer_states, or zero_optimization.offload_optimizer")
-_REFUSED = {("torch.optim", "Adafactor"): _ADAFACTOR, ("transformers.optimization", "Adafactor"): _ADAFACTOR}
+# The engine's names of options that transformers' Adafactor names otherwise.
+_RENAMED = {"decay_rate": "beta2_decay", "clip_threshold": "d"}
 
 
 class EngineOptimizer(torch.optim.Optimizer):
@@ -115,7 +119,8 @@ class EngineOptimizer(torch.optim.Optimizer):
             if key not in group:
                 continue
             try:
-                value = tuple(map(float, group[key])) if key == "betas" else float(group[key])
+                value = (tuple(map(float, group[key])) if key == "betas" else _rate_of(group) if key == "lr"
+                         else float(group[key]))
                 numbers = value if key == "betas" else (value,)
                 below = 1 if key == "betas" else 1 + 1e-9 if key == "momentum" else math.inf
                 sound = len(numbers) == (2 if key == "betas" else 1) and all(0 <= n < below for n in numbers)
@@ -171,7 +176,7 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     def rates(self):
         """Returns the learning rate of each group."""
-        return [float(group["lr"]) for group in self.param_groups]
+        return [_rate_of(group) for group in self.param_groups]
 
     def groups_to_save(self):
         """Returns the argument of load_groups(): all that the program has set, as numbers, texts and lists."""
@@ -310,9 +315,7 @@ def _class_of(client):
     kind = type(client)
     base = next((cls for cls in kind.__mro__ if cls in known), None)
     if base is None:
-        reason = next((text for (module, name), text in _REFUSED.items()
-                       if module in sys.modules and _found(module, name) in kind.__mro__), _ADVICE)
-        raise _native.UsageError(f"optimizer {kind.__name__} is not one of the engine's, but {_path_of(kind)}: {reason}")
+        raise _native.UsageError(f"optimizer {kind.__name__} is not one of the engine's, but {_path_of(kind)}: {_ADVICE}")
     for method in ("step", "_init_group"):
         if inspect.unwrap(getattr(kind, method, None) or len) is not inspect.unwrap(getattr(base, method, None) or len):
             raise _native.UsageError(f"optimizer {_path_of(kind)} has a {method}() in place of {base.__name__}'s, which "
@@ -373,16 +376,25 @@ def configure(settings, optimizer, client):
                       f"{_path_of(type(client))}")
     if kind == "TorchMuon":
         options["ns_method"] = "torch"
-    settings.use_optimizer(kind.removeprefix("Torch"), options)
+    if kind.endswith("Adafactor"):
+        eps1, options["eps2"] = options.pop("eps")
+        options = {_RENAMED.get(key, key): value for key, value in options.items()}
+        options |= {"transformers_form": kind.startswith("Transformers")} | ({} if eps1 is None else {"eps1": eps1})
+    settings.use_optimizer(kind.removeprefix("Torch").removeprefix("Transformers"), options)
     for group, name in zip(groups, optimizer._names):
         if name is not None:
             _add_group(settings, name, _options(group, kind), options["lr"])
 
 
+def _rate_of(group):
+    """Returns a group's learning rate: the most of transformers' relative steps, which have none."""
+    return 1e-2 if group["lr"] is None and group.get("relative_step") else float(group["lr"])
+
+
 def _options(group, kind):
     """Returns a group's values at the start."""
     values = {key: group[key] for key in _VALUES[kind.lower()] if key in group}
-    values["lr"] = float(group["lr"])
+    values["lr"] = _rate_of(group)
     if "betas" in values:
         values["betas"] = tuple(map(float, values["betas"]))
     return {key: value if key == "betas" else float(value) for key, value in values.items()}

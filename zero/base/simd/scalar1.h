@@ -42,6 +42,7 @@ struct Scalar1 {
     return Scalar1(std::fma(a.value, b.value, c.value));
   }
   friend Scalar1 sqrt(Scalar1 a) { return Scalar1(std::sqrt(a.value)); }
+  friend Scalar1 larger(Scalar1 a, Scalar1 b) { return a.value > b.value ? a : b; }
   // Zero for zero.
   friend Scalar1 sign(Scalar1 a) {
     return Scalar1(

@@ -70,6 +70,7 @@ struct Vector {
     return Vector(Level::fma(a.value, b.value, c.value));
   }
   friend Vector sqrt(Vector a) { return Vector(Level::sqrt(a.value)); }
+  friend Vector larger(Vector a, Vector b) { return Vector(a.value > b.value ? a.value : b.value); }
   friend Vector sign(Vector a) {
     const Floats zero{}, one = Level::all(1);
     return Vector((a.value > zero ? one : zero) - (a.value < zero ? one : zero));

@@ -41,6 +41,7 @@ constexpr auto parameter_fields = [](auto& io, auto& parameter) {
   io.optional("states", parameter.states);
   io.optional("states_dtype", parameter.states_dtype, "F32");
   io.optional("buffer", parameter.buffer);
+  io.optional("moment_of", parameter.moment_of);
   io.optional("of_rank", parameter.of_rank);
   io.optional("left_out", parameter.left_out);
   io.optional("residues_at", parameter.residues_at);
@@ -89,6 +90,8 @@ std::string problem_of(const Manifest& manifest, const ManifestParameter& parame
     return "has residues that are not at three counts, or is not trained";
   if (parameter.of_rank && (!parameter.buffer || *parameter.of_rank < 0))
     return "is of one rank, and no buffer";
+  if (!parameter.moment_of.empty() && !parameter.buffer)
+    return "is a moment of " + in_quotes(parameter.moment_of) + ", and no buffer";
   for (const std::string& dtype : {parameter.dtype, parameter.states_dtype})
     if (!dtype_named(dtype) || (dtype == "I64" && !parameter.buffer))
       return "cannot be stored as " + in_quotes(dtype);

@@ -37,6 +37,8 @@ struct ManifestParameter {
   std::optional<std::vector<std::string>> states = {};
   std::string states_dtype = "F32";
   bool buffer = false;  // not a parameter, but untrained state of a unit
+  // For a buffer that is state of the optimizer, by rows or columns of a matrix: that parameter.
+  std::string moment_of = {};
   // For a buffer that belongs to one rank, the residues of its error feedback: the rank.
   std::optional<std::int64_t> of_rank = {};
   // For a frozen parameter that the checkpoint omits: the digest of its values, as stored.

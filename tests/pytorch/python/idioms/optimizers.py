@@ -1,6 +1,7 @@
 """The groups are the client's: rates and options written there act in the next step."""
 
 import copy
+import importlib
 import inspect
 import os
 import warnings
@@ -287,6 +288,47 @@ def muon_in_fp32(job):
         return with_muon(job)
 
 
+class Shaped(Net):
+    """Has parameters of no and of three dimensions, a row and a column."""
+
+    def __init__(self):
+        super().__init__()
+        self.cube = torch.nn.Parameter(torch.randn(3, 2, 9))
+        self.row, self.column = torch.nn.Parameter(torch.randn(1, 9)), torch.nn.Parameter(torch.randn(9, 1))
+        self.gain = torch.nn.Parameter(torch.tensor(0.7))
+
+    def forward(self, x):
+        return super().forward(x * self.gain + self.cube.mean((0, 1)) * self.row[0] + self.column[:, 0] ** 2)
+
+
+def adafactor(module, **options):
+    def script(job):
+        net = job.net(kind=Shaped)
+        matrices = [p for p in net.parameters() if p.ndim > 1]
+        rest = [p for p in net.parameters() if p.ndim < 2]
+        groups = [{"params": matrices[::2] + rest[::2]}, {"params": matrices[1::2] + rest[1::2], "weight_decay": 0.3}]
+        optimizer = importlib.import_module(module).Adafactor(groups, **options)
+        engine = job.start(net, optimizer)
+        for step in range(20):
+            job.micro_steps(engine)
+            if "lr" in options:
+                optimizer.param_groups[0]["lr"] = options["lr"] * 0.9 ** step
+        return job.values(engine)
+    return script
+
+
+idiom("client's optimizer: torch's Adafactor")(adafactor("torch.optim", lr=0.02, weight_decay=0.1))
+idiom("client's optimizer: torch's Adafactor with other options")(
+    adafactor("torch.optim", lr=0.02, beta2_decay=-0.6, eps=(1e-4, 0.05), d=1.5, foreach=False))
+idiom("client's optimizer: transformers' Adafactor as the Trainer makes it")(
+    adafactor("transformers.optimization", lr=0.01, scale_parameter=False, relative_step=False))
+idiom("client's optimizer: transformers' Adafactor with scaled steps and decay")(
+    adafactor("transformers.optimization", lr=0.05, relative_step=False, eps=(1e-20, 0.1), clip_threshold=2.0, decay_rate=-0.7,
+              weight_decay=0.2))
+idiom("client's optimizer: transformers' Adafactor with relative steps that warm up")(
+    adafactor("transformers.optimization", warmup_init=True, weight_decay=0.2))
+
+
 class AdamW(torch.optim.Optimizer):
     """A different rule under a known name."""
 
@@ -322,7 +364,9 @@ for option, value in (("nesterov", False), ("ns_steps", 6), ("ns_coefficients", 
                       ("adjust_lr_fn", "match_rms_adamw")):
     refused_optimizer(f"muon_{option}", lambda p, more={option: value}: torch.optim.Muon([p[0]], **more),
                       f"optimizer torch.optim.Muon: {option} of group 0 is {value}")
-refused_optimizer("adafactor", torch.optim.Adafactor, "Adafactor is not one of the engine's")
+refused_optimizer("adafactor maximize", lambda p: torch.optim.Adafactor(p, maximize=True), "maximize of group 0 is True")
+refused_optimizer("adafactor momentum", lambda p: importlib.import_module("transformers.optimization").Adafactor(
+    p, lr=1e-3, relative_step=False, beta1=0.9), "beta1 of group 0 is 0.9")
 refused_optimizer("step_hook", hooked, "a hook of register_step_pre_hook()")
 
 
