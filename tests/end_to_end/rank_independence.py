@@ -27,8 +27,7 @@ RUNS = [(1, 3, {STAGE: 3}, {}), (2, 1, {STAGE: 0}, {}), (2, 2, {STAGE: 3}, {"ZER
 GROUP = "zero_core.rank_independent_group"
 GROUPS = {2: [(1, 1, {STAGE: 0}, {}), (3, 1, {STAGE: 2}, {"ZERO_TRANSPORT": "mpi"}),
               (4, 1, {STAGE: 3}, {"ZERO_TEST_NODES": "0,0,1,1"})],
-          3: [(1, 1, {STAGE: 3}, {}), (4, 1, {STAGE: 1}, {"ZERO_TEST_NODES": "0,0,1,1"}),
-              (6, 1, {STAGE: 0}, {"ZERO_TEST_NODES": "0,0,0,1,1,1"})]}
+          3: [(1, 1, {STAGE: 3}, {}), (6, 1, {STAGE: 0}, {"ZERO_TEST_NODES": "0,0,0,1,1,1"})]}
 # (ranks, stage, last step) of the parts of one run
 PARTS = [(4, 1, 2), (3, 3, 4), (5, 2, STEPS)]
 # On 2 ranks this chooses 6 micro batches of 2 samples, on 4 ranks it would choose 12 of 1.
