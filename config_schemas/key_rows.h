@@ -132,6 +132,7 @@ class RowList {
   std::vector<Key> keys_;
 };
 
+std::vector<Key> honored_keys();
 std::vector<Key> keys_without_effect();
 std::vector<Key> refused_keys();
 std::vector<Key> replaced_keys();
