@@ -360,6 +360,10 @@ void add_core(RowList& rows) {
        acts("resume_fallback",
             "if a file of the newest checkpoint is damaged, resume from the newest one that is "
             "not; false: an error"),
+       acts("peer_copies", one_or_none,
+            "1: under `zero run --restarts`, keep copies of the training state in the memory of "
+            "each host, and of the next one, so that a restart does not read the disk"),
+       acts("peer_copies_every", positive_counts, "steps between two copies of peer_copies"),
        acts("verify_every", counts,
             "if each CPU rank holds all parameters: compare the copies every N steps and "
             "before each save; 0: never"),

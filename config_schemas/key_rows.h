@@ -25,6 +25,7 @@ constexpr Range samples{.low = 1, .high = 1e9};
 constexpr Range seconds{.low = 0, .high = 1e9};
 constexpr Range positive_seconds{.low = 0, .high = 1e9, .above_low = true};
 constexpr Range ranks{.low = 1, .high = most_ranks};
+constexpr Range one_or_none{.low = 0, .high = 1};
 constexpr Range small_counts{.low = 0, .high = 1000};
 constexpr Range rates{.low = 0, .high = 1e6};
 constexpr Range positive_rates{.low = 0, .high = 1e6, .above_low = true};

@@ -172,7 +172,9 @@ struct CoreOptions {
   double preempt_grace_s = 25;            // time between a stop signal and the end
   std::int64_t async_staging_bytes = 0;   // per rank; 0: the size of its file
   bool allow_non_finite_weights = false;  // accepted in loaded weights
-  bool resume_fallback = true;      // if the newest checkpoint is damaged, resume from an older one
+  bool resume_fallback = true;  // if the newest checkpoint is damaged, resume from an older one
+  int peer_copies = 0;          // 1: copies of the state in the memory of hosts, for restarts
+  std::int64_t peer_copies_every = 10;  // steps between these copies
   std::int64_t verify_every = 100;  // steps between comparisons of replicated parameters; 0: never
   bool verify_comm = false;         // compare digests of data sent between ranks
   // Records of training, see zero/monitor/monitor.h; empty: none.

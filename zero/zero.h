@@ -257,6 +257,15 @@ class Engine {
   // the first save does this and may fail late.
   void open_checkpoints(const std::string& directory);
   SaveTicket save_checkpoint(const std::string& directory, const SaveOptions& = {});
+  // Whether copy_to_peers() is due after this step: zero_core.peer_copies is 1, `zero run
+  // --restarts` has started keepers, and no save or copy is in progress. Local; equal on all ranks.
+  bool peer_copy_due() const;
+  // Begins a copy in the memory of the hosts, of what save_checkpoint() would write to the
+  // directory; resume() from the directory takes it if it is newer than the checkpoints there. It
+  // is made while training continues. A copy that fails is reported, and none is made until the
+  // next start. Ignores SaveOptions::asynchronous, keep and replace. Throws UsageError without
+  // zero_core.peer_copies; does nothing if there are no keepers.
+  void copy_to_peers(const std::string& directory, const SaveOptions& = {});
   // Writes Hugging Face safetensors in the compute dtype, with one unit in memory at a time.
   void export_model(const std::string& directory, const ExportOptions& = {});
   // Reads the whole tensor of "value", "grad", "master" or a state ("exp_avg", ...) of a parameter,

@@ -107,6 +107,8 @@ TEST_CASE("the failed rank, its signal and the steps are read from ranks and fro
       "12345678901\n");
   CHECK(lines.resumed() == 400);
   CHECK(lines.saved() == 410);
+  lines.pass("zero: mark: copied 420\n");
+  CHECK(lines.copied() == 420);
   CHECK(lines.step() == 12345678901);
   CHECK(!lines.failing());
   CHECK(!lines.failed_rank());

@@ -91,6 +91,7 @@ svg .c-communication { fill: #8a5a3c; } .s-communication { background: #8a5a3c; 
 svg .c-host_pinned { fill: #d3b53f; } .s-host_pinned { background: #d3b53f; }
 svg .c-offload_buffers { fill: #b9cc63; } .s-offload_buffers { background: #b9cc63; }
 svg .c-checkpoints { fill: #ad2f68; } .s-checkpoints { background: #ad2f68; }
+svg .c-peer_copies { fill: #d77ba3; } .s-peer_copies { background: #d77ba3; }
 svg .c-all_gather { fill: #0f6f7c; } .s-all_gather { background: #0f6f7c; }
 svg .c-reduce_scatter { fill: #8accd4; } .s-reduce_scatter { background: #8accd4; }
 svg .c-all_reduce { fill: #3f9fab; } .s-all_reduce { background: #3f9fab; }

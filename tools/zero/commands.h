@@ -24,5 +24,6 @@ void add_plan(CLI::App& app);
 void add_tune(CLI::App& app);
 void add_run(CLI::App& app);
 void add_host_agent(CLI::App& app);
+void add_keeper(CLI::App& app);
 
 }  // namespace zero::tool

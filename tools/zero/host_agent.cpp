@@ -8,10 +8,12 @@
 #include <charconv>
 #include <csignal>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "tools/zero/commands.h"
 #include "tools/zero/job_processes.h"
+#include "tools/zero/keeper_process.h"
 
 namespace zero::tool {
 namespace {
@@ -28,7 +30,11 @@ std::int64_t now_ms() {
 
 class Agent {
  public:
-  explicit Agent(std::string job) : job_(std::move(job)) {}
+  Agent(std::string job, bool has_keeper) : job_(std::move(job)) {
+    if (!has_keeper) return;
+    keeper_ = std::make_unique<KeeperProcess>(
+        job_, true, [this](const std::string& line) { send("keeper " + line); });
+  }
 
   void run() {
     send("ready");
@@ -40,8 +46,11 @@ class Agent {
         send("beat " + std::to_string(now_ms()));
         next = now_ms() + beat_interval.count();
       }
-      pollfd input{STDIN_FILENO, POLLIN, 0};
-      if (poll(&input, 1, input_wait.count()) > 0 && !take_input()) break;
+      std::array<pollfd, 2> sources{
+          {{STDIN_FILENO, POLLIN, 0}, {keeper_ ? keeper_->output() : -1, POLLIN, 0}}};
+      const int ready = poll(sources.data(), sources.size(), input_wait.count());
+      if (ready > 0 && sources[0].revents != 0 && !take_input()) break;
+      if (keeper_) keeper_->serve();
     }
     // A process may survive SIGKILL for a while, blocked in the kernel. It does no harm: the newer
     // generation keeps it from committing a checkpoint.
@@ -68,9 +77,11 @@ class Agent {
   }
 
   void take_line(const std::string& line) {
-    constexpr std::string_view beat = "beat ";
+    constexpr std::string_view beat = "beat ", for_keeper = "keeper ";
     if (line == "end") {
       if (end_processes_of_job(job_, lease / 2)) send("ended");
+    } else if (keeper_ && line.starts_with(for_keeper)) {
+      keeper_->send(line.substr(for_keeper.size()));
     } else if (line.starts_with(beat)) {
       std::int64_t sent = 0;
       std::from_chars(line.data() + beat.size(), line.data() + line.size(), sent);
@@ -80,23 +91,29 @@ class Agent {
   }
 
   const std::string job_;
+  std::unique_ptr<KeeperProcess> keeper_;
   std::string input_;
   std::int64_t answered_ = 0;  // when the newest answered beat was sent
 };
 
 }  // namespace
 
-void run_host_agent(const std::string& job) {
+void run_host_agent(const std::string& job, bool has_keeper) {
   std::signal(SIGPIPE, SIG_IGN);
-  Agent(job).run();
+  Agent(job, has_keeper).run();
 }
 
 void add_host_agent(CLI::App& app) {
-  auto job = std::make_shared<std::string>();
+  struct Options {
+    std::string job;
+    bool keeper = false;
+  };
+  auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("host-agent", "Started by `zero run` on other hosts");
   command->group("");  // hidden in the list of commands
-  command->add_option("JOB", *job)->required();
-  command->callback([job] { run_host_agent(*job); });
+  command->add_option("JOB", options->job)->required();
+  command->add_flag("--keeper", options->keeper);
+  command->callback([options] { run_host_agent(options->job, options->keeper); });
 }
 
 }  // namespace zero::tool

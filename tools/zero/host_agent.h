@@ -4,6 +4,8 @@
 // Agent: "ready" at the start; every beat_interval "ranks K" (ranks on this host) and "beat N" (its
 // clock in milliseconds); "ended" when no process of the job is left after "end".
 // `zero run`: "beat N" in answer to a beat; "end" to end the job's processes.
+// Lines after "keeper " are those of the host's keeper (keeper.h), whose parent the agent is, or
+// for it.
 #pragma once
 
 #include <chrono>
@@ -29,7 +31,7 @@ void take_lines(std::string& text, const Take& take) {
 }
 
 // Runs the agent on standard input and output until the lease is over or the input ends, then ends
-// the job's processes on this host.
-void run_host_agent(const std::string& job);
+// the job's processes on this host, and the keeper if there is one.
+void run_host_agent(const std::string& job, bool has_keeper);
 
 }  // namespace zero::tool

@@ -24,7 +24,6 @@ using std::chrono::seconds;
 
 // Time limit for an agent to start, and the pause before a lost host is tried again.
 constexpr seconds start_limit{15}, retry{3};
-constexpr milliseconds answer_wait{100};
 
 // Runs in the child. Removes the generation from the environment, so that the agent does not count
 // as a process of the job. quiet: hide errors, which repeat with every trial of a lost host.
@@ -77,6 +76,7 @@ void HostLinks::start(Link& link) {
   link.state = State::starting;
   link.since = Clock::now();
   link.text.clear();
+  link.keeper.clear();
   link.ranks = 0;
   if (pipe2(in.data(), O_CLOEXEC) != 0) return;
   if (pipe2(out.data(), O_CLOEXEC) != 0) {
@@ -145,23 +145,25 @@ void HostLinks::take_line(Link& link, const std::string& line) {
     link.ending = false;
     link.ranks = 0;
   }
-  constexpr std::string_view ranks = "ranks ";
+  constexpr std::string_view ranks = "ranks ", keeper = "keeper port ";
+  if (line.starts_with(keeper)) link.keeper = line.substr(keeper.size());
+  if (line == "keeper ended") link.keeper.clear();
   if (line.starts_with(ranks)) link.ranks = std::atoi(line.c_str() + ranks.size());
   if (!line.starts_with("beat ")) return;
   link.last_beat = Clock::now();
-  const std::string answer = line + "\n";
-  if (write(link.input, answer.data(), answer.size()) != std::ssize(answer)) {
-    // Ignore the error: without an answer the agent's lease ends, and the host becomes lost.
-  }
+  send(link, line);
 }
 
-void HostLinks::serve_until(Clock::time_point end, const std::function<bool()>& done) {
-  while (!done() && Clock::now() < end) {
-    std::vector<pollfd> sources;
-    add_sources(sources);
-    poll(sources.data(), sources.size(), answer_wait.count());
-    serve();
-  }
+// A line that cannot be sent needs no handling: the agent has ended, or its lease will.
+void HostLinks::send(const Link& link, const std::string& line) {
+  const std::string text = line + "\n";
+  if (link.state != State::answering) return;
+  [[maybe_unused]] const ssize_t sent = write(link.input, text.data(), text.size());
+}
+
+void HostLinks::send(const std::string& host, const std::string& line) {
+  const auto link = std::ranges::find(links_, host, &Link::host);
+  if (link != links_.end()) send(*link, line);
 }
 
 bool HostLinks::settled() const {
@@ -174,6 +176,11 @@ bool HostLinks::answers(const std::string& host) const {
   return link == links_.end() || link->state == State::answering;
 }
 
+std::string HostLinks::keeper(const std::string& host) const {
+  const auto link = std::ranges::find(links_, host, &Link::host);
+  return link == links_.end() || link->state != State::answering ? "" : link->keeper;
+}
+
 int HostLinks::ranks() const {
   int sum = 0;
   for (const Link& link : links_)
@@ -184,10 +191,7 @@ int HostLinks::ranks() const {
 void HostLinks::end_job() {
   for (Link& link : links_) {
     link.ending = link.state == State::answering;
-    constexpr std::string_view order = "end\n";
-    if (link.ending && write(link.input, order.data(), order.size()) != std::ssize(order)) {
-      // Ignore the error: the host becomes lost.
-    }
+    send(link, "end");
   }
 }
 

@@ -28,12 +28,14 @@ class HostLinks {
   void add_sources(std::vector<pollfd>& sources) const;
   // Reads and answers lines from agents, marks silent hosts as lost and tries lost ones again.
   void serve();
-  // Serves until this time, or until done() is true.
-  void serve_until(std::chrono::steady_clock::time_point end, const std::function<bool()>& done);
 
   // Returns true if no agent is still starting: each host answers or is lost.
   bool settled() const;
   bool answers(const std::string& host) const;
+  // Returns the host's keeper as its agent last reported it (keepers.h); empty: it is not ready.
+  std::string keeper(const std::string& host) const;
+  // Sends a line to the host's agent, if it answers.
+  void send(const std::string& host, const std::string& line);
   // Counts the ranks on hosts that answer.
   int ranks() const;
   // Sends all answering agents the order to end the job's processes, without waiting. all_ended()
@@ -55,12 +57,14 @@ class HostLinks {
     Clock::time_point since{}, last_beat{};
     bool ending = false;
     int ranks = 0;
+    std::string keeper = {};
   };
 
   void start(Link& link);
   void lose(Link& link);
   void read_from(Link& link);
   void take_line(Link& link, const std::string& line);
+  static void send(const Link& link, const std::string& line);
 
   const Reach reach_;
   std::vector<Link> links_;

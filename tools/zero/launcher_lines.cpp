@@ -157,6 +157,7 @@ void LauncherLines::take_mark(std::string_view text) {
   if (is("step ")) step_ = number;
   if (is("resumed ")) resumed_ = number;
   if (is("saved ")) saved_ = number;
+  if (is("copied ")) copied_ = number;
 }
 
 std::optional<int> LauncherLines::failed_rank() const {

@@ -54,6 +54,8 @@ class LauncherLines {
   std::optional<std::int64_t> step() const { return step_; }
   std::optional<std::int64_t> resumed() const { return resumed_; }
   std::optional<std::int64_t> saved() const { return saved_; }
+  // The step of its last copy in memory (zero_core.peer_copies).
+  std::optional<std::int64_t> copied() const { return copied_; }
   // Called when the job has ended, or continues after all. If no cause was reported, returns the
   // held message about another rank's failure, or otherwise Open MPI's lines.
   std::string settle();
@@ -82,7 +84,7 @@ class LauncherLines {
   std::optional<int> exit_code_, signal_;
   // Reported by a rank, by ranks that wait, by Open MPI.
   std::optional<int> failed_, late_, ended_;
-  std::optional<std::int64_t> step_, resumed_, saved_;
+  std::optional<std::int64_t> step_, resumed_, saved_, copied_;
 };
 
 }  // namespace zero::tool

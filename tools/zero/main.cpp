@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
     zero::tool::add_tune(app);
     zero::tool::add_run(app);
     zero::tool::add_host_agent(app);
+    zero::tool::add_keeper(app);
     zero::refuse_empty_values(app);
     check_command(app, argc, argv);
     try {

@@ -44,6 +44,25 @@ config_schemas::Loaded after_first_start(config_schemas::Loaded loaded,
   return loaded;
 }
 
+std::string name_of(const ProgramConfig& given) {
+  return given.file.empty() ? "the config" : given.file;
+}
+
+// Returns null if it cannot be read here.
+std::shared_ptr<const config_schemas::Loaded> load_config_of(
+    const std::vector<std::string>& arguments) {
+  using namespace config_schemas;
+  const ProgramConfig given = read_program_config(arguments);
+  const std::string name = name_of(given);
+  try {
+    return std::make_shared<Loaded>(
+        given.file.empty() ? load_text("{}", name, given.overrides, {}, Purpose::check)
+                           : load_file(given.file, given.overrides, {}, Purpose::check));
+  } catch (const ConfigError&) {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 ProgramConfig read_program_config(const std::vector<std::string>& arguments) {
@@ -108,17 +127,10 @@ std::optional<std::string> argument_of(const std::vector<std::string>& arguments
 
 std::function<std::string(int)> refusal_of_ranks(const std::vector<std::string>& arguments) {
   using namespace config_schemas;
-  const ProgramConfig given = read_program_config(arguments);
-  const std::string name = given.file.empty() ? "the config" : given.file;
+  const std::string name = name_of(read_program_config(arguments));
   const std::string directory = argument_of(arguments, "--checkpoint").value_or("");
-  std::shared_ptr<const Loaded> loaded;
-  try {
-    loaded = std::make_shared<Loaded>(
-        given.file.empty() ? load_text("{}", name, given.overrides, {}, Purpose::check)
-                           : load_file(given.file, given.overrides, {}, Purpose::check));
-  } catch (const ConfigError&) {
-    return [](int) { return std::string(); };
-  }
+  const std::shared_ptr<const Loaded> loaded = load_config_of(arguments);
+  if (!loaded) return [](int) { return std::string(); };
   return [loaded, name, directory](int ranks) -> std::string {
     if (!loaded->config.batch.given()) return "";
     try {
@@ -131,6 +143,13 @@ std::function<std::string(int)> refusal_of_ranks(const std::vector<std::string>&
       return "";  // the program reports it
     }
   };
+}
+
+bool may_copy_to_peers(const std::vector<std::string>& arguments) {
+  const ProgramConfig given = read_program_config(arguments);
+  const auto loaded = load_config_of(arguments);
+  return !loaded || (given.file.empty() && given.overrides.empty()) ||
+         loaded->config.zero_core.peer_copies > 0;
 }
 
 }  // namespace zero::tool

@@ -34,4 +34,8 @@ std::optional<std::string> argument_of(const std::vector<std::string>& arguments
 // its own errors.
 std::function<std::string(int ranks)> refusal_of_ranks(const std::vector<std::string>& arguments);
 
+// Returns whether the program may make copies in memory (zero_core.peer_copies): also if its config
+// is not among its arguments, or cannot be read here.
+bool may_copy_to_peers(const std::vector<std::string>& arguments);
+
 }  // namespace zero::tool

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -21,6 +22,7 @@
 #include "tools/zero/host_links.h"
 #include "tools/zero/job_command.h"
 #include "tools/zero/job_processes.h"
+#include "tools/zero/keepers.h"
 #include "tools/zero/launcher_lines.h"
 #include "tools/zero/process.h"
 #include "tools/zero/program_config.h"
@@ -41,7 +43,8 @@ constexpr seconds hosts_limit{20};                // until all hosts have answer
 constexpr std::chrono::minutes return_limit{10};  // until a lost host answers again
 constexpr seconds launcher_limit{10};             // until mpirun exits after its ranks
 constexpr std::chrono::minutes start_window{2};   // in which the ranks start
-constexpr seconds end_limit{10};                  // until remaining processes of a failed job end
+constexpr seconds keeper_limit{5};   // until the keepers are ready, or have found a copy
+constexpr seconds end_limit{10};     // until remaining processes of a failed job end
 constexpr int signal_of_code = 128;  // launchers return 128 + N for a rank killed by signal N
 
 void report(const std::string& text) {
@@ -74,8 +77,9 @@ std::vector<std::string> remote_shell(const LaunchRequest& launch) {
   return {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"};
 }
 
-HostLinks::Reach reach(const RestartRequest& request, const std::string& job) {
-  const std::vector<std::string> agent{own_program(), "host-agent", job};
+HostLinks::Reach reach(const RestartRequest& request, const std::string& job, bool has_keepers) {
+  std::vector<std::string> agent{own_program(), "host-agent", job};
+  if (has_keepers) agent.emplace_back("--keeper");
   if (request.machine.scheduler == "Slurm")
     return [agent](const std::string& host) {
       std::vector<std::string> command{"srun",       "--overlap",         "--nodes=1",
@@ -107,17 +111,27 @@ class Restarts : public JobCompanion {
       : request_(request),
         signals_(signals),
         job_(checkpoint::make_save_id().substr(0, 16)),
-        links_(far_hosts(request.launch.hosts), reach(request, job_)),
+        has_keepers_(may_copy_to_peers(request.launch.arguments)),
+        links_(far_hosts(request.launch.hosts), reach(request, job_, has_keepers_)),
         recovery_(request.recovery, request.launch.hosts,
-                  refusal_of_ranks(request.launch.arguments)) {}
+                  refusal_of_ranks(request.launch.arguments)) {
+    if (has_keepers_) keepers_.emplace(job_, links_, request.launch.hosts);
+  }
 
   JobEnd run();
 
-  void add_sources(std::vector<pollfd>& sources) const override { links_.add_sources(sources); }
+  void add_sources(std::vector<pollfd>& sources) const override {
+    links_.add_sources(sources);
+    if (keepers_) keepers_->add_sources(sources);
+  }
   void serve() override;
   std::string reason_to_end() const override;
 
  private:
+  void serve_hosts();
+  void serve_until(Clock::time_point end, const std::function<bool()>& done);
+  void find_copy();
+  std::optional<std::int64_t> kept_step() const;
   bool place();
   JobEnd start();
   void count_ranks(Clock::time_point now);
@@ -136,25 +150,29 @@ class Restarts : public JobCompanion {
   const RestartRequest& request_;
   const JobSignals& signals_;
   const std::string job_;
+  const bool has_keepers_;
   HostLinks links_;
+  std::optional<Keepers> keepers_;
   Recovery recovery_;
 
   std::int64_t generation_ = 0;
   Placement placement_;
   std::unique_ptr<LauncherLines> lines_;  // of this start
-  std::optional<std::int64_t> saved_;     // the step of the newest checkpoint
+  // The steps of the newest checkpoint, and after a failure of the newest copy in memory.
+  std::optional<std::int64_t> saved_, copied_;
   // Times after the last failure: it was noticed, the job ended, the pause ended.
   Clock::time_point failed_, ended_, restarted_;
   // Times in this start, 0 if not yet: it began, all ranks had started, a failure was noticed, the
   // ranks were last counted, ranks were missing.
   Clock::time_point begun_, started_{}, noticed_{}, counted_{}, gone_{};
-  bool seen_ = false;     // a rank of this start has been counted
-  bool stopped_ = false;  // by a signal between two starts
-  bool goes_on_ = true;   // has made a step since the last failure
+  bool seen_ = false;        // a rank of this start has been counted
+  bool stopped_ = false;     // by a signal between two starts
+  bool has_copied_ = false;  // in any start
+  bool goes_on_ = true;      // has made a step since the last failure
 };
 
 JobEnd Restarts::run() {
-  links_.serve_until(Clock::now() + hosts_limit, [this] { return links_.settled(); });
+  serve_until(Clock::now() + hosts_limit, [this] { return links_.settled(); });
   JobEnd end{.code = TopologyError::code};
   while (place() || (await_host() && place())) {
     end = start();
@@ -163,6 +181,7 @@ JobEnd Restarts::run() {
                                                    end.code == stopped_unsaved)))
       return end;
     const JobFailure failure = failure_of(end);
+    find_copy();
     report_failure(failure);
     if (!recovery_.note(failure)) break;
     if (!recovery_.lost_slot().empty())
@@ -175,6 +194,37 @@ JobEnd Restarts::run() {
   }
   report("no further start: " + recovery_.reason_to_stop());
   return end;
+}
+
+void Restarts::serve_hosts() {
+  links_.serve();
+  if (keepers_) keepers_->serve();
+}
+
+// Serves the other hosts until this time, or until done() is true.
+void Restarts::serve_until(Clock::time_point end, const std::function<bool()>& done) {
+  while (!done() && Clock::now() < end) {
+    std::vector<pollfd> sources;
+    add_sources(sources);
+    poll(sources.data(), sources.size(), tick_ms);
+    serve_hosts();
+  }
+}
+
+// Finds the newest copy that the keepers of the remaining hosts hold. The ranks choose it by the
+// same rule; this is for the report.
+void Restarts::find_copy() {
+  copied_.reset();
+  if (!keepers_) return;
+  keepers_->begin(generation_ + 1, {});
+  keepers_->search();
+  serve_until(Clock::now() + keeper_limit, [this] { return keepers_->newest().has_value(); });
+  if (const auto step = keepers_->newest(); step && *step >= 0) copied_ = step;
+}
+
+// The step from which the next start continues.
+std::optional<std::int64_t> Restarts::kept_step() const {
+  return std::max(saved_, copied_);
 }
 
 // Chooses the slots of the next start. Returns false if there are too few.
@@ -199,9 +249,10 @@ bool Restarts::place() {
                                       std::to_string(request_.recovery.restarts);
   report(which + ": generation " + std::to_string(generation_) + ", with " +
          count_of(placement_.ranks, "rank") + " of " + std::to_string(request_.recovery.ranks) +
-         (generation_ == 1 ? ""
-          : saved_         ? ", from the checkpoint of step " + std::to_string(*saved_)
-                           : ", from the newest checkpoint, if there is one"));
+         (generation_ == 1   ? ""
+          : copied_ > saved_ ? ", from the copy of step " + std::to_string(*copied_) + " in memory"
+          : saved_           ? ", from the checkpoint of step " + std::to_string(*saved_)
+                             : ", from the newest checkpoint, if there is one"));
   return true;
 }
 
@@ -216,6 +267,10 @@ JobEnd Restarts::start() {
   std::vector<std::string>& given = launch.launcher_arguments;
   if (request_.launcher.major == 4 && std::ranges::find(given, patience) == given.end())
     given.insert(given.end(), {"--mca", patience, "0"});
+  if (keepers_) {
+    serve_until(Clock::now() + keeper_limit, [this] { return keepers_->ready(); });
+    keepers_->begin(generation_, placement_.hosts);
+  }
   JobCommand command(launch, request_.machine, request_.launcher,
                      hostfile_lines(launch.hosts, request_.launcher.kind), "steps");
   if (generation_ == 1)
@@ -235,15 +290,17 @@ JobEnd Restarts::start() {
 }
 
 void Restarts::serve() {
-  links_.serve();
+  serve_hosts();
   const auto now = Clock::now();
   if (started_ == Clock::time_point{} && std::ssize(lines_->started()) == placement_.ranks)
     started_ = now;
   if (noticed_ == Clock::time_point{} && (lines_->failing() || !lost_host().empty()))
     noticed_ = now;
   count_ranks(now);
-  if (lines_->resumed()) saved_ = lines_->resumed();
+  if (lines_->resumed() && lines_->resumed() != copied_) saved_ = lines_->resumed();
   if (lines_->saved()) saved_ = lines_->saved();
+  if (lines_->copied() && !std::exchange(has_copied_, true))
+    report("the first copy in memory is complete: of step " + std::to_string(*lines_->copied()));
   if (lines_->step() && !std::exchange(goes_on_, true)) report_progress();
 }
 
@@ -295,7 +352,7 @@ std::string Restarts::reason_to_end() const {
 void Restarts::end_remains() {
   links_.end_job();
   end_processes_of_job(job_, end_limit);
-  links_.serve_until(Clock::now() + end_limit, [this] { return links_.all_ended(); });
+  serve_until(Clock::now() + end_limit, [this] { return links_.all_ended(); });
 }
 
 std::string Restarts::name_of(int rank) const {
@@ -351,12 +408,13 @@ void Restarts::report_failure(const JobFailure& failure) const {
   report(
       failure.subject + " " + failure.cause +
       (failure.step ? ", after step " + std::to_string(*failure.step) : ", before the first step"));
-  const std::int64_t kept = saved_.value_or(0);
+  const std::int64_t kept = kept_step().value_or(0);
   // The ranks report at most 20 steps a second, so later ones may have been made.
   if (!failure.step || *failure.step <= kept) return report("no step that was reported is lost");
   report(count_of(*failure.step - kept, "step") +
-         (saved_ ? " since the checkpoint of step " + std::to_string(kept) + " will be repeated"
-                 : " are lost: no checkpoint was saved (train_gpt --checkpoint)"));
+         (kept_step() ? std::string(" since the ") + (copied_ > saved_ ? "copy" : "checkpoint") +
+                            " of step " + std::to_string(kept) + " will be repeated"
+                      : " are lost: no checkpoint was saved (train_gpt --checkpoint)"));
 }
 
 // Returns true if a lost host answers again in time.
@@ -370,7 +428,7 @@ bool Restarts::await_host() {
   if (before == std::ssize(far_hosts(request_.launch.hosts))) return false;
   report(recovery_.reason_to_stop() + ": waiting for a lost host, at most " +
          count_of(return_limit.count(), "minute"));
-  links_.serve_until(Clock::now() + return_limit, [&] { return take_stop() || answer() > before; });
+  serve_until(Clock::now() + return_limit, [&] { return take_stop() || answer() > before; });
   return !stopped_ && answer() > before;
 }
 
@@ -380,7 +438,7 @@ bool Restarts::pause() {
   goes_on_ = false;
   const auto end = Clock::now() + time;
   if (time > seconds(0)) report("pause of " + count_of(time.count(), "second"));
-  links_.serve_until(end, [this] { return take_stop(); });
+  serve_until(end, [this] { return take_stop(); });
   restarted_ = Clock::now();
   return !stopped_;
 }

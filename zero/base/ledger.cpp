@@ -10,9 +10,9 @@ namespace zero {
 
 const char* name_of(MemoryCategory category) {
   static constexpr EnumArray<MemoryCategory, const char*, memory_category_count> names = {
-      "parameters",     "gradients",       "master_weights", "optimizer_state", "buffers",
-      "update_staging", "parameter_slots", "gradient_slots", "communication",   "activations",
-      "host_pinned",    "checkpoints",     "offload_buffers"};
+      "parameters",     "gradients",       "master_weights",  "optimizer_state", "buffers",
+      "update_staging", "parameter_slots", "gradient_slots",  "communication",   "activations",
+      "host_pinned",    "checkpoints",     "offload_buffers", "peer_copies"};
   return names[category];
 }
 

@@ -24,8 +24,9 @@ enum class MemoryCategory {
   host_pinned,
   checkpoints,
   offload_buffers,  // for transfers between memory and a file
+  peer_copies,      // held for this rank by the keepers of `zero run`
 };
-inline constexpr int memory_category_count = 13;
+inline constexpr int memory_category_count = 14;
 
 // Kinds of memory of a rank.
 enum class Tier {

@@ -113,12 +113,12 @@ CheckpointReader::CheckpointReader(const std::string& path)
   });
 }
 
-CheckpointReader::CheckpointReader(const std::string& path, Manifest manifest,
+CheckpointReader::CheckpointReader(Directory checkpoint, Manifest manifest,
                                    const std::vector<std::string>& headers,
                                    std::span<std::byte> buffer)
-    : directory_(Directory::open(path)),
+    : directory_(std::move(checkpoint)),
       manifest_(std::move(manifest)),
-      shards_(parse_shard_headers(path, manifest_, headers)),
+      shards_(parse_shard_headers(path(), manifest_, headers)),
       buffer_(buffer) {}
 
 void CheckpointReader::read_wants(std::size_t number, const std::vector<FileEntry>& wants,

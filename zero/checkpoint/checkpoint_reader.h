@@ -32,8 +32,8 @@ class CheckpointReader {
   // `path`: the directory of the checkpoint itself.
   explicit CheckpointReader(const std::string& path);
   // Takes the result of read_shard_header() for each file. `buffer` has read_buffer_bytes.
-  CheckpointReader(const std::string& path, Manifest manifest,
-                   const std::vector<std::string>& headers, std::span<std::byte> buffer);
+  CheckpointReader(Directory checkpoint, Manifest manifest, const std::vector<std::string>& headers,
+                   std::span<std::byte> buffer);
 
   const std::string& path() const { return directory_.path(); }
   const Manifest& manifest() const { return manifest_; }

@@ -17,7 +17,10 @@ namespace detail {
 Checkpoints::Checkpoints(RuntimeCore& runtime, Ranks& ranks, const Config& config,
                          std::unique_ptr<checkpoint::Snapshot> snapshot)
     : context_(runtime, ranks, config, std::move(snapshot)) {
-  if (!saves_asynchronously(config)) return;
+  if (config.zero_core.peer_copies > 0) context_.find_keepers();
+  if (context_.keeper) context_.plan_copies();
+  const bool copies_staged = context_.keeper && !copies_in_place(context_);
+  if (!saves_asynchronously(config) && !copies_staged) return;
   const checkpoint::Snapshot& model = *context_.snapshot;
   const std::vector<FileEntry> entries =
       file_entries(model, model.describe(false), context_.rank(), false);
@@ -62,7 +65,8 @@ std::shared_ptr<PendingSave> Checkpoints::save(const std::string& directory,
     return save;
   };
   try {
-    const auto save = std::make_shared<PendingSave>(context_, directory, options);
+    const auto save =
+        std::make_shared<PendingSave>(context_, directory, options, PendingSave::Place::disk);
     reports_.clear();
     if (save->is_finished())
       conclude(*save);
@@ -78,10 +82,25 @@ std::shared_ptr<PendingSave> Checkpoints::save(const std::string& directory,
   }
 }
 
+void Checkpoints::copy_to_peers(const std::string& directory, const SaveOptions& options) {
+  if (!may_copy()) return;
+  const auto copy =
+      std::make_shared<PendingSave>(context_, directory, options, PendingSave::Place::keepers);
+  reports_.clear();
+  pending_ = copy;
+}
+
 // Throws the failure, or prints it once if training should continue. Returns true if committed.
 bool Checkpoints::conclude(PendingSave& save) {
   const Outcome& outcome = save.outcome();
   if (outcome.code == 0) return true;
+  if (save.place() == PendingSave::Place::keepers) {
+    context_.keeper.reset();
+    if (context_.rank() == 0)
+      print_notice("the copy in memory failed, and none is made until the next start: " +
+                   outcome.text);
+    return false;
+  }
   const bool goes_on =
       context_.config.zero_core.on_save_error == "continue" && outcome.code == SaveError::code;
   if (!goes_on) raise(outcome);

@@ -35,6 +35,10 @@ class Checkpoints {
   // Whether the last resume() failed after it had begun to change the state.
   bool spoiled() const { return context_.spoiled; }
   std::shared_ptr<PendingSave> save(const std::string& directory, const SaveOptions& options);
+  // Whether a copy in memory may begin now; equal on all ranks.
+  bool may_copy() const { return context_.keeper && !pending_; }
+  // Begins a copy in memory, if it may.
+  void copy_to_peers(const std::string& directory, const SaveOptions& options);
   // Whether a save of this kind may begin while work is in flight.
   bool copies_behind_steps(const SaveOptions& options) const;
 

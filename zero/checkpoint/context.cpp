@@ -5,6 +5,7 @@
 
 #include "zero/base/text.h"
 #include "zero/checkpoint/checkpoint_reader.h"
+#include "zero/checkpoint/saved_file.h"
 #include "zero/runtime/agreement.h"
 #include "zero/runtime/runtime_core.h"
 
@@ -19,11 +20,12 @@ CheckpointContext::~CheckpointContext() {
   Ledger& ledger = runtime.ledger();
   for (const auto& [arena, tier] : memory)
     ledger.give_back(MemoryCategory::checkpoints, arena.size(), tier);
+  ledger.give_back(MemoryCategory::peer_copies, copy_bytes, host_tier());
 }
 
 std::span<std::byte> CheckpointContext::take_memory(std::int64_t bytes, bool pinned) {
   const std::string name = "zero checkpoints";
-  const Tier tier = pinned ? Tier::pinned : runtime.device().is_host() ? Tier::memory : Tier::host;
+  const Tier tier = pinned ? Tier::pinned : host_tier();
   runtime.ledger().plan(MemoryCategory::checkpoints, bytes, tier);
   memory.push_back({pinned ? runtime.device().reserve_pinned(bytes, name)
                            : Arena(bytes, Arena::Sharing::private_memory, name),
@@ -32,8 +34,41 @@ std::span<std::byte> CheckpointContext::take_memory(std::int64_t bytes, bool pin
   return std::span(static_cast<std::byte*>(memory.back().arena.take(bytes)), bytes);
 }
 
+Tier CheckpointContext::host_tier() const {
+  return runtime.device().is_host() ? Tier::memory : Tier::host;
+}
+
+void CheckpointContext::plan_copies() {
+  const checkpoint::Manifest manifest = snapshot->describe(false);
+  copy_bytes = checkpoint::peer_copy_bytes(rank(), ranks.topology().node_of, [&](int other) {
+    return file_bytes(manifest, file_entries(snapshot->ranges_of(other, false), manifest, other));
+  });
+  runtime.ledger().plan(MemoryCategory::peer_copies, copy_bytes, host_tier());
+  runtime.ledger().take(MemoryCategory::peer_copies, copy_bytes, host_tier());
+}
+
 void CheckpointContext::take_buffer() {
   if (buffer.empty()) buffer = take_memory(checkpoint::read_buffer_bytes, false);
+}
+
+void CheckpointContext::find_keepers() {
+  std::string problem;
+  try {
+    keeper = checkpoint::KeeperLink::connect();
+    if (!keeper) problem = "host " + host_name() + " has no keeper";
+  } catch (const SaveError& error) {
+    problem = error.what();
+  }
+  std::set<std::string> problems;
+  for (const std::string& of_rank : ranks.gather_texts("the keepers of copies", problem))
+    if (!of_rank.empty()) problems.insert(of_rank);
+  if (problems.empty()) return;
+  keeper.reset();
+  if (rank() == 0)
+    print_notice(
+        "zero_core.peer_copies: no copies are made in memory, since `zero run --restarts` "
+        "starts their keepers, and " +
+        list_of({problems.begin(), problems.end()}, 3));
 }
 
 // Rank 0 leaves a file of random content, and checks that the others see it.

@@ -11,6 +11,7 @@
 #include "zero/base/arena.h"
 #include "zero/checkpoint/device_copies.h"
 #include "zero/checkpoint/file_work.h"
+#include "zero/checkpoint/keeper_link.h"
 #include "zero/checkpoint/snapshot.h"
 #include "zero/checkpoint/store.h"
 #include "zero/config.h"
@@ -27,11 +28,16 @@ struct CheckpointContext {
   int rank() const { return ranks.topology().rank; }
   int rank_count() const { return ranks.topology().size; }
 
+  Tier host_tier() const;
   // Takes host memory. It stays in the ledger until the engine ends.
   std::span<std::byte> take_memory(std::int64_t bytes, bool pinned);
   // Takes the buffer of saves and loads: only at the first open, save or resume, because many
   // training runs never use it.
   void take_buffer();
+  // Collective: connects to the keepers. If a rank cannot, there are no copies, with a notice.
+  void find_keepers();
+  // Enters the memory of copies, which the keeper holds, into the ledger.
+  void plan_copies();
   // Collective: rank 0 takes the lock of the directory, and all check that they see it.
   void open(const std::string& directory);
   // Collective: runs the work of all ranks on files, and returns the joint outcome.
@@ -58,6 +64,10 @@ struct CheckpointContext {
   std::set<std::string> damaged;  // paths of checkpoints that a load has found damaged
   bool spoiled = false;           // a load failed after it had begun to change the state
   double last_save_seconds = 0;   // 0 before the first save
+  // Copies in memory (zero_core.peer_copies), while all ranks reach the keepers of their hosts.
+  std::shared_ptr<checkpoint::KeeperLink> keeper;
+  std::int64_t copy_bytes = 0;        // in the ledger
+  std::int64_t resumed_sequence = 0;  // of the checkpoint or copy that was loaded last
 };
 
 void print_notice(const std::string& notice);

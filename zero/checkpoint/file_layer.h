@@ -86,6 +86,7 @@ class File {
   static File open(const std::string& path);
 
   const std::string& path() const { return path_; }
+  int descriptor() const { return fd_.get(); }
   std::int64_t size() const;
   // From now on, aligned pieces (direct_alignment, in memory and in the file) are transferred
   // without the page cache, if the file system supports it.
@@ -122,6 +123,8 @@ class Directory {
   static Directory open(const std::string& path);
   // Opens it for writing, after creating the missing directories of the path; SaveError.
   static Directory make_path(const std::string& path);
+  // A set of files without a directory, for reading by name: open_file() calls `open`.
+  static Directory held(const std::string& path, std::function<File(const std::string&)> open);
 
   const std::string& path() const { return path_; }
   int descriptor() const { return fd_.get(); }
@@ -163,6 +166,7 @@ class Directory {
 
   Descriptor fd_;
   std::string path_;
+  std::function<File(const std::string&)> open_;  // of held()
 };
 
 }  // namespace zero::checkpoint

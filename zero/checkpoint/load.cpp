@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "zero/base/text.h"
 #include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/checkpoint/checkpoints.h"
+#include "zero/checkpoint/copy_choice.h"
 #include "zero/checkpoint/generation.h"
 #include "zero/runtime/agreement.h"
 
@@ -42,10 +44,18 @@ class Load {
       if (seen) outcome = load();
       if (outcome.code == 0) {
         if (context_.rank() == 0) mark("resumed", saved_.step);
+        context_.resumed_sequence = saved_.sequence;
+        if (from_memory_) confirm_copy(context_, directory_, saved_.save_id, document_);
         return Resumed{saved_.step, saved_.tag, saved_.client_state, saved_.rank_states,
                        std::move(program_state_)};
       }
       mode = Resume::must_exist;  // a checkpoint existed, so the training run must not start over
+      if (from_memory_ && outcome.code == LoadError::code) {
+        damaged_copies_.push_back(saved_.save_id);
+        if (context_.rank() == 0)
+          print_notice(outcome.text + "; the newest checkpoint on disk is taken instead");
+        continue;
+      }
       if (was_retired()) {
         const checkpoint::Retired retired(path());
         if (!tag_.empty()) throw retired;
@@ -68,7 +78,14 @@ class Load {
   }
 
  private:
-  std::string path() const { return directory_ + "/" + name_; }
+  std::string path() const {
+    return directory_ + "/" + name_ + (from_memory_ ? " (copy in memory)" : "");
+  }
+  checkpoint::Directory open() const {
+    if (!from_memory_) return checkpoint::Directory::open(path());
+    if (!context_.keeper) throw LoadError(path() + ": the keeper has gone");
+    return context_.keeper->open(path(), saved_.save_id);
+  }
 
   // Sets the text of the chosen manifest, and the name of its directory; empty if there is none.
   void choose(Resume mode) {
@@ -78,6 +95,7 @@ class Load {
       context_.take_buffer();
       if (context_.rank() != 0) return;
       checkpoint::claim_again(directory_);
+      if (choose_copy()) return;
       std::optional<checkpoint::Choice> choice = checkpoint::choose(directory_, tag_, passed_over_);
       if (!choice && mode == Resume::must_exist)
         throw LoadError(directory_ + ": there is no checkpoint to resume from");
@@ -89,13 +107,24 @@ class Load {
     agree_or_raise(context_.ranks, "the choice of a checkpoint", own);
     document_ = context_.ranks.broadcast_text("the manifest of a checkpoint", document_);
     name_ = context_.ranks.broadcast_text("the directory of a checkpoint", name_);
+    from_memory_ =
+        !context_.ranks.broadcast_text("the place of a checkpoint", from_memory_ ? "memory" : "")
+             .empty();
+  }
+
+  // On rank 0: chooses the newest copy in memory, if it is newer than the checkpoints on disk.
+  bool choose_copy() {
+    std::optional<CopyInMemory> copy;
+    if (tag_.empty()) copy = newer_copy(context_, directory_, damaged_copies_, passed_over_);
+    if (copy) std::tie(name_, document_) = std::tie(copy->tag, copy->manifest_text);
+    return from_memory_ = copy.has_value();
   }
 
   // Checks that all ranks see the checkpoint. If a host has another directory under this name, that
   // is not damage.
   Outcome look() {
     return context_.together("the choice of " + name_, [&](FileWork& files) {
-      if (context_.rank() == 0) return;
+      if (context_.rank() == 0 || from_memory_) return;
       const std::string digest = checkpoint::format_manifest_digest(document_);
       const std::string what = "the checkpoint " + name_ + " in " + directory_;
       await_visible(what + " that rank 0 sees", files, [&] {
@@ -249,7 +278,7 @@ class Load {
     const std::string what = "the reading of " + saved_.tag;
     std::string own;
     const Outcome outcome = context_.together(what, [&](FileWork&) {
-      const checkpoint::Directory directory = checkpoint::Directory::open(path());
+      const checkpoint::Directory directory = open();
       for (std::size_t i = context_.rank(); i < saved_.files.size(); i += ranks)
         own += read_shard_header(directory, saved_.files[i]);
       program_state_ = checkpoint::read_program_state(directory, saved_);
@@ -270,7 +299,7 @@ class Load {
     checkpoint::Snapshot& snapshot = *context_.snapshot;
     return context_.together("the reading of " + saved_.tag, [&](FileWork& work) {
       for (const ElementRange& range : wanted_) work.expect(range.count * saved_.width_of(range));
-      const CheckpointReader reader(path(), saved_, headers_, context_.buffer);
+      const CheckpointReader reader(open(), saved_, headers_, context_.buffer);
       reader.read(wanted_, [&](const ManifestFile& file, const ElementRange& range,
                                std::span<const std::byte> bytes) {
         work.got_on(std::ssize(bytes));
@@ -328,7 +357,8 @@ class Load {
       attempt([&] { checkpoint::read_manifest(checkpoint::Directory::open(path()), &now); });
       return !now.empty() && now != document_;
     };
-    const bool gone = context_.rank() == 0 && (checkpoint::is_gone(path()) || has_other_manifest());
+    const bool gone = context_.rank() == 0 && !from_memory_ &&
+                      (checkpoint::is_gone(path()) || has_other_manifest());
     return !context_.ranks.broadcast_text("the choice of a checkpoint", gone ? "gone" : "").empty();
   }
 
@@ -348,7 +378,9 @@ class Load {
 
   CheckpointContext& context_;
   const std::string directory_, tag_;
-  std::set<std::string> passed_over_;  // tags
+  std::set<std::string> passed_over_;        // tags
+  std::vector<std::string> damaged_copies_;  // save ids
+  bool from_memory_ = false;                 // the current choice is a copy in memory
   // The current choice: its manifest, the name of its directory, and the data read from it.
   std::string document_, name_;
   Manifest saved_;

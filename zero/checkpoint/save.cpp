@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/call.h"
+#include "comm/shm/shared_memory.h"
 #include "zero/base/run_marks.h"
 #include "zero/base/text.h"
 #include "zero/checkpoint/staged_writer.h"
@@ -38,19 +39,6 @@ std::string shard_name(int rank, int ranks) {
 
 }  // namespace
 
-std::vector<FileEntry> file_entries(const checkpoint::Snapshot& snapshot, const Manifest& manifest,
-                                    int rank, bool trainable_only) {
-  std::vector<ElementRange> ranges = snapshot.ranges_of(rank, trainable_only);
-  for (int p = 0; p < std::ssize(manifest.parameters); ++p)
-    if (const auto& buffer = manifest.parameters[p];
-        buffer.buffer && buffer.elements() > 0 && buffer.of_rank.value_or(0) == rank)
-      ranges.push_back({p, 0, 0, buffer.elements()});
-  // Widest first, because every tensor is aligned to its elements.
-  std::ranges::stable_sort(ranges, std::greater<>(),
-                           [&](const ElementRange& range) { return manifest.width_of(range); });
-  return entries_of(manifest, ranges);
-}
-
 bool saves_asynchronously(const Config& config) {
   return config.checkpoint.decoupled || config.zero_core.async_staging_bytes > 0;
 }
@@ -59,14 +47,19 @@ bool is_asynchronous(const Config& config, const SaveOptions& options) {
   return options.asynchronous.value_or(config.checkpoint.decoupled);
 }
 
+bool copies_in_place(const CheckpointContext& context) {
+  return context.runtime.device().is_host() && context.snapshot->readable_during_steps();
+}
+
 PendingSave::PendingSave(CheckpointContext& context, const std::string& directory,
-                         const SaveOptions& options)
+                         const SaveOptions& options, Place place)
     : context_(context),
       directory_(directory),
       options_(options),
-      asynchronous_(is_asynchronous(context.config, options)) {
+      place_(place),
+      asynchronous_(place == Place::keepers || is_asynchronous(context.config, options)) {
   agree_on_request();
-  if (asynchronous_ && !saves_asynchronously(context_.config))
+  if (place_ == Place::disk && asynchronous_ && !saves_asynchronously(context_.config))
     throw UsageError(
         "an asynchronous save needs memory from the start on: set checkpoint.writer.decoupled or "
         "zero_core.async_staging_bytes in the config");
@@ -86,7 +79,8 @@ PendingSave::PendingSave(CheckpointContext& context, const std::string& director
 void PendingSave::agree_on_request() const {
   std::string request = "directory " + directory_ + "\ntag " + options_.tag + "\nkeep " +
                         std::to_string(options_.keep) + "\n" +
-                        (asynchronous_ ? "asynchronous\n" : "");
+                        (asynchronous_ ? "asynchronous\n" : "") +
+                        (place_ == Place::keepers ? "in memory\n" : "");
   for (const auto& [key, value] : options_.client_state)
     request += "client_state " + key + " = " + value + "\n";
   if (options_.trainable_only) request += "trainable parameters only\n";
@@ -128,12 +122,13 @@ void PendingSave::begin() {
     if (const std::string wrong = checkpoint::tag_problem(manifest_.tag); !wrong.empty())
       throw UsageError("Engine::save_checkpoint(): the tag \"" + manifest_.tag + "\" " + wrong);
     manifest_.save_id = checkpoint::make_save_id();
-    manifest_.sequence = context_.saver->next_sequence();
+    manifest_.sequence = context_.saver->next_sequence(context_.resumed_sequence);
     std::int64_t bytes = std::ssize(options_.program_state);
     note_program_state();
     for (int r = 0; r < context_.rank_count(); ++r)
       add_file(r, file_entries(snapshot, manifest_, r, options_.trainable_only));
     for (const ManifestFile& file : manifest_.files) bytes += file.bytes;
+    if (place_ == Place::keepers) return;
     context_.saver->begin(manifest_.tag, manifest_.save_id, bytes,
                           context_.damaged.contains(directory_ + "/" + manifest_.tag)
                               ? checkpoint::Existing::set_aside
@@ -162,7 +157,8 @@ void PendingSave::prepare_writer() {
       entries_.back().end(),
       [this](std::int64_t offset, std::span<std::byte> out) { read_data(offset, out); },
       asynchronous_ ? context_.staging : context_.buffer,
-      !asynchronous_    ? StagedWriter::Copying::in_turn
+      in_place()        ? StagedWriter::Copying::in_place
+      : !asynchronous_  ? StagedWriter::Copying::in_turn
       : context_.copies ? StagedWriter::Copying::elsewhere
                         : StagedWriter::Copying::first);
 }
@@ -252,10 +248,20 @@ checkpoint::Directory PendingSave::open_temporary() {
   return *std::move(temporary);
 }
 
+checkpoint::File PendingSave::create(const std::string& name, std::int64_t bytes) {
+  if (place_ == Place::disk) return open_temporary().create(name);
+  return context_.keeper->create(directory_, manifest_.save_id, name, bytes);
+}
+
+void PendingSave::complete(const std::string& name) {
+  if (place_ == Place::keepers)
+    context_.keeper->complete(manifest_.save_id, name, [this] { work_.got_on(); });
+}
+
 std::unique_ptr<checkpoint::SafetensorsWriter> PendingSave::create_file() {
-  return std::make_unique<checkpoint::SafetensorsWriter>(
-      open_temporary().create(manifest_.files.front().name), headers_.front(),
-      entries_.back().end());
+  const ManifestFile& file = manifest_.files.front();
+  return std::make_unique<checkpoint::SafetensorsWriter>(create(file.name, file.bytes),
+                                                         headers_.front(), entries_.back().end());
 }
 
 // On rank 0, so that the manifest has its digest.
@@ -269,7 +275,7 @@ void PendingSave::write_program_state() {
   if (!manifest_.program_state_digest) return;
   constexpr std::size_t longest_write = std::size_t{4} << 20;
   work_.expect(manifest_.program_state_bytes);
-  checkpoint::File file = open_temporary().create(checkpoint::program_state_name);
+  checkpoint::File file = create(checkpoint::program_state_name, manifest_.program_state_bytes);
   const std::span<const std::byte> all = std::as_bytes(std::span(options_.program_state));
   for (std::size_t at = 0; at < all.size(); at += longest_write) {
     const auto part = all.subspan(at, std::min(longest_write, all.size() - at));
@@ -278,6 +284,7 @@ void PendingSave::write_program_state() {
   }
   file.sync();
   file.close();
+  complete(checkpoint::program_state_name);
 }
 
 void PendingSave::write_file() {
@@ -285,9 +292,23 @@ void PendingSave::write_file() {
   if (!writer_) return;
   const auto start = Clock::now();
   work_.expect(entries_.back().end());
-  manifest_.files.front().chunks = writer_->run(
-      [this] { return create_file(); }, [this](std::int64_t bytes) { work_.got_on(bytes); });
+  manifest_.files.front().chunks =
+      writer_->run([this] { return in_place() ? create_memory() : create_file(); },
+                   [this](std::int64_t bytes) { work_.got_on(bytes); });
+  memory_.reset();
+  complete(manifest_.files.front().name);
   seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Returns nothing, since nothing has to be written after the copy.
+std::unique_ptr<checkpoint::SafetensorsWriter> PendingSave::create_memory() {
+  const ManifestFile& shard = manifest_.files.front();
+  checkpoint::File file = create(shard.name, shard.bytes);
+  file.write(std::as_bytes(std::span(headers_.front())));
+  memory_ = comm::map_memory(file.descriptor(), comm::Access::read_write);
+  writer_->set_memory(
+      {memory_.get() + headers_.front().size(), static_cast<std::size_t>(entries_.back().end())});
+  return nullptr;
 }
 
 // Collects every rank's digests in rank 0's manifest.
@@ -309,9 +330,19 @@ void PendingSave::gather_digests() {
     std::memcpy(file.chunks.data(), digests.data(), digests.size());
     file.digest = checkpoint::file_digest(headers_[number++], file.chunks);
   }
+  if (place_ == Place::disk) return;
+  if (context_.rank() == 0) document_ = format_manifest(manifest_);
+  document_ = ranks.broadcast_text("the manifest of a copy", document_);
+}
+
+// On every rank, so that each keeper commits. All files are complete in all keepers by then.
+void PendingSave::commit_copy() {
+  context_.keeper->commit(directory_, manifest_.save_id, document_);
+  if (context_.rank() == 0) mark("copied", manifest_.step);
 }
 
 void PendingSave::commit() {
+  if (place_ == Place::keepers) return commit_copy();
   if (context_.rank() != 0) return;
   // Parse it first, because a committed checkpoint must be readable.
   parse_shard_headers(directory_ + "/" + manifest_.tag, manifest_, headers_);
@@ -337,7 +368,7 @@ void PendingSave::advance(bool known_good) {
   }
   phase_ = Phase::finished;
   if (outcome_.code == 0) {
-    context_.last_save_seconds = seconds_;
+    if (place_ == Place::disk) context_.last_save_seconds = seconds_;
     return;
   }
   if (context_.saver) context_.saver->abandon();

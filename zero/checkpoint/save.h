@@ -12,6 +12,7 @@
 
 #include "zero/checkpoint/context.h"
 #include "zero/checkpoint/safetensors_file.h"
+#include "zero/checkpoint/saved_file.h"
 #include "zero/zero.h"
 
 namespace zero::detail {
@@ -20,26 +21,35 @@ class StagedWriter;
 using checkpoint::FileEntry;
 
 // Lists the entries of the rank's file; `manifest` describes the snapshot.
-std::vector<FileEntry> file_entries(const checkpoint::Snapshot& snapshot,
-                                    const checkpoint::Manifest& manifest, int rank,
-                                    bool trainable_only);
+inline std::vector<FileEntry> file_entries(const checkpoint::Snapshot& snapshot,
+                                           const checkpoint::Manifest& manifest, int rank,
+                                           bool trainable_only) {
+  return checkpoint::file_entries(snapshot.ranges_of(rank, trainable_only), manifest, rank);
+}
 
 // Whether the config takes the memory of asynchronous saves at start.
 bool saves_asynchronously(const Config& config);
 bool is_asynchronous(const Config& config, const SaveOptions& options);
+// Whether copies in memory are made without a staging: another thread can read the state while
+// steps run, and writes it to its place.
+bool copies_in_place(const CheckpointContext& context);
 
 struct PendingSave {
  public:
   // Each phase except the last is work on every rank, then an agreement on its outcome.
   enum class Phase { writing, committing, finished };
+  // A directory of checkpoints, or the memory of hosts (keeper_link.h), always in the background.
+  enum class Place { disk, keepers };
 
   // A save that could not begin.
   PendingSave(CheckpointContext& context, const Error& error)
       : context_(context), phase_(Phase::finished), outcome_{SaveError::code, error.what()} {}
   // Collective; throws if the save cannot begin. A synchronous save is finished here.
-  PendingSave(CheckpointContext& context, const std::string& directory, const SaveOptions& options);
+  PendingSave(CheckpointContext& context, const std::string& directory, const SaveOptions& options,
+              Place place);
   PendingSave(const PendingSave&) = delete;
 
+  Place place() const { return place_; }
   Phase phase() const { return phase_; }
   bool is_finished() const { return phase_ == Phase::finished; }
   // The result of a finished save; equal on all ranks.
@@ -76,25 +86,33 @@ struct PendingSave {
   void copy(const FileEntry& entry, std::int64_t skipped, std::span<std::byte> out) const;
   void read_data(std::int64_t offset, std::span<std::byte> out) const;
   checkpoint::Directory open_temporary();
+  checkpoint::File create(const std::string& name, std::int64_t bytes);
+  void complete(const std::string& name);
   std::unique_ptr<checkpoint::SafetensorsWriter> create_file();
   void note_program_state();
   void write_program_state();
   void write_file();
+  bool in_place() const { return place_ == Place::keepers && copies_in_place(context_); }
+  std::unique_ptr<checkpoint::SafetensorsWriter> create_memory();
   void gather_digests();
   void commit();
+  void commit_copy();
 
   CheckpointContext& context_;
   const std::string directory_;
   SaveOptions options_;
+  const Place place_ = Place::disk;
   const bool asynchronous_ = false;
   std::vector<FileEntry> entries_;  // this rank's file; empty: there is none
   // Lists all files on rank 0, elsewhere this rank's; if a rank has one, it is the first.
   checkpoint::Manifest manifest_;
   std::vector<std::string> headers_;  // one per file
+  std::string document_;              // the text of the manifest of a copy, for its commit
   // On rank 0, by number of the parameter: copies of the buffers at the start of the save.
   std::map<int, std::vector<std::byte>> buffers_;
   Phase phase_ = Phase::writing;
   std::shared_ptr<StagedWriter> writer_;
+  std::shared_ptr<std::byte> memory_;  // of this rank's file in the keeper, while it is filled
   std::vector<std::int64_t> copy_before_update_;  // bytes of the own file, by group
   double seconds_ = 0;                            // time to write the files, on the slowest rank
   Outcome outcome_;

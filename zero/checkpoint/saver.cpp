@@ -49,7 +49,7 @@ Saver::Saver(const std::string& directory)
   finish_replacement();
 }
 
-std::int64_t Saver::next_sequence() {
+std::int64_t Saver::next_sequence(std::int64_t least) {
   if (sequence_ == 0) {
     try {
       for (const Candidate& candidate : candidates(root_))
@@ -58,7 +58,8 @@ std::int64_t Saver::next_sequence() {
       throw SaveError(std::string(error.what()) + "; choose another directory to save to");
     }
   }
-  return ++sequence_;
+  sequence_ = std::max(sequence_, least) + 1;
+  return sequence_;
 }
 
 // Repairs the directory after a job that died while it replaced a checkpoint: if there is no

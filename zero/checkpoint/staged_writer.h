@@ -33,7 +33,8 @@ class StagedWriter {
   // in_turn: a piece is digested while it is in cache. first: copies as soon as the staging has
   // room, because others wait for the state. elsewhere: there is no source; the staging holds all
   // of the data, and other code fills it from the start and reports by note_copied().
-  enum class Copying : std::uint8_t { in_turn, first, elsewhere };
+  // in_place: as first, into the memory of the file itself, so that nothing has to be written.
+  enum class Copying : std::uint8_t { in_turn, first, elsewhere, in_place };
 
   // The size of the staging is a whole number of pieces, see staging_for().
   StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging, Copying copying)
@@ -44,6 +45,8 @@ class StagedWriter {
     return (wanted + piece_bytes - 1) / piece_bytes * piece_bytes;
   }
 
+  // With Copying::in_place, `create` of run() calls it with the memory of the file's data.
+  void set_memory(std::span<std::byte> data) { staging_ = data; }
   // Copies until the staging is full, on the calling thread; run() continues from there.
   void copy_ahead() {
     while (has_room()) copy_piece();
@@ -53,6 +56,7 @@ class StagedWriter {
   std::vector<checkpoint::Digest> run(const Create& create,
                                       const std::function<void(std::int64_t)>& written) {
     try {
+      if (copying_ == Copying::in_place) create();
       const std::jthread copier([this] { copy_all(); });
       try {
         write_all(create, written);
@@ -112,6 +116,7 @@ class StagedWriter {
     return copying_ != Copying::elsewhere && copied_ < bytes_ &&
            copied_ - written_ + std::min(piece_bytes, bytes_ - copied_) <= std::ssize(staging_);
   }
+  bool copies_first() const { return copying_ == Copying::first || copying_ == Copying::in_place; }
   // Called by the only thread that copies.
   void copy_piece() {
     const std::span<std::byte> piece = piece_at(copied_);
@@ -124,7 +129,7 @@ class StagedWriter {
         std::unique_lock lock(mutex_);
         advanced_.wait(lock, [this] { return failure_ || copied_ > digested_ || has_room(); });
         if (failure_) return;
-        const bool copies = has_room() && (copying_ == Copying::first || copied_ == digested_);
+        const bool copies = has_room() && (copies_first() || copied_ == digested_);
         lock.unlock();
         if (copies) {
           copy_piece();
@@ -139,7 +144,8 @@ class StagedWriter {
     }
   }
   void write_all(const Create& create, const std::function<void(std::int64_t)>& written) {
-    const std::unique_ptr<checkpoint::SafetensorsWriter> file = create();
+    std::unique_ptr<checkpoint::SafetensorsWriter> file;
+    if (copying_ != Copying::in_place) file = create();
     while (written_ < bytes_) {
       std::unique_lock lock(mutex_);
       advanced_.wait(lock, [this] { return failure_ || digested_ > written_; });
@@ -149,16 +155,16 @@ class StagedWriter {
       const std::span<std::byte> digested = staging_.subspan(
           at, std::min({digested_ - written_, std::ssize(staging_) - at, longest_write}));
       lock.unlock();
-      file->write(digested);
+      if (file) file->write(digested);
       change([&] { written_ += std::ssize(digested); });
       written(std::ssize(digested));
     }
-    file->finish();
+    if (file) file->finish();
   }
 
   const std::int64_t bytes_;
   const Source source_;
-  const std::span<std::byte> staging_;
+  std::span<std::byte> staging_;
   const Copying copying_;
   checkpoint::ChunkDigester digester_;
 

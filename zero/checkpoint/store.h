@@ -111,7 +111,8 @@ class Saver {
   // Clears, checks for a checkpoint of this tag, creates the temporary directory.
   void begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed,
              Existing existing = Existing::refuse);
-  std::int64_t next_sequence();
+  // `least`: of a copy in memory (keeper_link.h) that the run has resumed from, or 0.
+  std::int64_t next_sequence(std::int64_t least = 0);
   // Writes the manifest, renames (the commit point), then updates `latest`. Failures after the
   // commit point are returned as notices.
   std::vector<std::string> commit(const Manifest& manifest);

@@ -165,6 +165,25 @@ SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptio
   core_->note_save(begin);
   return {core_->link(), save};
 }
+bool Engine::peer_copy_due() const {
+  const CoreOptions& options = config().zero_core;
+  return options.peer_copies > 0 && step_count() > 0 &&
+         step_count() % options.peer_copies_every == 0 && core_->checkpoints().may_copy();
+}
+void Engine::copy_to_peers(const std::string& directory, const SaveOptions& options) {
+  const char* call = "Engine::copy_to_peers()";
+  if (config().zero_core.peer_copies == 0)
+    throw UsageError(std::string(call) + " was called without zero_core.peer_copies in the config");
+  if (!core_->train().model.any_order) core_->scopes().refuse_among_micro_steps(call);
+  if (core_->checkpoints().copies_behind_steps({.asynchronous = true}))
+    core_->require_settled(call);
+  else
+    core_->require_idle(call);
+  core_->train().require_values(" to copy");
+  const std::int64_t begin = detail::steady_nanoseconds();
+  core_->checkpoints().copy_to_peers(directory, options);
+  core_->note_save(begin);
+}
 double Engine::predicted_save_seconds() const {
   return core_->checkpoints().predicted_seconds();
 }

@@ -8,6 +8,7 @@
 #include "zero/state/buffers.h"
 #include "zero/state/offload_tier.h"
 #include "zero/step/updates.h"
+#include "zero/weights/saved_layout.h"
 #include "zero/zero.h"
 
 namespace zero {
@@ -25,6 +26,13 @@ std::vector<MemoryUse> planned(const Ledger& ledger, Tier tier) {
   return uses;
 }
 
+// The node of each rank.
+std::vector<int> nodes_of(const PlanRank& on) {
+  std::vector<int> nodes;
+  for (int rank = 0; rank < on.ranks; ++rank) nodes.push_back(rank / on.neighbors());
+  return nodes;
+}
+
 // A runtime of one rank. Its device is not used before memory is taken.
 RuntimeCore stand_in() {
   RuntimeOptions options;
@@ -35,14 +43,15 @@ RuntimeCore stand_in() {
 
 }  // namespace
 
-MemoryPlan detail::memory_of(const EnginePlan& plan, const Model& model, const Config& config) {
+MemoryPlan detail::memory_of(const EnginePlan& plan, const Model& model, const Config& config,
+                             const PlanRank& on) {
   RuntimeCore runtime = stand_in();
   const PlanInputs& inputs = plan.inputs;
   const bool on_gpu = plan.policy.on_gpu;
   ModelState state(plan);
   Ledger ledger;
   state.plan(ledger);
-  const Buffers buffers(runtime, model, plan.updates);
+  const Buffers buffers(runtime, plan.buffers);
   buffers.plan(ledger);
   if (inputs.offload.offloads()) OffloadTier(runtime, inputs, state, config).plan(ledger);
   StepScalars scalars(runtime, plan);
@@ -50,6 +59,10 @@ MemoryPlan detail::memory_of(const EnginePlan& plan, const Model& model, const C
   agreement.plan(ledger);
   Updates({runtime, runtime.ranks(), runtime.ranks(), plan, state, buffers, scalars, agreement})
       .plan(ledger);
+  if (config.zero_core.peer_copies > 0)
+    ledger.plan(MemoryCategory::peer_copies,
+                SavedLayout{plan, model, state}.peer_copy_bytes(on.rank, nodes_of(on)),
+                on_gpu ? Tier::host : Tier::memory);
   MemoryPlan result;
   result.memory = planned(ledger, Tier::memory);
   if (on_gpu) result.in_host = planned(ledger, Tier::host);
@@ -60,8 +73,9 @@ MemoryPlan detail::memory_of(const EnginePlan& plan, const Model& model, const C
 
 MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, bool on_gpu,
                        int rank) {
-  const EnginePlan plan(spec.declared(), config, {rank, ranks, on_gpu, strict_mode()});
-  return memory_of(plan, spec.declared(), config);
+  const PlanRank on{rank, ranks, on_gpu, strict_mode()};
+  const EnginePlan plan(spec.declared(), config, on);
+  return memory_of(plan, spec.declared(), config, on);
 }
 
 }  // namespace zero

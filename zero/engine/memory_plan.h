@@ -7,7 +7,9 @@
 
 namespace zero::detail {
 
-// Needs neither ranks nor a device. The plan must have been made from this model and config.
-MemoryPlan memory_of(const EnginePlan& plan, const Model& model, const Config& config);
+// Needs neither ranks nor a device. The plan must have been made from this model and config,
+// and this rank.
+MemoryPlan memory_of(const EnginePlan& plan, const Model& model, const Config& config,
+                     const PlanRank& on);
 
 }  // namespace zero::detail

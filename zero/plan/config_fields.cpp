@@ -221,6 +221,8 @@ constexpr ConfigField fields[] = {
     {"zero_core.async_staging_bytes", at<&CoreOptions::async_staging_bytes>},
     {"zero_core.allow_non_finite_weights", at<&CoreOptions::allow_non_finite_weights>},
     {"zero_core.resume_fallback", at<&CoreOptions::resume_fallback>},
+    {"zero_core.peer_copies", at<&CoreOptions::peer_copies>},
+    {"zero_core.peer_copies_every", at<&CoreOptions::peer_copies_every>},
     {"zero_core.verify_every", at<&CoreOptions::verify_every>, any, "0"},
     {"zero_core.verify_comm", at<&CoreOptions::verify_comm>},
     {"zero_core.trace", at<&CoreOptions::trace>},

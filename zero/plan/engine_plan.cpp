@@ -308,6 +308,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       sync(sync_of(*this, config, on)),
       layout(make_layout(model, grid, layout_options(config.zero_optimization, configured), wire)),
       updates(model, config),
+      buffers(model, updates),
       matrices(model, layout, updates, on.ranks > 1 ? updated_holding(*this) : Holding::whole),
       policy(make_state_policy(*this, config, on)) {
   check_rank_independent(config, on);

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "zero/plan/kept_buffers.h"
 #include "zero/plan/matrix_plan.h"
 #include "zero/plan/placement.h"
 #include "zero/plan/route.h"
@@ -89,6 +90,7 @@ struct EnginePlan {
   }
   Layout layout;
   UpdateGroups updates;
+  KeptBuffers buffers;
   MatrixPlan matrices;
   StatePolicy policy;
   PlanInputs inputs;

@@ -90,10 +90,10 @@ std::string to_text(const Shape& shape);
 // For error messages: "; did you mean "x"?" with the nearest candidate, or "" if none is near.
 std::string hint_for(std::string_view name, const std::vector<std::string>& candidates);
 // Does the same among the names of units, parameters or buffers.
-template <class Declaration>
-std::string hint_among(const std::vector<Declaration>& declared, std::string_view name) {
+template <class Declarations>
+std::string hint_among(const Declarations& declared, std::string_view name) {
   std::vector<std::string> names;
-  std::ranges::transform(declared, std::back_inserter(names), &Declaration::name);
+  for (const auto& declaration : declared) names.push_back(declaration.name);
   return hint_for(name, names);
 }
 

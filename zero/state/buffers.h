@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "zero/base/error.h"
+#include "zero/plan/kept_buffers.h"
 #include "zero/plan/model.h"
-#include "zero/plan/update_groups.h"
 #include "zero/runtime/runtime_core.h"
 #include "zero/state/memory_requests.h"
 
@@ -20,29 +20,17 @@ namespace zero::detail {
 
 class Buffers {
  public:
-  // All must outlive it.
-  Buffers(RuntimeCore& runtime, const Model& model, const UpdateGroups& updates)
-      : runtime_(runtime), model_(model), all_(model.buffers) {
-    for (int p = 0; p < std::ssize(model.params); ++p)
-      if (updates.factors(p) && model.params[p].elements > 0) add_moments(p);
-    addresses_.resize(all_.size());
-    for (std::size_t b = 0; b < all_.size(); ++b)
-      requests_.add(
-          b < model.buffers.size() ? MemoryCategory::buffers : MemoryCategory::optimizer_state,
-          all_[b].elements * size_of(all_[b].dtype), addresses_[b]);
+  // Both must outlive it.
+  Buffers(RuntimeCore& runtime, const KeptBuffers& kept)
+      : runtime_(runtime), kept_(kept), addresses_(kept.all.size()) {
+    for (int b = 0; b < std::ssize(kept.all); ++b)
+      requests_.add(b < kept.of_model ? MemoryCategory::buffers : MemoryCategory::optimizer_state,
+                    declared(b).elements * size_of(declared(b).dtype), addresses_[b]);
   }
 
-  // Those of the model, and after them row_var and col_var of each parameter of factored_params().
-  const std::vector<BufferDeclaration>& all() const { return all_; }
-  const std::vector<int>& factored_params() const { return factored_params_; }
-  // The parameter of a moment's buffer; -1 for a buffer of the model.
-  int moment_of(int index) const {
-    const int moment = index - static_cast<int>(model_.buffers.size());
-    return moment < 0 ? -1 : factored_params_[moment / 2];
-  }
-  // Row and column moments of factored_params()[number], in device memory.
+  // Row and column moments of KeptBuffers::factored[number], in device memory.
   std::pair<float*, float*> moments(int number) const {
-    const std::size_t at = model_.buffers.size() + 2 * static_cast<std::size_t>(number);
+    const int at = kept_.of_model + 2 * number;
     return {reinterpret_cast<float*>(addresses_[at]), reinterpret_cast<float*>(addresses_[at + 1])};
   }
 
@@ -61,17 +49,18 @@ class Buffers {
   // Returns a buffer's address in device memory. Throws UsageError for a dtype other than the
   // declared one, and for an unknown name.
   void* address(std::string_view name, DType dtype) const {
-    const auto found = std::ranges::find(model_.buffers, name, &BufferDeclaration::name);
-    if (found == model_.buffers.end())
+    const auto of_model = std::span(kept_.all).first(kept_.of_model);
+    const auto found = std::ranges::find(of_model, name, &BufferDeclaration::name);
+    if (found == of_model.end())
       throw UsageError("no buffer is named \"" + std::string(name) + "\"" +
-                       hint_among(model_.buffers, name));
+                       hint_among(of_model, name));
     if (found->dtype != dtype)
       throw UsageError("buffer " + found->name + " is " + name_of(found->dtype) + ", but " +
                        name_of(dtype) + " was asked for");
-    return addresses_[found - model_.buffers.begin()];
+    return addresses_[found - of_model.begin()];
   }
 
-  // Copies a whole buffer, by index into all(), to host memory, between steps.
+  // Copies a whole buffer, by index into KeptBuffers::all, to host memory, between steps.
   std::vector<std::byte> read(int index) const {
     std::vector<std::byte> values(declared(index).elements * size_of(declared(index).dtype));
     copy_and_wait(runtime_, values.data(), addresses_[index], std::ssize(values));
@@ -84,25 +73,10 @@ class Buffers {
   }
 
  private:
-  const BufferDeclaration& declared(int index) const { return all_[index]; }
-
-  void add_moments(int param) {
-    const ParamDeclaration& matrix = model_.params[param];
-    const auto add = [&](const char* name, std::ptrdiff_t summed) {
-      BufferDeclaration moments{name + (" of " + matrix.name), matrix.shape, 0, DType::fp32};
-      moments.elements = matrix.elements / *(moments.shape.end() - summed);
-      moments.shape.erase(moments.shape.end() - summed);
-      all_.push_back(std::move(moments));
-    };
-    add("row_var", 1);
-    add("col_var", 2);
-    factored_params_.push_back(param);
-  }
+  const BufferDeclaration& declared(int index) const { return kept_.all[index]; }
 
   RuntimeCore& runtime_;
-  const Model& model_;
-  std::vector<BufferDeclaration> all_;
-  std::vector<int> factored_params_;
+  const KeptBuffers& kept_;
   std::vector<std::byte*> addresses_;  // one per buffer
   MemoryRequests requests_;
   Arena arena_;

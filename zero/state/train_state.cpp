@@ -35,7 +35,7 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
       model(spec.declared()),
       plan(model, config, plan_rank(runtime, ranks)),
       arrays(plan),
-      buffers(runtime, model, plan.updates),
+      buffers(runtime, plan.buffers),
       scaler(config.fp16_enabled ? optim::LossScaler(config.loss_scale) : optim::LossScaler()),
       has_values(model.params.size(), 0) {
   if (model.params.empty()) throw UsageError("the model declares no parameter");

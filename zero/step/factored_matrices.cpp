@@ -20,7 +20,7 @@ optim::FactoredMatrix matrix_of(const Shape& shape, std::int64_t elements) {
 
 FactoredMatrices::FactoredMatrices(const EnginePlan& plan, const Buffers& buffers)
     : buffers_(buffers), layout_(plan.layout), by_segment_(plan.layout) {
-  const std::vector<int>& factored = buffers.factored_params();
+  const std::vector<int>& factored = plan.buffers.factored;
   params_.resize(factored.size());
   for (const SegmentId& id : layout_.segments()) {
     for (const ParamPlace& place : layout_.segment(id).params) {
@@ -63,10 +63,9 @@ void FactoredMatrices::place() {
 }
 
 optim::FactoredMatrix FactoredMatrices::of_param(int param) const {
-  const std::vector<int>& factored = buffers_.factored_params();
-  const auto found = std::ranges::lower_bound(factored, param);
-  if (found == factored.end() || *found != param) return {};
-  return params_[found - factored.begin()]->matrix;
+  const auto found =
+      std::ranges::find(params_, param, [](const Member* member) { return member->param; });
+  return found == params_.end() ? optim::FactoredMatrix() : (*found)->matrix;
 }
 
 }  // namespace zero::detail

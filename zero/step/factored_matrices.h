@@ -15,7 +15,7 @@ class FactoredMatrices {
  public:
   struct Member {
     int param = 0;
-    int number = 0;  // in Buffers::factored_params()
+    int number = 0;  // in KeptBuffers::factored
     optim::FactoredMatrix matrix;
     std::int64_t sums() const { return matrix.all_rows() + matrix.all_cols(); }
   };

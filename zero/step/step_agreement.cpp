@@ -20,10 +20,10 @@ StepAgreement::StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePla
     : runtime_(runtime),
       ranks_(ranks),
       scalars_(scalars),
-      rank_count_(runtime.topology().size),
+      rank_count_(plan.on.ranks),
       check_(std::move(check)),
       groups_(std::max(1, static_cast<int>(plan.updates.groups().size()))),
-      pinned_requests_(runtime.device().is_host() ? Tier::memory : Tier::pinned),
+      pinned_requests_(plan.on.on_gpu ? Tier::pinned : Tier::memory),
       read_errors_(scalars.error_bytes() / sizeof(comm::wire::ErrorSums)) {
   request_memory();
   for (auto& event : decided_) event = runtime.compute().create_event();

@@ -21,7 +21,7 @@ class SavedResidues {
 
   bool exist() const { return residues().exist(); }
   int first_number() const {
-    return static_cast<int>(train_.model.params.size() + train_.buffers.all().size());
+    return static_cast<int>(train_.model.params.size() + train_.plan.buffers.all.size());
   }
   // This rank's words of the range.
   std::span<std::byte> part(const checkpoint::ElementRange& range) const;

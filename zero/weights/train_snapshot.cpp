@@ -6,11 +6,13 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "optim/gradient_norm.h"
 #include "zero/checkpoint/kept_batch.h"
 #include "zero/state/array_exchange.h"
+#include "zero/weights/saved_layout.h"
 #include "zero/weights/saved_residues.h"
 #include "zero/weights/scaler_record.h"
 
@@ -32,7 +34,8 @@ std::string cpu_type() {
 
 class TrainSnapshot : public checkpoint::Snapshot {
  public:
-  explicit TrainSnapshot(TrainState& train) : train_(train), residues_(train) {}
+  explicit TrainSnapshot(TrainState& train)
+      : train_(train), layout_{train.plan, train.model, train.arrays}, residues_(train) {}
 
   bool readable_during_steps() const override { return train_.store->readable_during_steps(); }
   bool rests_on_device() const override { return !train_.offloads_to_host(); }
@@ -61,40 +64,12 @@ class TrainSnapshot : public checkpoint::Snapshot {
       for (int p = 0; p < std::ssize(digests); ++p)
         if (left_out(p)) m.parameters[p].left_out = {0, digests[p]};
     }
-    for (int b = 0; b < std::ssize(buffers()); ++b) {
-      const int matrix = train_.buffers.moment_of(b);
-      m.parameters.push_back({.name = buffers()[b].name,
-                              .shape = buffers()[b].shape,
-                              .dtype = checkpoint::safetensors_name(buffers()[b].dtype),
-                              .trainable = false,
-                              .buffer = true,
-                              .moment_of = matrix < 0 ? "" : train_.param(matrix).name});
-    }
-    if (residues().exist())
-      for (int rank = 0; rank < train_.rank_count(); ++rank)
-        m.parameters.push_back({.name = "residues of rank " + std::to_string(rank),
-                                .shape = {std::ssize(residues().kept()) / size_of(DType::int64)},
-                                .dtype = checkpoint::safetensors_name(DType::int64),
-                                .trainable = false,
-                                .buffer = true,
-                                .of_rank = rank});
+    for (ManifestParameter& buffer : layout_.buffers()) m.parameters.push_back(std::move(buffer));
     return m;
   }
 
   std::vector<ElementRange> ranges_of(int rank, bool trainable_only) const override {
-    std::vector<ElementRange> ranges;
-    const int states = static_cast<int>(train_.policy().optimizer_states.size());
-    for (const SegmentId& id : train_.layout().segments()) {
-      const Segment& segment = train_.layout().segment(id);
-      if (trainable_only && !segment.trainable) continue;
-      const std::vector<ParamRange> pieces =
-          params_in(train_.model, segment, train_.layout().slice_of(segment, rank));
-      for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind)
-        for (const ParamRange& piece : pieces)
-          if (kind == 0 || train_.arrays.has_state(piece.param, kind - 1))
-            ranges.push_back({piece.param, kind, piece.param_begin, piece.count});
-    }
-    return ranges;
+    return layout_.ranges_of(rank, trainable_only);
   }
 
   void read(const ElementRange& range, std::span<std::byte> out) const override {
@@ -241,26 +216,13 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   const Residues& residues() const { return train_.arrays.residues(); }
-  const std::vector<BufferDeclaration>& buffers() const { return train_.buffers.all(); }
+  const std::vector<BufferDeclaration>& buffers() const { return train_.plan.buffers.all; }
 
   bool are_residues(int parameter) const { return buffer_of(parameter) >= std::ssize(buffers()); }
 
   ManifestParameter describe_parameter(int param) const {
-    const ParamDeclaration& declaration = train_.param(param);
-    const SegmentBuffers& buffers = train_.arrays.segment(train_.place(param));
-    ManifestParameter described{.name = declaration.name,
-                                .shape = declaration.shape,
-                                .trainable = declaration.options.trainable};
-    described.dtype =
-        checkpoint::safetensors_name(described.trainable ? buffers.master_dtype : buffers.dtype);
-    if (!described.trainable) return described;
-    described.states_dtype = checkpoint::safetensors_name(buffers.state_dtype);
-    if (residues().exist()) described.residues_at = residues_.at(param);
-    const std::vector<std::string>& all = train_.policy().optimizer_states;
-    std::vector<std::string> own;
-    for (std::size_t k = 0; k < all.size(); ++k)
-      if (train_.arrays.has_state(param, k)) own.push_back(all[k]);
-    if (own.size() < all.size()) described.states = own;
+    ManifestParameter described = layout_.parameter(param);
+    if (described.trainable && residues().exist()) described.residues_at = residues_.at(param);
     return described;
   }
 
@@ -358,6 +320,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   TrainState& train_;
+  const SavedLayout layout_;
   // Samples seen before this step, by the resumed training run.
   std::int64_t samples_before_ = 0, samples_before_step_ = 0;
   std::optional<optim::LossScalerState> scaler_;  // from the checked checkpoint

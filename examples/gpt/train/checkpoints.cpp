@@ -124,7 +124,11 @@ bool Checkpoints::after_step(bool last, bool stop) {
     if (!in_time()) return false;
   }
   const bool due = is_due();
-  if (!due && !last && !stop) return false;
+  if (!due && !last && !stop) {
+    if (engine_.peer_copy_due())
+      engine_.copy_to_peers(options_.checkpoint_directory, {.client_state = {{data_key, data_}}});
+    return false;
+  }
   const bool wait = last || stop || !engine_.config().checkpoint.decoupled;
   save(wait);
   if (!wait) return false;

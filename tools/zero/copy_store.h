@@ -1,0 +1,71 @@
+// The copies of checkpoints that a keeper holds in memory, each file as a memfd: nothing remains
+// when the process ends. The memory of a freed copy is used for the next one, because taking new
+// memory costs more time than writing to it. Any thread. Throws SaveError.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "zero/checkpoint/file_layer.h"
+
+namespace zero::tool {
+
+// The part of a copy that one keeper holds.
+struct CopyView {
+  std::string directory, save_id;
+  std::int64_t sequence = 0, step = 0;  // 0: not committed here
+  std::vector<std::string> needs;       // the files of the whole copy; empty: not committed here
+  std::vector<std::string> holds;       // complete files
+};
+
+// A complete file. The descriptor is the caller's own.
+struct CompleteFile {
+  std::string directory;
+  checkpoint::Descriptor file;
+  std::int64_t bytes = 0;
+};
+
+// Returns an unnamed file with its memory allocated.
+checkpoint::Descriptor file_in_memory(const std::string& name, std::int64_t bytes);
+
+class CopyStore {
+ public:
+  // A new file, as in KeeperLink::create().
+  checkpoint::Descriptor create(const std::string& directory, const std::string& save_id,
+                                const std::string& name, std::int64_t bytes);
+  CompleteFile complete(const std::string& save_id, const std::string& name);
+  // Does nothing if no file of the copy is here.
+  void commit(const std::string& directory, const std::string& save_id,
+              const std::string& manifest);
+  // Returns nothing if the file is not here or not complete.
+  std::optional<CompleteFile> open(const std::string& save_id, const std::string& name) const;
+  // Copies of checkpoints in this directory; empty: in any.
+  std::vector<CopyView> views(const std::string& directory) const;
+  // Empty if the copy is not committed here.
+  std::string manifest_of(const std::string& save_id) const;
+
+ private:
+  struct File {
+    checkpoint::Descriptor file;
+    std::int64_t bytes = 0;
+    bool complete = false;
+  };
+  struct Copy {
+    std::string directory, manifest;
+    std::int64_t sequence = 0, step = 0;
+    std::vector<std::string> needs;
+    std::map<std::string, File> files;
+  };
+  void free_former(const std::string& directory);
+  std::optional<checkpoint::Descriptor> take_spare(std::int64_t bytes);
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Copy> copies_;  // by save id
+  std::vector<File> spare_;             // of freed copies, until the next one is committed
+};
+
+}  // namespace zero::tool

@@ -1,0 +1,61 @@
+// Connections between the keepers of a job, over TCP. A keeper accepts only a peer that sends its
+// token, and is believed only after it has answered with its other token: `zero run` gives both to
+// the job's keepers, over their pipes. Messages are lists of texts; each connection carries one
+// request. One thread per connection. Throws SaveError with the name of the peer.
+//
+// request                                  answer
+// store GENERATION DIRECTORY SAVE NAME BYTES, then the file     ok
+// held DIRECTORY                           ok COUNT, then a view in each message
+// manifest SAVE                            ok TEXT
+// fetch SAVE NAME                          ok BYTES, then the file
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/zero/copy_store.h"
+
+namespace zero::tool {
+
+struct KeeperPeer {
+  std::string host;
+  int port = 0;
+  std::string token, answer;
+};
+
+class PeerConnection {
+ public:
+  // Connects, and exchanges the tokens.
+  explicit PeerConnection(const KeeperPeer& peer);
+  // Takes an accepted connection, and exchanges the tokens; throws if the other side has not the
+  // token.
+  PeerConnection(checkpoint::Descriptor connection, const std::string& token,
+                 const std::string& answer);
+
+  void send(const std::vector<std::string>& texts);
+  std::vector<std::string> receive();
+  // Sends a request and returns its answer after "ok". Throws for "error TEXT".
+  std::vector<std::string> ask(const std::vector<std::string>& request);
+  // Followed by the digest of the contents, which receive_file() compares. `progress` is called
+  // after each piece.
+  void send_file(const CompleteFile& file, const std::function<void()>& progress);
+  void receive_file(const checkpoint::Descriptor& file, std::int64_t bytes,
+                    const std::function<void()>& progress);
+
+ private:
+  void write_all(const void* data, std::size_t bytes);
+  void read_all(void* data, std::size_t bytes);
+  void set_limit(int seconds);
+  [[noreturn]] void fail(const std::string& what, int error) const;
+
+  std::string name_;
+  checkpoint::Descriptor connection_;
+  std::int64_t longest_ = 0;  // message, in bytes
+};
+
+// Listens on any address and a free port, which it returns; -1 on failure.
+checkpoint::Descriptor listen_to_peers(int& port);
+
+}  // namespace zero::tool

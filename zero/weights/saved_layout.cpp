@@ -1,0 +1,78 @@
+#include "zero/weights/saved_layout.h"
+
+#include <string>
+
+#include "zero/checkpoint/saved_file.h"
+
+namespace zero::detail {
+
+using checkpoint::ElementRange;
+using checkpoint::ManifestParameter;
+
+std::vector<ElementRange> SavedLayout::ranges_of(int rank, bool trainable_only) const {
+  std::vector<ElementRange> ranges;
+  const int states = static_cast<int>(plan.policy.optimizer_states.size());
+  for (const SegmentId& id : plan.layout.segments()) {
+    const Segment& segment = plan.layout.segment(id);
+    if (trainable_only && !segment.trainable) continue;
+    const std::vector<ParamRange> pieces =
+        params_in(model, segment, plan.layout.slice_of(segment, rank));
+    for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind)
+      for (const ParamRange& piece : pieces)
+        if (kind == 0 || arrays.has_state(piece.param, kind - 1))
+          ranges.push_back({piece.param, kind, piece.param_begin, piece.count});
+  }
+  return ranges;
+}
+
+ManifestParameter SavedLayout::parameter(int param) const {
+  const ParamDeclaration& declaration = model.params[param];
+  const SegmentBuffers& buffers = arrays.segment(plan.layout.place_of_param[param]);
+  ManifestParameter described{.name = declaration.name,
+                              .shape = declaration.shape,
+                              .trainable = declaration.options.trainable};
+  described.dtype =
+      checkpoint::safetensors_name(described.trainable ? buffers.master_dtype : buffers.dtype);
+  if (!described.trainable) return described;
+  described.states_dtype = checkpoint::safetensors_name(buffers.state_dtype);
+  const std::vector<std::string>& all = plan.policy.optimizer_states;
+  std::vector<std::string> own;
+  for (std::size_t k = 0; k < all.size(); ++k)
+    if (arrays.has_state(param, k)) own.push_back(all[k]);
+  if (own.size() < all.size()) described.states = own;
+  return described;
+}
+
+std::vector<ManifestParameter> SavedLayout::buffers() const {
+  std::vector<ManifestParameter> described;
+  for (int b = 0; b < std::ssize(plan.buffers.all); ++b) {
+    const BufferDeclaration& buffer = plan.buffers.all[b];
+    const int matrix = plan.buffers.moment_of(b);
+    described.push_back({.name = buffer.name,
+                         .shape = buffer.shape,
+                         .dtype = checkpoint::safetensors_name(buffer.dtype),
+                         .trainable = false,
+                         .buffer = true,
+                         .moment_of = matrix < 0 ? "" : model.params[matrix].name});
+  }
+  for (int rank = 0; arrays.residues().exist() && rank < plan.grid.ranks; ++rank)
+    described.push_back({.name = "residues of rank " + std::to_string(rank),
+                         .shape = {arrays.residues().bytes() / size_of(DType::int64)},
+                         .dtype = checkpoint::safetensors_name(DType::int64),
+                         .trainable = false,
+                         .buffer = true,
+                         .of_rank = rank});
+  return described;
+}
+
+std::int64_t SavedLayout::peer_copy_bytes(int rank, const std::vector<int>& node_of) const {
+  checkpoint::Manifest manifest;
+  manifest.states = plan.policy.optimizer_states;
+  for (int p = 0; p < std::ssize(model.params); ++p) manifest.parameters.push_back(parameter(p));
+  for (ManifestParameter& buffer : buffers()) manifest.parameters.push_back(std::move(buffer));
+  return checkpoint::peer_copy_bytes(rank, node_of, [&](int other) {
+    return file_bytes(manifest, file_entries(ranges_of(other, false), manifest, other));
+  });
+}
+
+}  // namespace zero::detail
