@@ -381,3 +381,90 @@ TEST_CASE("gpu: the decision is the host's") {
   CHECK(actual.apply == 1);
   CHECK(actual == expected);
 }
+
+TEST_CASE("gpu: Adafactor's matrices have the host's moments and steps") {
+  Gpu g;
+  constexpr std::int64_t batch = 3, rows = 300, cols = 190, elements = batch * rows * cols;
+  constexpr std::int64_t count = (elements + 127) / 128 * 128, cut = 128 * 700;
+  constexpr std::int64_t sides = batch * (rows + cols);
+  constexpr RuleKind rule = RuleKind::adafactor_matrix;
+  OptimizerOptions options = default_options("Adafactor");
+  options.weight_decay = 0.1;
+  std::vector<float> factors(step_candidates * most_factors);
+  StepScalars scalars;
+  scalars.step = 3;
+  scalars.learning_rate = 1e-2f;
+  scalars.weight_decay = 0.1f;
+  rule_of(options).write(options, scalars, factors.data());
+  std::vector<StepDecision> decision(1);
+  decision[0].apply = 1;
+  decision[0].gradient_multiplier = 0.5;
+  // Two ranges of one tensor, as of two ranks.
+  const std::vector<GroupRange> ranges = {{cut, 0, 0, cut}, {count, 0, 0, elements}};
+  const auto run = [&](DeviceKernels& kernels, const DeviceUpdate& update,
+                       const FactoredMatrix& matrix, TensorSums* sums, const StepDecision* by,
+                       Stream stream) {
+    kernels.add_factor_sums(update, by, stream);
+    kernels.take_factors(update, matrix, by, stream);
+    kernels.measure(rule, update, sums, by, stream);
+    kernels.take_steps(update, sums, by, stream);
+    kernels.update(rule, update, by, stream);
+  };
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    CAPTURE(name_of(dtype));
+    std::vector<float> master = random_floats(count, Numbers::usual, 1);
+    const auto gradient = encode(random_floats(count, Numbers::usual, 2), dtype);
+    std::vector<float> moments(sides, 1e-4f), scales(sides), steps(2), decays(2);
+    std::vector<NormSum> squares(sides);
+    std::vector<TensorSums> sums(1);
+    std::vector<unsigned char> copy(count * 2);
+    const auto matrix_of = [&](float* variances, float* roots, NormSum* of_sides) {
+      constexpr std::int64_t all_rows = batch * rows;
+      return FactoredMatrix{batch,
+                            rows,
+                            cols,
+                            variances,
+                            variances + all_rows,
+                            of_sides,
+                            of_sides + all_rows,
+                            roots,
+                            roots + all_rows};
+    };
+    auto device_master = g.put(master), device_moments = g.put(moments),
+         device_scales = g.put(scales), device_steps = g.put(steps), device_decays = g.put(decays),
+         device_factors = g.put(factors);
+    auto device_gradient = g.put(gradient), device_copy = g.put(copy);
+    auto device_squares = g.put(squares);
+    auto device_sums = g.put(sums);
+    auto device_ranges = g.put(ranges);
+    auto device_decision = g.put(decision);
+    const FactoredMatrix on_device =
+        matrix_of(device_moments.data(), device_scales.data(), device_squares.data());
+    const std::vector<TensorRange> at_device = {{0, elements, on_device},
+                                                {cut, elements, on_device}};
+    auto device_tensors = g.put(at_device);
+    DeviceUpdate update;
+    update.count = count;
+    update.range_count = 2;
+    update.gradient_dtype = dtype;
+    update.parameter_dtype = dtype == DType::fp16 ? DType::fp16 : DType::bf16;
+    update.master = device_master.data(), update.gradient = device_gradient.data();
+    update.parameter = device_copy.data(), update.ranges = device_ranges.data();
+    update.tensors = device_tensors.data(), update.factors = device_factors.data();
+    update.steps = device_steps.data(), update.decays = device_decays.data();
+    g.stream->enqueue([&](Stream stream) {
+      run(*g.kernels, update, on_device, device_sums.data(), device_decision.data(), stream);
+    });
+    const FactoredMatrix on_host = matrix_of(moments.data(), scales.data(), squares.data());
+    const std::vector<TensorRange> at_host = {{0, elements, on_host}, {cut, elements, on_host}};
+    update.master = master.data(), update.gradient = gradient.data();
+    update.parameter = copy.data(), update.ranges = ranges.data();
+    update.tensors = at_host.data(), update.factors = factors.data();
+    update.steps = steps.data(), update.decays = decays.data();
+    run(*g.host, update, on_host, sums.data(), decision.data(), {});
+    CHECK(device_moments.read() == moments);
+    CHECK(device_master.read() == master);
+    CHECK(device_copy.read() == copy);
+    CHECK(device_steps.read() == steps);
+  }
+}
