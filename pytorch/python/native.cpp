@@ -205,9 +205,10 @@ class Model {
   }
 
   bool saves_in_background() const { return engine_->config().checkpoint.decoupled; }
+  bool peer_copy_due() const { return engine_->peer_copy_due(); }
   // A background save is finished by a later call, unless `waits` is set.
   bool save(const std::string& directory, const std::string& tag, const py::bytes& state,
-            const py::bytes& rank_state, bool trainable_only, bool waits) {
+            const py::bytes& rank_state, bool trainable_only, bool waits, bool in_memory) {
     SaveOptions options;
     options.tag = tag;
     options.program_state = state;
@@ -215,6 +216,7 @@ class Model {
     options.trainable_only = trainable_only;
     options.replace = true;  // as DeepSpeed does
     const py::gil_scoped_release unlocked;
+    if (in_memory) return engine_->copy_to_peers(directory, options), true;
     save_ = engine_->save_checkpoint(directory, options);
     return (!waits && saves_in_background()) || finish_save();
   }
@@ -486,7 +488,8 @@ void declare_model(py::module_& module) {
           Unlocked())
       .def("saves_in_background", &Model::saves_in_background)
       .def("save", &Model::save, py::arg("directory"), py::arg("tag"), py::arg("state"),
-           py::arg("rank_state"), py::arg("trainable_only"), py::arg("waits"))
+           py::arg("rank_state"), py::arg("trainable_only"), py::arg("waits"), py::arg("in_memory"))
+      .def("peer_copy_due", &Model::peer_copy_due)
       .def("finish_save", &Model::finish_save, Unlocked())
       .def("resume", &Model::resume, py::arg("directory"), py::arg("tag"), Unlocked())
       .def("load_weights", &Model::load_weights, py::arg("path"), py::arg("allow_missing"),

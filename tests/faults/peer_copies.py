@@ -5,10 +5,12 @@ usage: peer_copies.py MPIEXEC TRAIN_GPT ZERO [TEST...]
 """
 
 import functools
+import json
 import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 
@@ -18,25 +20,24 @@ import launch  # noqa: E402
 import restarts  # noqa: E402
 from multi_node_hosts import Hosts, NotAllowed  # noqa: E402
 
-EVERY, STEPS, RANKS = 5, 1500, 3
+EVERY, STEPS, RANKS = 5, 800, 3
+KEYS = {"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2, "steps_per_print": 1, "zero_optimization.stage": 2,
+        "zero_core.rank_independent": "true", "zero_core.peer_copies": 1, "zero_core.peer_copies_every": EVERY}
 FROM_MEMORY = r"^zero run: restart \d+ of \d+: generation \d+, with \d+ ranks? of \d+, from the copy of step (\d+) in memory$"
 FROM_DISK = r"^zero run: restart \d+ of \d+: generation \d+, with \d+ ranks? of \d+, from the checkpoint of step (\d+)$"
 
 
-def program(folder, save_every=10 * STEPS, keys=None):
+def program(folder, save_every=10 * STEPS):
     """Returns a train_gpt whose result does not depend on the number of its ranks."""
-    keys = {"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2, "steps_per_print": 1, "zero_optimization.stage": 2,
-            "zero_core.rank_independent": "true", "zero_core.peer_copies": 1, "zero_core.peer_copies_every": EVERY,
-            **(keys or {})}
     return [restarts.TRAIN_GPT, "--model", "tiny", "--sequence-length", "8", "--steps", str(STEPS), "--threads", "1",
             "--log-json", f"{folder}/log.json", "--checkpoint", f"{folder}/saves", "--save-every", str(save_every), "--keep",
-            "2", *launch.settings(keys)]
+            "2", *launch.settings(KEYS)]
 
 
 @functools.cache
 def undisturbed_digest():
     with tempfile.TemporaryDirectory() as folder:
-        job = launch.Job(launch.mpirun(restarts.MPIEXEC, 2, *program(folder)), folder)
+        job = launch.Job(launch.mpirun(restarts.MPIEXEC, 1, *program(folder)), folder)
         if job.finish(restarts.LIMIT_S) != 0:
             raise launch.Failed("the undisturbed run fails\n" + job.text())
         if "zero_core.peer_copies: no copies are made in memory, since `zero run --restarts`" not in job.text():
@@ -45,8 +46,8 @@ def undisturbed_digest():
 
 
 class Training(restarts.Training):
-    def __init__(self, folder, save_every=10 * STEPS, options=("--restarts", "5"), hosts=None, keys=None):
-        super().__init__(folder, RANKS, options=options, program=program(folder, save_every, keys), hosts=hosts)
+    def __init__(self, folder, save_every=10 * STEPS, options=("--restarts", "5"), hosts=None):
+        super().__init__(folder, RANKS, options=options, program=program(folder, save_every), hosts=hosts)
         self.until(lambda: "the first copy in memory is complete" in self.error_text(), "the first copy")
 
     def keepers(self):
@@ -56,6 +57,28 @@ class Training(restarts.Training):
             except OSError:
                 return False
         return [pid for pid in self.processes() if is_keeper(pid)]
+
+    def files(self):
+        """Returns the sizes of the files that the keepers hold, by inode."""
+        sizes = {}
+        for pid in self.keepers():
+            try:
+                for name in os.listdir(f"/proc/{pid}/fd"):
+                    if os.readlink(f"/proc/{pid}/fd/{name}").startswith("/memfd:zero copy"):
+                        status = os.stat(f"/proc/{pid}/fd/{name}")
+                        sizes[status.st_ino] = status.st_blocks * 512
+            except OSError:
+                pass  # closed in the meantime
+        return sizes
+
+    def expect_planned(self, held):
+        """Compares the memory of these files with the ledger's, after the end of the training."""
+        ranks = launch.Run(self.folder / "log.json", "").summary["ranks"]
+        planned = [rank["memory"]["peer_copies"]["planned"] for rank in ranks]
+        # A file takes whole pages of memory.
+        excess = sum(held.values()) - sum(planned)
+        self.expect(0 <= excess < 4096 * len(held), f"held {held}, planned {planned}")
+        return planned
 
     def last_step(self):
         return int((re.findall(r"^step +(\d+)/", self.printed(), re.MULTILINE) or [0])[-1])
@@ -82,6 +105,8 @@ class Training(restarts.Training):
 def a_killed_rank(folder):
     """No checkpoint is on disk: the copy is all that the training continues from."""
     job = Training(folder)
+    job.until(lambda: len(job.files()) == 2 * RANKS, "two copies of each file")
+    held = job.files()
     job.send(signal.SIGKILL, 1)
     first = job.until_resumed(1, FROM_MEMORY)
     job.expect(first % EVERY == 0, f"a copy of step {first}")
@@ -91,6 +116,11 @@ def a_killed_rank(folder):
     second = job.until_resumed(2, FROM_MEMORY)
     job.expect(second >= first, f"copies of steps {first} and {second}")
     job.expect_result([RANKS] * 3)
+    planned = job.expect_planned(held)
+    words = [restarts.ZERO, "plan", "--model", "tiny", "--sequence-length", "8", "--device", "cpu", "--ranks", str(RANKS),
+             "--rows", "config", "--json", "-", *launch.settings(KEYS)]
+    rows = json.loads(subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    job.expect(rows[0]["memory"]["peer_copies"] in planned, f"zero plan: {rows[0]['memory']}, the ledger: {planned}")
 
 
 def fewer_ranks(folder):
@@ -151,7 +181,10 @@ def a_host_that_returns(folder):
         job = Training(folder, hosts=hosts)
         hosts.stop(1)
         job.until_resumed(1, FROM_MEMORY)
+        job.until(lambda: len(job.files()) == 4 * RANKS, "two copies of each file on each host")
+        held = job.files()
         job.expect_result([3, 3])
+        job.expect_planned(held)
 
 
 def main():

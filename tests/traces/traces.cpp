@@ -77,7 +77,8 @@ void walk_evaluation(zero::Engine& engine) {
 
 void record_ledger(const zero::Ledger& ledger, Trace& trace) {
   for (int tier = 0; tier < zero::tier_count; ++tier)
-    for (int category = 0; category < zero::memory_category_count; ++category) {
+    // Without peer_copies, which only keepers hold.
+    for (int category = 0; category < int(zero::MemoryCategory::peer_copies); ++category) {
       const zero::MemoryAccount& account = ledger.account(
           static_cast<zero::MemoryCategory>(category), static_cast<zero::Tier>(tier));
       trace.line("memory", tier, category, account.planned, account.current);

@@ -25,6 +25,23 @@ checkpoint::Descriptor duplicate(const checkpoint::Descriptor& file) {
 
 }  // namespace
 
+NewestCopy newest_copy(const std::vector<CopyView>& views, const std::set<std::string>& without) {
+  std::map<std::string, std::set<std::string>> held;
+  for (const CopyView& view : views)
+    held[view.save_id].insert(view.holds.begin(), view.holds.end());
+  NewestCopy newest;
+  for (const CopyView& view : views) {
+    const std::set<std::string>& files = held[view.save_id];
+    const bool complete =
+        !view.needs.empty() && std::ranges::all_of(view.needs, [&](const std::string& name) {
+          return files.contains(name);
+        });
+    if (complete && view.sequence > newest.sequence && !without.contains(view.save_id))
+      newest = {view.save_id, view.sequence, view.step};
+  }
+  return newest;
+}
+
 checkpoint::Descriptor file_in_memory(const std::string& name, std::int64_t bytes) {
   checkpoint::Descriptor file(::memfd_create(("zero copy " + name).c_str(), MFD_CLOEXEC));
   int problem = file.get() < 0 ? errno : 0;

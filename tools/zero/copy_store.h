@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,17 @@ struct CopyView {
   std::vector<std::string> needs;       // the files of the whole copy; empty: not committed here
   std::vector<std::string> holds;       // complete files
 };
+
+// The newest complete copy; an empty id and step -1: there is none.
+struct NewestCopy {
+  std::string save_id;
+  std::int64_t sequence = 0, step = -1;
+};
+
+// Finds it in the views of all keepers that are left. A copy is complete if a keeper has committed
+// it, which it does only after all files have arrived, and the keepers together have all of its
+// files. Those in `without`, by save id, are excluded.
+NewestCopy newest_copy(const std::vector<CopyView>& views, const std::set<std::string>& without);
 
 // A complete file. The descriptor is the caller's own.
 struct CompleteFile {

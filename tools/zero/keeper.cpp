@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstdint>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -75,31 +74,6 @@ CopyView view_of(const Fields& fields) {
   view.needs.assign(begin, begin + needs);
   view.holds.assign(begin + needs, fields.end());
   return view;
-}
-
-// The newest complete copy; an empty id: there is none.
-struct Newest {
-  std::string save_id;
-  std::int64_t sequence = 0, step = -1;
-};
-
-// A copy is complete if a keeper has committed it, which it does after all files have arrived, and
-// the remaining keepers together have all of its files.
-Newest newest_of(const std::vector<CopyView>& views, const std::set<std::string>& without) {
-  std::map<std::string, std::set<std::string>> held;
-  for (const CopyView& view : views)
-    held[view.save_id].insert(view.holds.begin(), view.holds.end());
-  Newest newest;
-  for (const CopyView& view : views) {
-    const std::set<std::string>& files = held[view.save_id];
-    const bool complete =
-        !view.needs.empty() && std::ranges::all_of(view.needs, [&](const std::string& name) {
-          return files.contains(name);
-        });
-    if (complete && view.sequence > newest.sequence && !without.contains(view.save_id))
-      newest = {view.save_id, view.sequence, view.step};
-  }
-  return newest;
 }
 
 class Keeper {
@@ -186,7 +160,7 @@ class Keeper {
   void serve_rank(const Descriptor& connection) {
     if (!checkpoint::is_same_user(connection)) return;
     std::string generation;
-    while (auto message = receive_message(connection, std::chrono::milliseconds(0))) {
+    while (auto message = receive_message(connection)) {
       std::optional<Descriptor> file;
       Fields reply{"ok"};
       try {
@@ -231,7 +205,7 @@ class Keeper {
       return open(request[1], request[2], progress);
     }
     if (kind != "newest" || request.size() < 2) throw SaveError("an unknown request");
-    const Newest newest = find_newest(request[1], {request.begin() + 2, request.end()});
+    const NewestCopy newest = find_newest(request[1], {request.begin() + 2, request.end()});
     if (newest.save_id.empty()) return Descriptor(-1);
     return checkpoint::file_of(manifest_of(newest.save_id));
   }
@@ -263,7 +237,7 @@ class Keeper {
     }
   }
 
-  Newest find_newest(const std::string& directory, const std::set<std::string>& without) {
+  NewestCopy find_newest(const std::string& directory, const std::set<std::string>& without) {
     std::vector<CopyView> views = store_.views(directory);
     for_peers([&](PeerConnection& peer) {
       const Fields answer = peer.ask({"held", directory});
@@ -273,7 +247,7 @@ class Keeper {
       views.insert(views.end(), found.begin(), found.end());
       return false;
     });
-    return newest_of(views, without);
+    return newest_copy(views, without);
   }
 
   std::string manifest_of(const std::string& save_id) {

@@ -36,7 +36,7 @@ thread_local FileCalls* watched_calls = nullptr;
 
 // Returns the hook's result for an operation that is about to be made.
 int injected(const FileEvent& event) {
-  if (watched_calls != nullptr && watched_calls->refused()) return ECANCELED;
+  if (own_calls_refused()) return ECANCELED;
   return hook() ? hook()(event) : 0;
 }
 
@@ -91,6 +91,10 @@ void set_file_hook(FileHook installed) {
 
 void watch_own_calls(FileCalls& calls) {
   watched_calls = &calls;
+}
+
+bool own_calls_refused() {
+  return watched_calls != nullptr && watched_calls->refused();
 }
 
 Descriptor::~Descriptor() {

@@ -63,6 +63,8 @@ struct FileCalls {
 
 // Applies from now on, until the thread ends.
 void watch_own_calls(FileCalls& calls);
+// Whether the next call of this thread would fail.
+bool own_calls_refused();
 
 // Owns an open file descriptor; -1 is none.
 class Descriptor {

@@ -16,6 +16,7 @@ namespace {
 
 // Limit of the keeper's silence. It sends progress in long work.
 constexpr std::chrono::seconds silence{60};
+constexpr std::chrono::milliseconds tick{100};
 
 Descriptor copy_of(const Descriptor& file) {
   Descriptor copy(::dup(file.get()));
@@ -36,6 +37,14 @@ std::shared_ptr<KeeperLink> KeeperLink::connect() {
   return link;
 }
 
+// Returns false if the keeper is silent for too long, or this work has been cancelled.
+bool KeeperLink::await_answer() const {
+  const auto give_up = std::chrono::steady_clock::now() + silence;
+  while (std::chrono::steady_clock::now() < give_up && !own_calls_refused())
+    if (await_message(connection_, tick)) return true;
+  return false;
+}
+
 KeeperMessage KeeperLink::ask(const std::vector<std::string>& request, int file,
                               const std::function<void()>& progress) {
   const std::string keeper = "the keeper of host " + host_name();
@@ -44,7 +53,8 @@ KeeperMessage KeeperLink::ask(const std::vector<std::string>& request, int file,
   if (!send_message(connection_, request, file))
     throw SaveError(keeper + " has ended, or cannot take \"" + request.front() + "\"");
   while (true) {
-    std::optional<KeeperMessage> answer = receive_message(connection_, silence);
+    std::optional<KeeperMessage> answer =
+        await_answer() ? receive_message(connection_) : std::nullopt;
     if (!answer)
       throw SaveError(keeper + " has ended, or has not answered \"" + request.front() + "\" for " +
                       count_of(silence.count(), "second"));

@@ -42,6 +42,7 @@ class KeeperLink : public std::enable_shared_from_this<KeeperLink> {
 
  private:
   explicit KeeperLink(Descriptor connection) : connection_(std::move(connection)) {}
+  bool await_answer() const;
   KeeperMessage ask(const std::vector<std::string>& request, int file = -1,
                     const std::function<void()>& progress = {});
 

@@ -98,18 +98,18 @@ bool send_message(const Descriptor& connection, const std::vector<std::string>& 
   return sent == std::ssize(text);
 }
 
-std::optional<KeeperMessage> receive_message(const Descriptor& connection,
-                                             std::chrono::milliseconds limit) {
+bool await_message(const Descriptor& connection, std::chrono::milliseconds limit) {
   pollfd readable{connection.get(), POLLIN, 0};
-  const int wait = limit.count() == 0 ? -1 : static_cast<int>(limit.count());
-  int ready = -1;
-  do {
-    ready = ::poll(&readable, 1, wait);
-  } while (ready < 0 && errno == EINTR);
-  if (ready <= 0) return std::nullopt;
+  return ::poll(&readable, 1, static_cast<int>(limit.count())) > 0;
+}
+
+std::optional<KeeperMessage> receive_message(const Descriptor& connection) {
   std::string text(message_bytes, '\0');
   Packet packet(text.data(), text.size());
-  const ssize_t got = ::recvmsg(connection.get(), &packet.header, MSG_CMSG_CLOEXEC);
+  ssize_t got = -1;
+  do {
+    got = ::recvmsg(connection.get(), &packet.header, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
   if (got <= 0) return std::nullopt;
   int file = -1;
   if (const cmsghdr* header = CMSG_FIRSTHDR(&packet.header);

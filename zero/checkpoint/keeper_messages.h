@@ -42,9 +42,10 @@ bool is_same_user(const Descriptor& connection);
 // Returns false if the other side has gone, or the text is too long.
 bool send_message(const Descriptor& connection, const std::vector<std::string>& fields,
                   int file = -1);
-// Returns nothing if the other side has gone, or sends nothing for that time; 0: waits forever.
-std::optional<KeeperMessage> receive_message(const Descriptor& connection,
-                                             std::chrono::milliseconds limit);
+// Waits for a message. Returns nothing if the other side has gone.
+std::optional<KeeperMessage> receive_message(const Descriptor& connection);
+// Returns true if a message has arrived, or the other side has gone, within that time.
+bool await_message(const Descriptor& connection, std::chrono::milliseconds limit);
 
 // An unnamed file in memory with this text, for a message. Throws SaveError.
 Descriptor file_of(std::string_view text);

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -107,16 +106,15 @@ class Load {
     agree_or_raise(context_.ranks, "the choice of a checkpoint", own);
     document_ = context_.ranks.broadcast_text("the manifest of a checkpoint", document_);
     name_ = context_.ranks.broadcast_text("the directory of a checkpoint", name_);
-    from_memory_ =
-        !context_.ranks.broadcast_text("the place of a checkpoint", from_memory_ ? "memory" : "")
-             .empty();
+    const std::string place = from_memory_ ? "memory" : "disk";
+    from_memory_ = context_.ranks.broadcast_text("the place of a checkpoint", place) == "memory";
   }
 
   // On rank 0: chooses the newest copy in memory, if it is newer than the checkpoints on disk.
   bool choose_copy() {
     std::optional<CopyInMemory> copy;
     if (tag_.empty()) copy = newer_copy(context_, directory_, damaged_copies_, passed_over_);
-    if (copy) std::tie(name_, document_) = std::tie(copy->tag, copy->manifest_text);
+    if (copy) name_ = copy->tag, document_ = copy->manifest_text;
     return from_memory_ = copy.has_value();
   }
 

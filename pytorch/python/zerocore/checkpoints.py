@@ -30,6 +30,23 @@ def text_of(tag, default):
     return text
 
 
+def state_to_save(engine, client_state):
+    """Returns the engine's state for bytes_of(). Ranks may have different numbers of micro steps with
+    rank_independent; then none is saved."""
+    return {"global_steps": engine.global_steps,
+            "micro_steps": None if engine.micro_batches.rank_independent else engine.micro_steps,
+            "skipped_steps": engine.skipped_steps, "client_state": {} if client_state is None else client_state,
+            "param_groups": engine.optimizer.groups_to_save() if engine.optimizer is not None else [],
+            "lr_scheduler": engine.lr_scheduler.state_dict() if engine.lr_scheduler is not None else None}
+
+
+def copy_to_peers(engine, directory, client_state, job):
+    """Begins a copy in memory of what a checkpoint in the directory would hold. Returns True. Collective."""
+    state = bytes_of(state_to_save(engine, client_state), job)
+    return engine.native.save(directory, f"global_step{engine.global_steps}", state, random_states(engine.device), False,
+                              False, True)
+
+
 def bytes_of(state, job):
     """Returns the engine's state as the bytes that its checkpoint stores: rank 0's, and b"" on the other ranks.
     Ranks may differ in the client state only; rank 0 prints a notice if they do. Collective; raises UsageError on

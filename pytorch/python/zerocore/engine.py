@@ -362,22 +362,18 @@ class Engine(Figures, nn.Module):
         With checkpoint.writer.decoupled it returns before the files are written: later steps, the next save or load,
         or the engine's end finish it and raise its errors. Collective."""
         save_dir, tag = str(save_dir), checkpoints.text_of(tag, f"global_step{self.global_steps}")
-        state = {"global_steps": self.global_steps, "micro_steps": self._micro_steps_to_save(),
-                 "skipped_steps": self.skipped_steps, "client_state": {} if client_state is None else client_state,
-                 "param_groups": self.optimizer.groups_to_save() if self.optimizer is not None else [],
-                 "lr_scheduler": self.lr_scheduler.state_dict() if self.lr_scheduler is not None else None}
         root = self._ranks.rank == 0
         if root and (notice := self._buffers_of_model.notice_on_save()):
             print(f"zero: {notice}", flush=True)
         with self._guarded("save_checkpoint", settles=True):
-            state = checkpoints.bytes_of(state, self._ranks)
+            state = checkpoints.bytes_of(checkpoints.state_to_save(self, client_state), self._ranks)
             self.native.finish_save()
             # Changes after the commit need to know that it happened.
             waits = self.native.saves_in_background() and (
                 not save_latest or checkpoints.is_listed(save_dir, tag, self._ranks))
             latest = checkpoints.before_save(save_dir, tag, save_latest, self._ranks)
             saved = self.native.save(save_dir, tag, state, checkpoints.random_states(self.device),
-                                     exclude_frozen_parameters, waits)
+                                     exclude_frozen_parameters, waits, False)
             if root and saved:
                 checkpoints.after_save(save_dir, tag, save_latest, latest)
             if not save_latest:
@@ -386,9 +382,13 @@ class Engine(Figures, nn.Module):
                 self._saved_at = self.global_steps
             return saved
 
-    def _micro_steps_to_save(self):
-        """Returns None if ranks have different numbers."""
-        return None if self.micro_batches.rank_independent else self.micro_steps
+    def copy_to_peers(self, save_dir, client_state=None):
+        """Call it after each step: begins a copy in memory of what save_checkpoint() would write, if one is due
+        (zero_core.peer_copies, under zero run --restarts). Returns whether it has begun. Collective."""
+        if not self.native.peer_copy_due():
+            return False
+        with self._guarded("copy_to_peers", settles=True):
+            return checkpoints.copy_to_peers(self, str(save_dir), client_state, self._ranks)
 
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
