@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -133,12 +134,16 @@ def fewer_ranks(folder):
 
 
 def a_torn_copy(folder):
-    """A rank is killed while a copy cannot be finished, since the keeper is stopped: the one before it is loaded."""
+    """A rank is killed while a copy cannot be finished, since the keeper is stopped: the one before it is loaded. The
+    ranks wait for the memory of the copy by then."""
     job = Training(folder)
     keeper, = job.keepers()
     os.kill(keeper, signal.SIGSTOP)
     stopped = job.last_step()
-    job.until_later(4 * EVERY)
+    before = -1
+    while job.last_step() != before:
+        before = job.last_step()
+        time.sleep(1)
     job.send(signal.SIGKILL, 0)
     job.until(lambda: not job.ranks(), "the end of the ranks")
     os.kill(keeper, signal.SIGCONT)
