@@ -205,7 +205,10 @@ class Resolver {
                     given.path + ": " +
                         (type.empty() ? "no " + section + ".type is given that has it"
                                       : section + " " + type + " has no such parameter") +
-                        "; it belongs to " + owners_of(key));
+                        "; it belongs to " + owners_of(key) +
+                        (type == "Adafactor" && key.path == "optimizer.params.eps"
+                             ? "; torch's eps[0] and eps[1] are eps1 and eps2 here"
+                             : ""));
     }
   }
 

@@ -175,8 +175,9 @@ TEST_CASE("a parameter of another optimizer or schedule is refused") {
                             "\"bias_correction\": true"})
     CHECK(has(refusal(in("optimizer", "SGD", param)),
               "optimizer SGD has no such parameter; it belongs to Adam"));
-  CHECK(
-      has(refusal(in("optimizer", "Adafactor", "\"eps\": 1")), "optimizer Adafactor has no such"));
+  for (const char* eps : {"\"eps\": 1", "\"eps\": [null, 0.001]"})
+    CHECK(has(refusal(in("optimizer", "Adafactor", eps)),
+              "eps[0] and eps[1] are eps1 and eps2 here"));
   for (const char* type : {"Adam", "adamW"})
     for (const char* param : {"\"momentum\": 0.9", "\"dampening\": 0", "\"nesterov\": false"})
       CHECK(has(refusal(in("optimizer", type, param)), "has no such parameter; it belongs to SGD"));

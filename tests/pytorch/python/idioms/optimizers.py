@@ -301,7 +301,7 @@ class Shaped(Net):
         return super().forward(x * self.gain + self.cube.mean((0, 1)) * self.row[0] + self.column[:, 0] ** 2)
 
 
-def adafactor(module, **options):
+def adafactor(name, module, **options):
     def script(job):
         net = job.net(kind=Shaped)
         matrices = [p for p in net.parameters() if p.ndim > 1]
@@ -314,19 +314,20 @@ def adafactor(module, **options):
             if "lr" in options:
                 optimizer.param_groups[0]["lr"] = options["lr"] * 0.9 ** step
         return job.values(engine)
+    script.__name__ = f"adafactor_{name}"
     return script
 
 
-idiom("client's optimizer: torch's Adafactor")(adafactor("torch.optim", lr=0.02, weight_decay=0.1))
+idiom("client's optimizer: torch's Adafactor")(adafactor("plain", "torch.optim", lr=0.02, weight_decay=0.1))
 idiom("client's optimizer: torch's Adafactor with other options")(
-    adafactor("torch.optim", lr=0.02, beta2_decay=-0.6, eps=(1e-4, 0.05), d=1.5, foreach=False))
+    adafactor("options", "torch.optim", lr=0.02, beta2_decay=-0.6, eps=(1e-4, 0.05), d=1.5, foreach=False))
 idiom("client's optimizer: transformers' Adafactor as the Trainer makes it")(
-    adafactor("transformers.optimization", lr=0.01, scale_parameter=False, relative_step=False))
+    adafactor("trainer", "transformers.optimization", lr=0.01, scale_parameter=False, relative_step=False))
 idiom("client's optimizer: transformers' Adafactor with scaled steps and decay")(
-    adafactor("transformers.optimization", lr=0.05, relative_step=False, eps=(1e-20, 0.1), clip_threshold=2.0, decay_rate=-0.7,
-              weight_decay=0.2))
+    adafactor("scaled", "transformers.optimization", lr=0.05, relative_step=False, eps=(1e-20, 0.1), clip_threshold=2.0,
+              decay_rate=-0.7, weight_decay=0.2))
 idiom("client's optimizer: transformers' Adafactor with relative steps that warm up")(
-    adafactor("transformers.optimization", warmup_init=True, weight_decay=0.2))
+    adafactor("relative", "transformers.optimization", warmup_init=True, weight_decay=0.2))
 
 
 class AdamW(torch.optim.Optimizer):
@@ -364,8 +365,8 @@ for option, value in (("nesterov", False), ("ns_steps", 6), ("ns_coefficients", 
                       ("adjust_lr_fn", "match_rms_adamw")):
     refused_optimizer(f"muon_{option}", lambda p, more={option: value}: torch.optim.Muon([p[0]], **more),
                       f"optimizer torch.optim.Muon: {option} of group 0 is {value}")
-refused_optimizer("adafactor maximize", lambda p: torch.optim.Adafactor(p, maximize=True), "maximize of group 0 is True")
-refused_optimizer("adafactor momentum", lambda p: importlib.import_module("transformers.optimization").Adafactor(
+refused_optimizer("adafactor_maximize", lambda p: torch.optim.Adafactor(p, maximize=True), "maximize of group 0 is True")
+refused_optimizer("adafactor_momentum", lambda p: importlib.import_module("transformers.optimization").Adafactor(
     p, lr=1e-3, relative_step=False, beta1=0.9), "beta1 of group 0 is 0.9")
 refused_optimizer("step_hook", hooked, "a hook of register_step_pre_hook()")
 
