@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,31 @@ struct Linked {
 template <class Function>
 void* address(Function* function) {
   return reinterpret_cast<void*>(function);
+}
+
+// cudaStreamGetCaptureInfo() has other parameters in each version of CUDA. The frontend calls it
+// for the graph that a stream is captured into, and no stream of this program is captured.
+cudaError_t capture_status(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                           cudaGraph_t* graph) {
+  if (graph != nullptr) *graph = nullptr;
+  return cudaStreamIsCapturing(stream, status);
+}
+cudaError_t capture_info_of_cuda_12(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                    unsigned long long*, cudaGraph_t* graph,
+                                    const cudaGraphNode_t**, std::size_t*) {
+  return capture_status(stream, status, graph);
+}
+cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long*,
+                         cudaGraph_t* graph, const cudaGraphNode_t**, const void**, std::size_t*) {
+  return capture_status(stream, status, graph);
+}
+
+// A function that this file does not list, for a later release of the frontend. A second copy of
+// the runtime accepts the streams and pointers of the linked one.
+void* find_elsewhere(const char* name) {
+  static void* const runtime =
+      ::dlopen(("libcudart.so." + std::to_string(CUDART_VERSION / 1000)).c_str(), RTLD_NOW);
+  return runtime == nullptr ? nullptr : ::dlsym(runtime, name);
 }
 
 // CUDA 12 uses the second name of the properties.
@@ -47,6 +73,8 @@ void* find_linked(std::string_view name) {
       Linked{"cudaRuntimeGetVersion", address(cudaRuntimeGetVersion)},
       Linked{"cudaStreamCreate", address(cudaStreamCreate)},
       Linked{"cudaStreamDestroy", address(cudaStreamDestroy)},
+      Linked{"cudaStreamGetCaptureInfo", address(capture_info)},
+      Linked{"cudaStreamGetCaptureInfo_v2", address(capture_info_of_cuda_12)},
       Linked{"cudaStreamIsCapturing", address(cudaStreamIsCapturing)},
       Linked{"cudaStreamSynchronize", address(cudaStreamSynchronize)},
   };
@@ -66,7 +94,9 @@ void* dlopen(const char* file, int mode) {
 }
 
 void* dlsym(void* library, const char* name) {
-  return library == &linked_runtime ? find_linked(name) : ::dlsym(library, name);
+  if (library != &linked_runtime) return ::dlsym(library, name);
+  void* const linked = find_linked(name);
+  return linked != nullptr ? linked : find_elsewhere(name);
 }
 
 }  // namespace cudnn_frontend::detail

@@ -70,7 +70,8 @@ void check_norm(const Dims& dims) {
   norm.backward(dout.data(), in.data(), {weight.data(), device(shift)}, din.data(),
                 {dweight.data(), device(dbias)}, scratch.data());
   CHECK(out.off() < rounding<T>());
-  CHECK(din.off() < rounding<T>());
+  // The two terms of a single channel's gradient cancel, except for epsilon.
+  CHECK(din.off() < (c == 1 ? std::max(1e-4, rounding<T>()) : rounding<T>()));
   CHECK(dweight.off() < rounding<T>());
   CHECK(dbias.off() < rounding<T>());
 }
