@@ -128,13 +128,7 @@ class DeviceKernels {
 // Kernels run at once, on the threads of the pool, which must outlive them. Thread-safe.
 std::unique_ptr<DeviceKernels> create_host_kernels(ThreadPool& pool);
 
-// Elements that a GPU thread's AdamW updates at a time. With eight, a thread fills each 32-byte
-// sector of an fp32 array by two half-sector stores; with four, neighboring threads fill it
-// together. The results are bitwise identical. Only the benchmark uses of_four, to decide which is
-// faster.
-enum class AdamwLanes { of_eight, of_four };
-
 // Returns the kernels of the current GPU; throws TopologyError if built without CUDA.
-std::unique_ptr<DeviceKernels> create_cuda_kernels(AdamwLanes lanes = AdamwLanes::of_eight);
+std::unique_ptr<DeviceKernels> create_cuda_kernels();
 
 }  // namespace zero::optim

@@ -3,7 +3,7 @@
 
 namespace zero::optim {
 
-std::unique_ptr<DeviceKernels> create_cuda_kernels(AdamwLanes) {
+std::unique_ptr<DeviceKernels> create_cuda_kernels() {
   throw TopologyError("the optimizer's kernels for GPUs are missing: link ZeroCore::cuda");
 }
 

@@ -201,17 +201,11 @@ int main(int argc, char** argv) {
       bench.rate("AdamW, bf16 gradients", "adamw", 28.0 * count, [&](Stream stream) {
         kernels->update(optim::RuleKind::adamw, update, device_decision.data(), stream);
       });
-  const auto by_four = optim::create_cuda_kernels(optim::AdamwLanes::of_four);
-  const double four =
-      bench.rate("AdamW, lanes of four", "adamw_by_four", 28.0 * count, [&](Stream stream) {
-        by_four->update(optim::RuleKind::adamw, update, device_decision.data(), stream);
-      });
   gpu::OnDevice<optim::NormSum> sum(*bench.device, *bench.stream, {optim::NormSum{}});
   const double norm = bench.rate("norm, bf16 gradients", "norm", 2.0 * count, [&](Stream stream) {
     kernels->add_norm(gradient, DType::bf16, count, sum.data(), stream);
   });
-  std::printf("figure adamw_of_copy %.3f\nfigure adamw_by_four_of_copy %.3f\n", adamw / copy,
-              four / copy);
+  std::printf("figure adamw_of_copy %.3f\n", adamw / copy);
   std::printf("figure norm_of_copy %.3f\n", norm / copy);
   if (sum.read()[0] == optim::NormSum{}) {
     std::printf("the norm is 0: its speed says nothing\n");

@@ -122,16 +122,6 @@ TEST_CASE("gpu: updates have the host's bits") {
       }
 }
 
-TEST_CASE("gpu: updates of AdamW by lanes of four have the host's bits") {
-  Gpu g;
-  const auto kernels = create_cuda_kernels(AdamwLanes::of_four);
-  for (const DType dtype : floating)
-    for (const Numbers numbers : {Numbers::usual, Numbers::wild}) {
-      CAPTURE(name_of(dtype));
-      compare_update(g, *kernels, {}, dtype, numbers);
-    }
-}
-
 namespace {
 
 // Arrays stored in 16 bits, or fp32 states with 16-bit master weights.
