@@ -2,7 +2,7 @@
 # CUDA 13 libraries and no compiler. The host gives the driver: its NVIDIA Container Toolkit reads the two variables.
 #   docker build -f packaging/docker/cuda13.Dockerfile -t zerocore:cuda13 .
 #   docker run --rm --gpus all --shm-size 8g zerocore:cuda13 python -m zerocore
-# No docker has built it yet, and no GPU has run it. The steps of its RUN lines are those of tests/fresh/wheel.sh bookworm,
+# No docker has built it yet, and no GPU has run its image. The steps of its RUN lines are those of tests/fresh/wheel.sh bookworm,
 # which runs them in empty Debian 12 roots.
 FROM debian:12 AS build
 # The GPUs, as CMake takes them; empty: Ampere, Hopper and later.
