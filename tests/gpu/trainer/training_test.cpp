@@ -145,6 +145,7 @@ TEST_CASE("gpu: offload to host memory is a row of the comparison, with the same
       runtime_options);
   std::ifstream in(options.report_directory + "/report.json");
   const auto variants = nlohmann::json::parse(in).at("variants");
+  REQUIRE(variants.size() == 3);
   const auto bytes = [&](int variant, const char* tier, const char* category) {
     const auto& use = variants[variant].at(tier).at(category);
     CHECK(use.at("peak") == use.at("planned"));
