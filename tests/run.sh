@@ -3,8 +3,8 @@
 # Usage: tests/run.sh [--quick | --fuzz | --ci]
 #   --quick  the release build alone, no sanitizers
 #   --fuzz   also some seconds of fuzzing per reader, with clang
-#   --ci     warnings are errors, combinations of build options are linked (tests/builds), and the first command of the
-#            README is run on empty machines too, if root may make these;
+#   --ci     warnings are errors, and the first command of the README is run on empty machines too, if root may make
+#            these;
 #            PyTorch is installed for its tests; CUDA's kernels are compiled for Hopper alone, since the compile time
 #            grows with the number of architectures. Only this release build compiles each file by itself, and so finds
 #            a missing include.
@@ -16,7 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # One line per run: preset, target to build, and the tests that ctest runs. Under sanitizers the ranks are threads of
 # one process.
 runs=(
-  "release  all             -LE ^(slow|bench|fresh|builds)$"
+  "release  all             -LE ^(slow|bench|fresh)$"
   "asan     sanitized_tests -R ^(comm|zero|equivalence_some|optim|config|checkpoint|corruption|background|offload_some|block_store|mock_device_some|gpu_offload_some)_test$"
   "tsan     threaded_tests  -R ^(comm|zero|equivalence_some|background|offload_some|mock_device_some|gpu_offload_some)_test$"
 )
