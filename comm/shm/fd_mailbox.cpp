@@ -8,12 +8,13 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
+#include <span>
 #include <thread>
 
 #include "comm/call.h"
 #include "comm/errno_text.h"
 #include "zero/base/error.h"
+#include "zero/base/file_message.h"
 
 namespace zero::comm {
 namespace {
@@ -50,42 +51,15 @@ UniqueFd open_socket() {
   return fd;
 }
 
-// One message, with room for a descriptor.
-struct Packet {
-  explicit Packet(const Body& content) : body(content) {
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-  }
-  Packet(const Packet&) = delete;
-
-  Body body;
-  iovec data{&body, sizeof body};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-};
-
-bool same_user(int socket_fd) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-         peer.uid == geteuid();
-}
-
 bool read_message(int socket_fd, FdMailbox::Message& message) {
-  Packet packet({});
-  const ssize_t got = recvmsg(socket_fd, &packet.message, MSG_CMSG_CLOEXEC);
-  // The kernel drops a descriptor that this process has no number left for.
-  if (got >= 0 && (packet.message.msg_flags & MSG_CTRUNC) != 0)
+  Body body{};
+  const FileMessage received =
+      receive_with_file(socket_fd, std::as_writable_bytes(std::span(&body, 1)));
+  message.fd = UniqueFd(received.file);
+  if (received.lost_file)
     throw_system("cannot take over shared memory from a rank of this host", EMFILE);
-  int fd = -1;
-  if (const cmsghdr* header = CMSG_FIRSTHDR(&packet.message);
-      got >= 0 && header != nullptr && header->cmsg_type == SCM_RIGHTS)
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  message.fd = UniqueFd(fd);
-  message.sender = packet.body.sender;
-  return got == sizeof packet.body && packet.body.magic == magic;
+  message.sender = body.sender;
+  return received.bytes == sizeof body && body.magic == magic;
 }
 
 }  // namespace
@@ -112,17 +86,8 @@ void FdMailbox::send(const Name& to, int sender, int fd, std::chrono::millisecon
           "; if each rank of a host runs in its own container, use transport mpi");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  Packet packet({magic, sender});
-  if (fd < 0) {
-    packet.message.msg_controllen = 0;
-  } else {
-    cmsghdr* header = CMSG_FIRSTHDR(&packet.message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  }
-  if (sendmsg(connection.get(), &packet.message, MSG_NOSIGNAL) != sizeof packet.body)
+  const Body body{magic, sender};
+  if (!send_with_file(connection.get(), std::as_bytes(std::span(&body, 1)), fd))
     throw Error("cannot hand a file descriptor to a peer: " + errno_text(errno));
 }
 
@@ -133,7 +98,7 @@ FdMailbox::Message FdMailbox::receive(ControlPlane* plane, std::chrono::millisec
     pollfd waiting{listener_.get(), POLLIN, 0};
     if (poll(&waiting, 1, 10) <= 0) continue;
     const UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!connection || !same_user(connection.get())) continue;
+    if (!connection || !is_of_same_user(connection.get())) continue;
     // Our ranks write as soon as they have connected; any other process is dropped.
     pollfd readable{connection.get(), POLLIN, 0};
     Message message;

@@ -22,6 +22,7 @@
 #include "tools/zero/commands.h"
 #include "tools/zero/copy_store.h"
 #include "tools/zero/keeper_peers.h"
+#include "zero/base/file_message.h"
 #include "zero/base/thread.h"
 #include "zero/checkpoint/format/manifest.h"
 #include "zero/checkpoint/generation.h"
@@ -158,7 +159,7 @@ class Keeper {
   }
 
   void serve_rank(const Descriptor& connection) {
-    if (!checkpoint::is_same_user(connection)) return;
+    if (!is_of_same_user(connection.get())) return;
     std::string generation;
     while (auto message = receive_message(connection)) {
       std::optional<Descriptor> file;

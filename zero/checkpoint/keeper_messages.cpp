@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "zero/base/error.h"
+#include "zero/base/file_message.h"
 
 namespace zero::checkpoint {
 namespace {
@@ -35,21 +37,6 @@ Descriptor open_socket() {
   return Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
 }
 
-// A message with room for a file.
-struct Packet {
-  Packet(void* data, std::size_t size) : part{data, size} {
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
-  }
-  Packet(const Packet&) = delete;
-
-  iovec part;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr header{};
-};
-
 }  // namespace
 
 Descriptor listen_to_ranks(const std::string& job) {
@@ -65,37 +52,16 @@ Descriptor connect_to_keeper(const std::string& job) {
   Descriptor connection = open_socket();
   const Address address(job);
   if (connection.get() < 0 || ::connect(connection.get(), address.get(), address.length) != 0 ||
-      !is_same_user(connection))
+      !is_of_same_user(connection.get()))
     return Descriptor(-1);
   return connection;
-}
-
-bool is_same_user(const Descriptor& connection) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return ::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-         peer.uid == ::geteuid();
 }
 
 bool send_message(const Descriptor& connection, const std::vector<std::string>& fields, int file) {
   std::string text;
   for (const std::string& field : fields) text += (text.empty() ? "" : "\n") + field;
   if (text.size() > message_bytes) return false;
-  Packet packet(text.data(), text.size());
-  if (file < 0) {
-    packet.header.msg_controllen = 0;
-  } else {
-    cmsghdr* header = CMSG_FIRSTHDR(&packet.header);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof file);
-    std::memcpy(CMSG_DATA(header), &file, sizeof file);
-  }
-  ssize_t sent = -1;
-  do {
-    sent = ::sendmsg(connection.get(), &packet.header, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  return sent == std::ssize(text);
+  return send_with_file(connection.get(), std::as_bytes(std::span(text)), file);
 }
 
 bool await_message(const Descriptor& connection, std::chrono::milliseconds limit) {
@@ -105,19 +71,11 @@ bool await_message(const Descriptor& connection, std::chrono::milliseconds limit
 
 std::optional<KeeperMessage> receive_message(const Descriptor& connection) {
   std::string text(message_bytes, '\0');
-  Packet packet(text.data(), text.size());
-  ssize_t got = -1;
-  do {
-    got = ::recvmsg(connection.get(), &packet.header, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
-  if (got <= 0) return std::nullopt;
-  int file = -1;
-  if (const cmsghdr* header = CMSG_FIRSTHDR(&packet.header);
-      header != nullptr && header->cmsg_type == SCM_RIGHTS)
-    std::memcpy(&file, CMSG_DATA(header), sizeof file);
-  KeeperMessage message{{}, Descriptor(file)};
-  if ((packet.header.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0) return std::nullopt;
-  text.resize(static_cast<std::size_t>(got));
+  const FileMessage received =
+      receive_with_file(connection.get(), std::as_writable_bytes(std::span(text)));
+  KeeperMessage message{{}, Descriptor(received.file)};
+  if (received.bytes <= 0 || received.cut || received.lost_file) return std::nullopt;
+  text.resize(static_cast<std::size_t>(received.bytes));
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(separator, begin), text.size());
     message.fields.push_back(text.substr(begin, end - begin));

@@ -37,7 +37,6 @@ struct KeeperMessage {
 Descriptor listen_to_ranks(const std::string& job);
 // A connection to it; -1 if there is none.
 Descriptor connect_to_keeper(const std::string& job);
-bool is_same_user(const Descriptor& connection);
 
 // Returns false if the other side has gone, or the text is too long.
 bool send_message(const Descriptor& connection, const std::vector<std::string>& fields,

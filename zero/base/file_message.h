@@ -1,0 +1,24 @@
+// Messages over Unix sockets that may carry an open file, between processes of one user.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace zero {
+
+// Whether the process at the other end of the connection has this process's user.
+bool is_of_same_user(int socket);
+
+// Sends one message, with a file unless that is -1. Returns false, with errno set, if it was not
+// sent as a whole.
+bool send_with_file(int socket, std::span<const std::byte> bytes, int file);
+
+struct FileMessage {
+  std::ptrdiff_t bytes = -1;  // received; 0: the other side has gone; -1: an error, in errno
+  int file = -1;              // open, and the caller's to close
+  bool cut = false;           // the message was longer than the room for it
+  bool lost_file = false;     // this process has no number left for the file
+};
+FileMessage receive_with_file(int socket, std::span<std::byte> room);
+
+}  // namespace zero
