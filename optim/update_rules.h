@@ -211,17 +211,22 @@ struct MuonRule {
   }
 };
 
-struct MuonStepRule {
+// The second half of a step that is computed for whole tensors: along the direction, which takes
+// the gradient's place.
+template <template <class> class FactorsOfRule>
+struct AlongDirectionRule {
   template <class F>
-  using Factors = MuonFactors<F>;
+  using Factors = FactorsOfRule<F>;
   static constexpr int states = 0;
 
   template <class F>
-  static constexpr void apply(const MuonFactors<F>& factors, F direction, F& parameter, F*) {
+  static constexpr void apply(const Factors<F>& factors, F direction, F& parameter, F*) {
     parameter = fma(factors.decay, parameter, parameter);
     parameter = fma(factors.step, direction, parameter);
   }
 };
+
+using MuonStepRule = AlongDirectionRule<MuonFactors>;
 
 template <class F>
 struct AdafactorFactors {
@@ -234,19 +239,8 @@ struct AdafactorFactors {
   F scales, scales_decay;  // 1 or 0: steps and decay are relative to the parameter, to the step
 };
 
-// The second half of a step, given the direction in place of the gradient: of parameters of any
-// shape, after the step and the decay of the tensor are known.
-struct AdafactorStepRule {
-  template <class F>
-  using Factors = AdafactorFactors<F>;
-  static constexpr int states = 0;
-
-  template <class F>
-  static constexpr void apply(const AdafactorFactors<F>& factors, F direction, F& parameter, F*) {
-    parameter = fma(factors.decay, parameter, parameter);
-    parameter = fma(factors.step, direction, parameter);
-  }
-};
+// For parameters of any shape, after the step and the decay of the tensor are known.
+using AdafactorStepRule = AlongDirectionRule<AdafactorFactors>;
 
 // For parameters with fewer than two dimensions; factored_matrix.h has the others. state: the
 // second moment, updated by direct().

@@ -2,31 +2,14 @@
 // moments after them, and the directions.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "optim/cpu/elements.h"
 #include "optim/device_kernels.h"
 #include "zero/base/cpu/thread_pool.h"
 
 namespace zero::optim::cpu {
-
-// Elements that a thread processes at a time, few enough to stay in cache.
-inline constexpr std::int64_t grain_elements = 1 << 14;
-
-struct Elements {
-  std::int64_t begin, end;
-
-  std::int64_t count() const { return end - begin; }
-};
-
-inline const std::byte* element(const void* array, DType dtype, std::int64_t at) {
-  return static_cast<const std::byte*>(array) + at * size_of(dtype);
-}
-
-inline std::byte* element(void* array, DType dtype, std::int64_t at) {
-  return static_cast<std::byte*>(array) + at * size_of(dtype);
-}
 
 // Squares of a range of one tensor. No two threads add to the same sum.
 struct FactorSums {

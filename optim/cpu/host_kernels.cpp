@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "optim/cpu/elements.h"
 #include "optim/cpu/factors.h"
 #include "optim/cpu/kernels.h"
 #include "optim/device_kernels.h"
