@@ -23,13 +23,12 @@ constexpr std::int64_t most_tokens = std::int64_t{1} << 22;
 // differ in the optimizer states and matrices of their slices. Planned ranks are spread evenly.
 MemoryPlan largest_memory(const Request& request, const PlannedRow& first) {
   const Model& model = request.shape.spec.declared();
-  MemoryPlan largest = memory_of(first.plan, model, first.config, place_of(request, 0));
+  MemoryPlan largest = memory_of(first.plan, first.config);
   const int last = request.cluster.ranks - 1, others = std::min(last, request.planned_ranks - 1);
   for (int i = 1; i <= others; ++i) {
     const auto rank = static_cast<int>(std::int64_t{last} * i / others);
-    const PlanRank place = place_of(request, rank);
-    const EnginePlan plan(model, first.config, place);
-    MemoryPlan memory = memory_of(plan, model, first.config, place);
+    const EnginePlan plan(model, first.config, place_of(request, rank));
+    MemoryPlan memory = memory_of(plan, first.config);
     if (total(memory.memory) > total(largest.memory)) largest = std::move(memory);
   }
   return largest;

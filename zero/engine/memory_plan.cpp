@@ -43,11 +43,10 @@ RuntimeCore stand_in() {
 
 }  // namespace
 
-MemoryPlan detail::memory_of(const EnginePlan& plan, const Model& model, const Config& config,
-                             const PlanRank& on) {
+MemoryPlan detail::memory_of(const EnginePlan& plan, const Config& config) {
   RuntimeCore runtime = stand_in();
   const PlanInputs& inputs = plan.inputs;
-  const bool on_gpu = plan.policy.on_gpu;
+  const bool on_gpu = plan.on.on_gpu;
   ModelState state(plan);
   Ledger ledger;
   state.plan(ledger);
@@ -60,9 +59,10 @@ MemoryPlan detail::memory_of(const EnginePlan& plan, const Model& model, const C
   Updates({runtime, runtime.ranks(), runtime.ranks(), plan, state, buffers, scalars, agreement})
       .plan(ledger);
   if (config.zero_core.peer_copies > 0)
-    ledger.plan(MemoryCategory::peer_copies,
-                SavedLayout{plan, model, state}.peer_copy_bytes(on.rank, nodes_of(on)),
-                on_gpu ? Tier::host : Tier::memory);
+    ledger.plan(
+        MemoryCategory::peer_copies,
+        SavedLayout{plan, *inputs.model, state}.peer_copy_bytes(plan.on.rank, nodes_of(plan.on)),
+        on_gpu ? Tier::host : Tier::memory);
   MemoryPlan result;
   result.memory = planned(ledger, Tier::memory);
   if (on_gpu) result.in_host = planned(ledger, Tier::host);
@@ -75,7 +75,7 @@ MemoryPlan plan_memory(const ModelSpec& spec, const Config& config, int ranks, b
                        int rank) {
   const PlanRank on{rank, ranks, on_gpu, strict_mode()};
   const EnginePlan plan(spec.declared(), config, on);
-  return memory_of(plan, spec.declared(), config, on);
+  return memory_of(plan, config);
 }
 
 }  // namespace zero

@@ -7,9 +7,7 @@
 
 namespace zero::detail {
 
-// Needs neither ranks nor a device. The plan must have been made from this model and config,
-// and this rank.
-MemoryPlan memory_of(const EnginePlan& plan, const Model& model, const Config& config,
-                     const PlanRank& on);
+// Needs neither ranks nor a device. The plan must have been made from this config.
+MemoryPlan memory_of(const EnginePlan& plan, const Config& config);
 
 }  // namespace zero::detail

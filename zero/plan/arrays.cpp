@@ -6,16 +6,17 @@ namespace zero::detail {
 
 namespace {
 
+std::int64_t shard_bytes(const EnginePlan& plan, const Segment& segment) {
+  return plan.policy.shard(segment).count() * size_of(plan.policy.types(segment).dtype);
+}
+
 PlannedArrays shard_buffers(const EnginePlan& plan) {
   const OffloadPlan& offload = plan.inputs.offload;
   PlannedArrays buffers{MemoryCategory::offload_buffers, offload.shard_slots};
   for (const SegmentId& id : plan.layout.segments())
-    if (const int slot = offload.shard_slot(id.flat_unit); slot >= 0) {
-      const Segment& segment = plan.layout.segment(id);
-      const std::int64_t bytes =
-          plan.policy.shard(segment).count() * size_of(plan.policy.types(segment).dtype);
-      buffers.arrays.push_back({id, Role::parameter_shard, bytes, slot});
-    }
+    if (const int slot = offload.shard_slot(id.flat_unit); slot >= 0)
+      buffers.arrays.push_back(
+          {id, Role::parameter_shard, shard_bytes(plan, plan.layout.segment(id)), slot});
   return buffers;
 }
 
@@ -28,8 +29,7 @@ PlannedArrays kept_parameters(const EnginePlan& plan) {
     const Segment& segment = plan.layout.segment(id);
     if ((policy.parameters_sharded || segment.encoded) &&
         plan.inputs.offload.shard_slot(id.flat_unit) < 0)
-      kept.arrays.push_back({id, Role::parameter_shard,
-                             policy.shard(segment).count() * size_of(policy.types(segment).dtype)});
+      kept.arrays.push_back({id, Role::parameter_shard, shard_bytes(plan, segment)});
   }
   for (const SegmentId& id : plan.layout.segments())
     if (plan.inputs.has_second_copy(id.flat_unit)) {
