@@ -70,6 +70,13 @@ TEST_CASE("without a config the trainer's defaults hold, and overrides win") {
   CHECK(changed.seed == 5);
   CHECK(changed.batch.train_batch_size == 8);
   CHECK(changed.batch.train_micro_batch_size_per_gpu == 0);
+
+  const zero::Config others = gpt::load_training_config(
+      parse({"--set", "optimizer.type=SGD", "--set", "scheduler.type=OneCycle", "--set",
+             "scheduler.params.cycle_min_lr=0", "--set", "scheduler.params.cycle_max_lr=0.1"}),
+      64);
+  CHECK(others.optimizer.type == "SGD");
+  CHECK(others.scheduler.type == "OneCycle");
 }
 
 TEST_CASE("presets have the published parameter counts") {

@@ -247,6 +247,11 @@ zero::Text default_settings(const Options& options, std::int64_t channels) {
                          {"scheduler.params.warmup_type", "linear"},
                          {"gradient_clipping", "1.0"}};
   const auto has = [&](const std::string& path) { return options.overrides.contains(path); };
+  // Another optimizer or schedule has its own parameters, with its own defaults.
+  if (has("optimizer.type")) settings.erase("optimizer.params.betas");
+  if (has("scheduler.type"))
+    std::erase_if(settings,
+                  [](const auto& setting) { return setting.first.starts_with("scheduler.params."); });
   if (!has("train_batch_size") && !has("train_micro_batch_size_per_gpu") &&
       !has("elasticity.enabled"))
     settings["train_micro_batch_size_per_gpu"] = "4";
