@@ -89,12 +89,6 @@ void check_feedback(Format format) {
                      name_of(format) + " has not: take int4, int8, fp8_e4m3 or mxfp8");
 }
 
-std::int64_t encoded_bytes(const Codec& codec, std::int64_t count, DType dtype) {
-  if (codec.format == Format::none) return filled(count * size_of(dtype));
-  return filled(code_bytes(codec.format, count)) +
-         filled(block_count(codec, count) * scale_bytes(codec.format));
-}
-
 std::int64_t residue_bytes(const Codec& codec, std::int64_t count) {
   return encoded_bytes(residue_codec(codec), count, DType::fp32);
 }

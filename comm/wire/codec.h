@@ -59,10 +59,7 @@ struct Codec {
   std::int64_t block;
 };
 
-// Returns a multiple of 16. `dtype` matters for `none` only.
-std::int64_t encoded_bytes(const Codec& codec, std::int64_t count, DType dtype);
-
-// `encoded` has encoded_bytes() bytes from an address that is a multiple of 16.
+// `encoded` has encoded_bytes() of comm/wire/layout.h, from an address that is a multiple of 16.
 void decode(const Codec& codec, const void* encoded, std::int64_t count, void* to, DType dtype,
             Stream stream = {});
 

@@ -26,6 +26,13 @@ constexpr std::int64_t block_count(const Codec& codec, std::int64_t count) {
   return (count + codec.block - 1) / codec.block;
 }
 
+// Returns a multiple of 16. `dtype` matters for `none` only.
+constexpr std::int64_t encoded_bytes(const Codec& codec, std::int64_t count, DType dtype) {
+  if (codec.format == Format::none) return filled(count * size_of(dtype));
+  return filled(code_bytes(codec.format, count)) +
+         filled(block_count(codec, count) * scale_bytes(codec.format));
+}
+
 // A range of an encoded vector that starts with a block. The scales are floats, or bytes in mxfp8;
 // bf16 has none.
 struct Encoded {

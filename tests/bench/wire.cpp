@@ -13,7 +13,7 @@
 #include <random>
 #include <vector>
 
-#include "comm/wire/codec.h"
+#include "comm/wire/layout.h"
 #include "zero/base/number_text.h"
 
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/wire/codec.h"
+#include "comm/wire/layout.h"
 #include "tests/support/hybrid_rows.h"
 #include "tests/support/stderr_of.h"
 #include "tests/support/toy_ranks.h"

@@ -36,7 +36,7 @@ EDGES = {
     "offload": ("zero/base",),
     # The top of zero/ holds the public headers.
     "zero": ("zero/base", "optim/options.h", "optim/loss_scaler.h"),
-    "zero/plan": ("zero", "zero/base", "optim", "comm/pair_counts.h", "comm/reduce_groups.h", "comm/wire/codec.h"),
+    "zero/plan": ("zero", "zero/base", "optim", "comm/pair_counts.h", "comm/reduce_groups.h", "comm/wire/codec.h", "comm/wire/layout.h"),
     "zero/runtime": ("zero", "zero/base", "comm", "optim"),
     "zero/state": ("zero", "zero/base", "zero/plan", "zero/runtime", "comm", "optim", "offload"),
     "zero/checkpoint/format": ("zero/base",),

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "comm/wire/codec.h"
+#include "comm/wire/layout.h"
 #include "tests/support/models.h"
 #include "tests/support/plan_traffic.h"
 #include "zero/base/ledger.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "comm/wire/codec.h"
+#include "comm/wire/layout.h"
 
 namespace zero::planner {
 

@@ -1,5 +1,6 @@
 #include "zero/plan/hybrid_advice.h"
 
+#include "comm/wire/layout.h"
 #include "zero/base/number_text.h"
 
 namespace zero::detail {

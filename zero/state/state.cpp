@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "comm/wire/exchange.h"
+#include "comm/wire/layout.h"
 #include "offload/block_file.h"
 
 namespace zero::detail {

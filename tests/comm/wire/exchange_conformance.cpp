@@ -10,6 +10,7 @@
 
 #include "comm/bytes.h"
 #include "comm/wire/exchange.h"
+#include "comm/wire/layout.h"
 #include "tests/comm/wire/vectors.h"
 
 namespace zero::comm::wire::testing {

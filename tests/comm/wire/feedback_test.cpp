@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "comm/wire/codec.h"
+#include "comm/wire/layout.h"
 #include "tests/comm/wire/vectors.h"
 #include "zero/base/error.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/wire/codec.h"
+#include "comm/wire/layout.h"
 #include "tests/optim/support.h"
 
 namespace zero::comm::wire::testing {

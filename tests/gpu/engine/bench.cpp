@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "comm/wire/device_codec.h"
+#include "comm/wire/layout.h"
 #include "optim/device_kernels.h"
 #include "tests/gpu/engine/device_memory.h"
 #include "zero/base/gpu.h"

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "comm/wire/device_codec.h"
+#include "comm/wire/layout.h"
 #include "tests/comm/wire/vectors.h"
 #include "tests/gpu/engine/device_memory.h"
 #include "tests/gpu/engine/elements.h"
