@@ -5,6 +5,8 @@
 
 namespace zero {
 
+using detail::Call;
+
 Engine::Engine(Runtime& runtime, const ModelSpec& model, Config config)
     : core_(std::make_unique<detail::EngineCore>(runtime.core(), model, std::move(config))) {
   for (int u = 0; u < std::ssize(core_->train().model.units); ++u)
@@ -14,11 +16,11 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
 void Engine::initialize(const std::function<void(ParamShard)>& fill) {
-  core_->require_no_save("Engine::initialize()");
+  core_->begin_call(Call::initialize);
   core_->weights().initialize(fill);
 }
 void Engine::initialize_rest(const std::function<void(ParamShard)>& fill) {
-  core_->require_no_save("Engine::initialize_rest()");
+  core_->begin_call(Call::initialize_rest);
   core_->weights().initialize_rest(fill);
 }
 void Engine::load_weights(const std::string& file,
@@ -26,7 +28,7 @@ void Engine::load_weights(const std::string& file,
   load_weights(file, LoadOptions{.name_in_file = name_in_file});
 }
 std::vector<std::string> Engine::load_weights(const std::string& file, const LoadOptions& options) {
-  core_->require_changeable("Engine::load_weights()");
+  core_->begin_call(Call::load_weights);
   std::vector<std::string> missing = core_->weights().load(file, options);
   core_->scopes().note_new_values();
   return missing;
@@ -78,7 +80,7 @@ StepTicket Engine::step(const StepOptions& options) {
   return StepTicket(core_->stepper().step(options));
 }
 bool Engine::drop_gradients() {
-  core_->guard().refuse_after_failure("Engine::drop_gradients() was called");
+  core_->guard().check(Call::drop_gradients);
   const bool had_some = core_->scopes().drop_gradients();
   if (had_some) core_->transfers().note_dropped();
   return had_some;
@@ -88,24 +90,23 @@ Evaluation Engine::evaluate() {
   return Evaluation(core_->link());
 }
 FullModel Engine::materialize(int only_rank) {
-  core_->guard().require(detail::Phase::between_steps, "Engine::materialize()");
-  core_->finish_work();
+  core_->begin_call(Call::materialize);
   core_->weights().materialize(only_rank);
   return FullModel(core_->link());
 }
 void Engine::export_model(const std::string& directory, const ExportOptions& options) {
-  core_->require_idle("Engine::export_model()");
+  core_->begin_call(Call::export_model);
   core_->verify_before_save();
   core_->weights().export_model(directory, options);
 }
 void Engine::read(std::string_view name, std::string_view what, std::span<float> whole) {
-  core_->require_idle("Engine::read()");
+  core_->begin_call(Call::read);
   const double scale = what == "grad" ? core_->stepper().inverse_gradient_scale() : 1;
   core_->weights().read(name, what, whole, static_cast<float>(scale));
 }
 void Engine::read_gradient(std::string_view name, std::span<float> whole,
                            std::optional<double> mean_over) {
-  core_->require_idle("Engine::read_gradient()");
+  core_->begin_call(Call::read_gradient);
   const detail::TrainState& train = core_->train();
   const int pending = core_->scopes().ended_micro_steps();
   if (pending == 0) return read(name, "grad", whole);
@@ -126,37 +127,33 @@ void Engine::read_gradient(std::string_view name, std::span<float> whole,
       name, whole, static_cast<float>(core_->stepper().pending_scale(mean_over, false)));
 }
 void Engine::adopt(std::string_view name) {
-  core_->require_changeable("Engine::adopt()");
+  core_->begin_call(Call::adopt);
   core_->weights().adopt(name);
 }
 void Engine::write(std::string_view name, std::span<const float> whole) {
-  core_->require_changeable("Engine::write()");
+  core_->begin_call(Call::write);
   core_->weights().write(name, whole);
   core_->scopes().note_new_values();
 }
 void Engine::write_state(std::string_view name, std::string_view state,
                          std::span<const float> whole) {
-  core_->require_changeable("Engine::write_state()");
+  core_->begin_call(Call::write_state);
   core_->weights().write_state(name, state, whole);
 }
 std::uint64_t Engine::digest() {
-  core_->require_idle("Engine::digest()");
+  core_->begin_call(Call::digest);
   return core_->weights().digest();
 }
 
 void Engine::open_checkpoints(const std::string& directory) {
-  core_->require_no_save("Engine::open_checkpoints()");
+  core_->begin_call(Call::open_checkpoints);
   core_->checkpoints().open(directory);
 }
 SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptions& options) {
-  const char* call = "Engine::save_checkpoint()";
-  if (!core_->train().model.any_order) core_->scopes().refuse_among_micro_steps(call);
+  core_->begin_call(Call::save_checkpoint);
   // The device's copies are ordered after its steps by streams; copies by the host need an idle
   // device.
-  if (core_->checkpoints().copies_behind_steps(options))
-    core_->require_settled(call);
-  else
-    core_->require_idle(call);
+  if (!core_->checkpoints().copies_behind_steps(options)) core_->finish_work();
   core_->train().require_values(" to save");
   core_->verify_before_save();
   core_->checkpoints().finish_pending();
@@ -171,14 +168,11 @@ bool Engine::peer_copy_due() const {
          step_count() % options.peer_copies_every == 0 && core_->checkpoints().may_copy();
 }
 void Engine::copy_to_peers(const std::string& directory, const SaveOptions& options) {
-  const char* call = "Engine::copy_to_peers()";
   if (config().zero_core.peer_copies == 0)
-    throw UsageError(std::string(call) + " was called without zero_core.peer_copies in the config");
-  if (!core_->train().model.any_order) core_->scopes().refuse_among_micro_steps(call);
-  if (core_->checkpoints().copies_behind_steps({.asynchronous = true}))
-    core_->require_settled(call);
-  else
-    core_->require_idle(call);
+    throw UsageError(
+        "Engine::copy_to_peers() was called without zero_core.peer_copies in the config");
+  core_->begin_call(Call::copy_to_peers);
+  if (!core_->checkpoints().copies_behind_steps({.asynchronous = true})) core_->finish_work();
   core_->train().require_values(" to copy");
   const std::int64_t begin = detail::steady_nanoseconds();
   core_->checkpoints().copy_to_peers(directory, options);
@@ -189,7 +183,7 @@ double Engine::predicted_save_seconds() const {
 }
 std::optional<Resumed> Engine::resume(const std::string& directory, Resume mode,
                                       const std::string& tag) {
-  core_->require_no_save("Engine::resume()");
+  core_->begin_call(Call::resume);
   try {
     std::optional<Resumed> resumed = core_->checkpoints().resume(directory, mode, tag);
     if (resumed && core_->train().scaler.dynamic()) core_->stepper().note_restored_scaler();

@@ -105,7 +105,7 @@ EngineCore::~EngineCore() {
   const bool completes = !guard_.failed() && std::uncaught_exceptions() == exceptions_at_start_;
   if (!completes) guard_.poison("an exception of the program ended the engine");
   try {
-    if (completes) guard_.require_same_call("the end of the engine");
+    if (completes) guard_.require_same(Call::end);
   } catch (const std::exception&) {
     // The rank that makes another call throws it.
   }
@@ -126,6 +126,15 @@ EngineCore::~EngineCore() {
   }
   offload_.finish_quietly();
   hidden_.show_all();
+}
+
+void EngineCore::begin_call(Call call) {
+  const Waits waits = rule_of(call).waits;
+  scopes_.come_to_rest(call);
+  guard_.require(call);
+  if (waits >= Waits::decisions) stepper_.settle();
+  if (waits >= Waits::work) finish_work();
+  if (waits >= Waits::save) checkpoints_.finish_pending();
 }
 
 void EngineCore::verify_before_save() {

@@ -46,43 +46,9 @@ class EngineCore {
   // The handles that Engine::units() returns.
   std::vector<Unit>& units() { return units_; }
 
-  // Preconditions of collective calls between steps, each stronger than the one before; they throw
-  // like CallGuard::require(). settled: every rank has read the decisions on all steps; idle: no
-  // work is in flight; step_border: no micro step of the next step has run; no_save: a pending save
-  // is finished. If the order of calls is free, a forward pass may be open in the first two.
-  void require_settled(const char* call) {
-    scopes_.come_to_rest();
-    if (guard_.phase() == Phase::micro_step)
-      guard_.require(Phase::micro_step, call);
-    else
-      guard_.require(Phase::between_steps, call);
-    stepper_.settle();
-  }
-  void require_idle(const char* call) {
-    require_settled(call);
-    finish_work();
-  }
-  void require_step_border(const char* call) {
-    scopes_.refuse_among_micro_steps(call);
-    require_idle(call);
-  }
-  // Precondition for changing values between micro steps, if the order of calls is free and nothing
-  // has been read ahead of the update.
-  void require_changeable(const char* call) {
-    const bool free =
-        train_.model.any_order && !train_.offloads_to_file() && !train_.offloads_to_host();
-    if (!free) return require_no_save(call);
-    require_idle(call);
-    if (scopes_.inside_any())
-      throw UsageError(
-          std::string(call) +
-          " was called inside of a forward or backward pass; it belongs before or after");
-    checkpoints_.finish_pending();
-  }
-  void require_no_save(const char* call) {
-    require_step_border(call);
-    checkpoints_.finish_pending();
-  }
+  // Checks a collective call by its row in the table of runtime/calls.h, and waits for the work that
+  // the row names. Throws like CallGuard::require().
+  void begin_call(Call call);
   // Throws NumericError, and ends the engine, if replicated parameters differ.
   void verify_before_save();
 

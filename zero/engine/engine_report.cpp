@@ -83,7 +83,7 @@ RankReport EngineCore::rank_report() {
 }
 
 EngineReport EngineCore::report() {
-  guard_.require_same_call("Engine::report()");
+  guard_.require(Call::report);
   stepper_.settle();
   finish_work();
   const std::vector<std::int64_t> words = report_words();

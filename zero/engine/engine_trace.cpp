@@ -124,7 +124,7 @@ void EngineCore::write_own_trace(const char* reason) noexcept {
 }
 
 std::string EngineCore::write_trace(const std::string& file) {
-  require_idle("Engine::write_trace()");
+  begin_call(Call::write_trace);
   // Not kept, because another thread may be reading it.
   const std::vector<std::int64_t> ahead =
       clocks_ahead_.empty() ? compare_clocks(train_.ranks) : clocks_ahead_;

@@ -31,7 +31,7 @@ void FullModel::end() noexcept {
 
 bool SaveTicket::wait() const {
   detail::EngineCore& core = core_.of("save");
-  if (!save_->is_finished()) core.require_step_border("SaveTicket::wait()");
+  if (!save_->is_finished()) core.begin_call(detail::Call::wait_for_save);
   return core.checkpoints().finish(*save_);
 }
 

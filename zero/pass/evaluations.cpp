@@ -7,40 +7,28 @@
 namespace zero::detail {
 
 void Scopes::begin_evaluation() {
-  if (evaluates_alone()) {
-    // The micro step is unchanged, because the evaluation touches none of its state.
-    if (guard_.phase() != Phase::micro_step)
-      guard_.require(Phase::between_steps, "Engine::evaluate()");
-    guard_.refuse_after_failure("Engine::evaluate() was called");
-  } else {
-    come_to_rest();
-    if (guard_.phase() == Phase::micro_step) {
-      if (inside_any())
-        throw UsageError(
-            "Engine::evaluate() was called inside of a forward or backward pass, in which "
-            "parameters are gathered for that pass; call it before or after");
-      guard_.require_same_call("Engine::evaluate()");
-    } else {
-      guard_.require(Phase::between_steps, "Engine::evaluate()");
-      if (!train_.model.any_order) refuse_among_micro_steps("Engine::evaluate()");
-    }
-  }
+  // The micro step is unchanged by an evaluation that touches none of its state.
+  if (!evaluates_alone()) come_to_rest(Call::evaluate);
+  if (evaluates_alone() && guard_.phase() == Phase::micro_step)
+    guard_.check(Call::evaluate);
+  else
+    guard_.require(Call::evaluate);
   train_.require_values("");
   resumes_micro_step_ = guard_.phase() == Phase::micro_step;
   if (!evaluates_alone()) {
     if (resumes_micro_step_) pause_micro_step();
     if (!paused_) slots_changed_ = true;
   }
-  guard_.enter(Phase::evaluation);
+  guard_.enter<Call::evaluate, Phase::evaluation>();
   evaluation_passes_ = 0;
 }
 
 bool Scopes::next_evaluation(bool have_batch) {
-  guard_.check(Phase::evaluation, "Evaluation::next()");
+  guard_.check(Call::next_evaluation);
   return guard_.or_poison([&] {
     if (!evaluates_alone()) return next_evaluation_of_all(have_batch);
     free_evaluation_.abandon();
-    guard_.require_same_call("Evaluation::next()");
+    guard_.require_same(Call::next_evaluation);
     if (have_batch) free_evaluation_.begin(true);
     return have_batch;
   });
@@ -49,7 +37,7 @@ bool Scopes::next_evaluation(bool have_batch) {
 bool Scopes::next_evaluation_of_all(bool have_batch) {
   do {
     end_evaluation_pass();
-    guard_.require_same_call("Evaluation::next()");
+    guard_.require_same(Call::next_evaluation);
     const std::int64_t word =
         train_.keeps_parameters()
             ? have_batch
@@ -99,7 +87,10 @@ void Scopes::end_evaluation() noexcept {
   } catch (const std::exception& error) {
     guard_.poison_and_keep(error);
   }
-  guard_.enter(resumes_micro_step_ ? Phase::micro_step : Phase::between_steps);
+  if (resumes_micro_step_)
+    guard_.enter<Call::end_evaluation, Phase::micro_step>();
+  else
+    guard_.enter<Call::end_evaluation, Phase::between_steps>();
 }
 
 }  // namespace zero::detail

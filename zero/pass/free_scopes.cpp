@@ -71,7 +71,7 @@ void Scopes::leave_micro_plan(Op op, int unit) {
 void Scopes::leave_evaluation_plan() {
   const std::vector<PlanWalker::OpenScope> open = walker_.take_open();
   walker_.finish();
-  guard_.require_same_call("Evaluation::next()");
+  guard_.require_same(Call::next_evaluation);
   train_.ranks.gather_words("Evaluation::next", {leaves_evaluation_plan_});
   free_evaluation_.begin(false);
   for (const PlanWalker::OpenScope& scope : open) free_evaluation_.reopen(scope);
@@ -113,6 +113,21 @@ void Scopes::adopt_order(const std::vector<int>& shown) {
 bool Scopes::in_forward() const {
   if (free_.active()) return !free_.in_backward();
   return learner_.active() || paused_ || walker_.in_forward();
+}
+
+void Scopes::come_to_rest(Call call) {
+  const CallRule& rule = rule_of(call);
+  guard_.refuse_after_failure(rule.name);
+  const bool ahead = train_.offloads_to_file() || train_.offloads_to_host();
+  const bool free = train_.model.any_order && rule.among != Among::no &&
+                    !(rule.among == Among::unless_read_ahead && ahead);
+  if (!free && rule.among != Among::yes) refuse_among_micro_steps(rule.name);
+  come_to_rest();
+  const bool fits_in_pass = rule.among == Among::yes || rule.among == Among::free_order;
+  if (!fits_in_pass && inside_any())
+    throw UsageError(
+        std::string(rule.name) +
+        " was called inside of a forward or backward pass; it belongs before or after");
 }
 
 void Scopes::come_to_rest() {

@@ -54,7 +54,7 @@ int Scopes::begin_micro_step(bool last) {
 
 void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
   end_open_micro_step();
-  guard_.require(Phase::between_steps, "a micro step");
+  guard_.require(Call::micro_step);
   train_.require_values("");
   const bool after_last = index > 0 && train_.last_micro_step && pass == no_loop;
   if (after_last && (!train_.model.any_micro_steps || !train_.plan.completes_each()))
@@ -79,7 +79,7 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
   loss_given_ = false;
   micro_loss_ = 0;
   forward_.clear();
-  guard_.enter(Phase::micro_step);
+  guard_.enter<Call::micro_step, Phase::micro_step>();
   if (learner_.waits())
     learner_.begin();
   else
@@ -121,12 +121,12 @@ void Scopes::end_open_micro_step() {
   });
   if (!loss_given_) ++losses_missing_;
   ++micro_steps_done_;
-  guard_.enter(Phase::between_steps);
+  guard_.enter<Call::micro_step, Phase::between_steps>();
 }
 
 // Takes part in the exchanges of the last micro step, in which this rank has no micro batch.
 void Scopes::serve_last_micro_step() {
-  guard_.require_same_call("a micro step");
+  guard_.require_same(Call::micro_step);
   ++train_.micro_step;
   train_.last_micro_step = true;
   walker_.begin(train_.plan.steps.without_batch);

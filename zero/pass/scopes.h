@@ -69,6 +69,9 @@ class Scopes {
   // scope is open. If the order of calls is free, a micro step that is still in forward continues
   // afterwards.
   void come_to_rest();
+  // Checks a call by the column `among` of its row in the table of calls, and comes to rest. Throws
+  // the error of an earlier failure, or UsageError.
+  void come_to_rest(Call call);
   // Call it when parameters have changed, so that slots are gathered again.
   void note_new_values();
   // Discards the gradients of the micro steps so far; returns whether there were any. A forward
@@ -76,8 +79,6 @@ class Scopes {
   bool drop_gradients();
   // Number of this step's micro steps that have ended.
   int ended_micro_steps() const { return micro_steps_done_ - free_micro_steps_; }
-  // Throws UsageError if a step has begun and its micro steps are not done.
-  void refuse_among_micro_steps(const char* call) const;
   // Throws UsageError unless all micro steps are done. Gradients are averaged over `mean_over`
   // losses, or over the micro steps. Prints once if the program has omitted losses or gradients.
   void end_accumulation(std::optional<double> mean_over);
@@ -136,6 +137,8 @@ class Scopes {
   void end_free_micro_step();
   void adopt_order(const std::vector<int>& shown);
   void refuse_other_order(Op op, int unit) const;
+  // Throws UsageError if a step has begun and its micro steps are not done.
+  void refuse_among_micro_steps(const char* call) const;
   void refuse_among_micro_batches() const;
   void pause_micro_step();
   void resume_micro_step();

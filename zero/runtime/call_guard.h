@@ -1,5 +1,6 @@
-// Validity of calls to an engine: its current phase, the failure that has ended it, and in strict
-// mode whether all ranks make the same call. Belongs to the engine; for the program's thread.
+// Checks calls to an engine against the table of calls.h: keeps its phase and the failure that has
+// ended it, and compares the ranks' calls in strict mode. Belongs to the engine; for the program's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -10,52 +11,46 @@
 
 #include "zero/base/error.h"
 #include "zero/runtime/agreement.h"
+#include "zero/runtime/calls.h"
 #include "zero/runtime/ranks.h"
 
 namespace zero::detail {
-
-// The state between two calls of the program.
-enum class Phase : std::uint8_t {
-  between_steps,
-  micro_step,
-  evaluation,
-  full_model,            // a FullModel exists, and this rank holds it
-  full_model_elsewhere,  // a FullModel exists on another rank
-};
 
 class CallGuard {
  public:
   CallGuard(Ranks& ranks, bool strict) : ranks_(ranks), strict_(strict) {}
 
   Phase phase() const { return phase_; }
-  void enter(Phase phase) { phase_ = phase; }
-  bool full_model_lives() const {
-    return phase_ == Phase::full_model || phase_ == Phase::full_model_elsewhere;
+  // Follows a transition of the table.
+  template <Call call, Phase phase>
+  void enter() {
+    static_assert(rule_of(call).leads_to.contains(phase));
+    phase_ = phase;
   }
+  bool full_model_lives() const { return calls::full.contains(phase_); }
 
-  // Checks a collective call ("Engine::step()"). Throws the error of an earlier failure, or
-  // UsageError if the call does not fit the phase; in strict mode DisagreementError if ranks make
-  // different calls.
-  void require(Phase phase, const char* call) {
-    check(phase, call);
-    require_same_call(call);
+  // Checks a collective call. Throws the error of an earlier failure, or UsageError if the call
+  // does not fit the phase; in strict mode DisagreementError if ranks make different calls.
+  void require(Call call) {
+    check(call);
+    require_same(call);
   }
   // Does the same without the comparison over ranks.
-  void check(Phase phase, const char* call) const {
-    if (kept_) std::rethrow_exception(kept_);
-    refuse_after_failure(call);
-    static constexpr const char* names[] = {"between steps", "inside a micro step",
-                                            "inside an evaluation", "while a FullModel lives",
-                                            "while a FullModel lives"};
-    if (phase_ != phase)
-      throw UsageError(std::string(call) + " was called " + names[static_cast<int>(phase_)] +
-                       "; it belongs " + names[static_cast<int>(phase)]);
+  void check(Call call) const {
+    const CallRule& rule = rule_of(call);
+    refuse_after_failure(rule.name);
+    if (rule.valid.contains(phase_)) return;
+    const Phase expected =
+        rule.valid.contains(Phase::between_steps) ? Phase::between_steps : Phase::evaluation;
+    throw UsageError(std::string(rule.name) + " was called " + text_of(phase_) + "; it belongs " +
+                     text_of(expected));
   }
-  void require_same_call(const char* call) {
-    if (strict_ && ranks_.topology().size > 1) agree_on_call(ranks_, call);
+  void require_same(Call call) {
+    if (strict_ && ranks_.topology().size > 1) agree_on_call(ranks_, rule_of(call).name);
   }
-  // Throws UsageError after a failure: "the micro step cannot end".
+  // After a failure throws what poison_and_keep() kept, or UsageError: "the micro step cannot end".
   void refuse_after_failure(const char* what) const {
+    if (kept_) std::rethrow_exception(kept_);
     if (failed()) throw UsageError(std::string(what) + " after a failure: " + failure_);
   }
 

@@ -36,7 +36,7 @@ Stepper::~Stepper() {
 
 std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
   parts_.scopes.end_open_micro_step();
-  parts_.guard.require(Phase::between_steps, "Engine::step()");
+  parts_.guard.require(Call::step);
   if (told_to_stop && !goes_on_said.exchange(true)) mark("goes-on", parts_.train.rank());
   parts_.train.plan.updates.check(options.groups);
   parts_.scopes.end_accumulation(options.mean_over);

@@ -209,7 +209,10 @@ void Weights::materialize(int only_rank) {
                      std::to_string(train_.rank_count()) + " ranks");
   const bool holds = only_rank < 0 || only_rank == train_.rank();
   if (!train_.keeps_parameters()) copy_full_model(holds);
-  guard_.enter(holds ? Phase::full_model : Phase::full_model_elsewhere);
+  if (holds)
+    guard_.enter<Call::materialize, Phase::full_model>();
+  else
+    guard_.enter<Call::materialize, Phase::full_model_elsewhere>();
 }
 
 void Weights::copy_full_model(bool holds) {
@@ -252,7 +255,7 @@ void Weights::dematerialize() noexcept {
   slots_.clear();
   train_.runtime.ledger().give_back(MemoryCategory::parameters, full_model_.size());
   full_model_ = Arena();
-  guard_.enter(Phase::between_steps);
+  guard_.enter<Call::end_full_model, Phase::between_steps>();
 }
 
 }  // namespace zero::detail
