@@ -67,7 +67,8 @@ class ProcessWorld final : public World {
   };
 
   void open_plane();
-  void share_control_page(FdMailbox& mailbox, const std::vector<Offer>& offers, const UniqueFd& fd);
+  void share_control_page(FdMailbox& mailbox, const std::vector<Offer>& offers,
+                          const Descriptor& fd);
   void wait_for_node();
   void agree_on_transport(const std::vector<Offer>& offers);
   void forsake_peers();
@@ -105,7 +106,7 @@ void ProcessWorld::open_plane() {
   FdMailbox mailbox;
   Offer own{mailbox.name(), mailboxes_.own.name(), {}};
   options_.transport.copy(own.transport.data(), own.transport.size() - 1);
-  UniqueFd fd;
+  Descriptor fd;
   StartProblem problem;
   try {
     if (makes_page)
@@ -126,7 +127,7 @@ void ProcessWorld::open_plane() {
 }
 
 void ProcessWorld::share_control_page(FdMailbox& mailbox, const std::vector<Offer>& offers,
-                                      const UniqueFd& fd) {
+                                      const Descriptor& fd) {
   const auto& local_ranks = bootstrap_->places().local_ranks;
   std::shared_ptr<std::byte> memory;
   ControlPage* page = nullptr;

@@ -30,7 +30,7 @@
 namespace zero {
 
 namespace detail {
-struct PendingSave;
+struct SaveJob;
 struct PendingStep;
 class Stepper;
 }  // namespace detail
@@ -138,10 +138,10 @@ class SaveTicket {
 
  private:
   friend class Engine;
-  SaveTicket(detail::EngineLink core, std::shared_ptr<detail::PendingSave> save)
+  SaveTicket(detail::EngineLink core, std::shared_ptr<detail::SaveJob> save)
       : core_(std::move(core)), save_(std::move(save)) {}
   detail::EngineLink core_;
-  std::shared_ptr<detail::PendingSave> save_;
+  std::shared_ptr<detail::SaveJob> save_;
 };
 
 // A checkpoint in a directory.

@@ -45,8 +45,8 @@ Address address_of(const FdMailbox::Name& name) {
   return result;
 }
 
-UniqueFd open_socket() {
-  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Descriptor open_socket() {
+  Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) throw_system("cannot open a Unix socket", errno);
   return fd;
 }
@@ -55,7 +55,7 @@ bool read_message(int socket_fd, FdMailbox::Message& message) {
   Body body{};
   const FileMessage received =
       receive_with_file(socket_fd, std::as_writable_bytes(std::span(&body, 1)));
-  message.fd = UniqueFd(received.file);
+  message.fd = Descriptor(received.file);
   if (received.lost_file)
     throw_system("cannot take over shared memory from a rank of this host", EMFILE);
   message.sender = body.sender;
@@ -74,7 +74,7 @@ FdMailbox::FdMailbox() : listener_(open_socket()) {
 }
 
 void FdMailbox::send(const Name& to, int sender, int fd, std::chrono::milliseconds limit) {
-  const UniqueFd connection = open_socket();
+  const Descriptor connection = open_socket();
   const Address address = address_of(to);
   const auto deadline = Clock::now() + limit;
   // EAGAIN: the receiver's queue is currently full.
@@ -97,7 +97,7 @@ FdMailbox::Message FdMailbox::receive(ControlPlane* plane, std::chrono::millisec
     if (plane != nullptr) plane->check();
     pollfd waiting{listener_.get(), POLLIN, 0};
     if (poll(&waiting, 1, 10) <= 0) continue;
-    const UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection || !is_of_same_user(connection.get())) continue;
     // Our ranks write as soon as they have connected; any other process is dropped.
     pollfd readable{connection.get(), POLLIN, 0};

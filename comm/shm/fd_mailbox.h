@@ -24,14 +24,14 @@ class FdMailbox {
 
   struct Message {
     int sender = -1;
-    UniqueFd fd;
+    Descriptor fd;
   };
   // plane may be null if there is none yet. Throws StalledError if no message arrives in time.
   Message receive(ControlPlane* plane, std::chrono::milliseconds limit);
 
  private:
   Name name_{};
-  UniqueFd listener_;
+  Descriptor listener_;
 };
 
 }  // namespace zero::comm

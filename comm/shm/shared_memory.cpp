@@ -15,10 +15,6 @@
 
 namespace zero::comm {
 
-UniqueFd::~UniqueFd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 std::shared_ptr<std::byte> map_memory(int fd, Access access) {
   struct stat status {};
   if (fstat(fd, &status) != 0) throw Error("cannot map shared memory: " + errno_text(errno));
@@ -32,14 +28,14 @@ std::shared_ptr<std::byte> map_memory(int fd, Access access) {
   return {static_cast<std::byte*>(memory), [size](std::byte* data) { munmap(data, size); }};
 }
 
-UniqueFd create_shared_memory(const char* name, std::int64_t bytes) {
+Descriptor create_shared_memory(const char* name, std::int64_t bytes) {
   const auto figures = [&] {
     return std::to_string(bytes) + " bytes of memory shared by the ranks of this host";
   };
   if (bytes > available_memory())
     throw MemoryError("cannot take " + figures() + ": " + memory_left_text() +
                       "; use fewer ranks per host, or transport mpi");
-  UniqueFd fd(memfd_create(name, MFD_CLOEXEC));
+  Descriptor fd(memfd_create(name, MFD_CLOEXEC));
   if (!fd) throw_system("memfd_create failed", errno);
   int result = EINTR;
   while (result == EINTR) result = posix_fallocate(fd.get(), 0, bytes);

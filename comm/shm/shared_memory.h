@@ -5,27 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
+
+#include "zero/base/descriptor.h"
 
 namespace zero::comm {
-
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~UniqueFd();
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 enum class Access { read, read_write };
 
@@ -34,6 +17,6 @@ std::shared_ptr<std::byte> map_memory(int fd, Access access);
 
 // Creates a zeroed memfd of that size with all its pages allocated. Throws MemoryError with the
 // sizes.
-UniqueFd create_shared_memory(const char* name, std::int64_t bytes);
+Descriptor create_shared_memory(const char* name, std::int64_t bytes);
 
 }  // namespace zero::comm

@@ -21,7 +21,7 @@ Board open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces, Con
     const FdMailbox::Message message = mailboxes.own.receive(&plane, mailboxes.limit);
     return {map_memory(message.fd.get(), Access::read_write), ranks, half};
   }
-  const UniqueFd fd = create_shared_memory("zero-board", Board::bytes_for(ranks, half));
+  const Descriptor fd = create_shared_memory("zero-board", Board::bytes_for(ranks, half));
   Board board = Board::create(map_memory(fd.get(), Access::read_write), ranks, half);
   for (int r = 1; r < ranks; ++r) {
     const auto peer = static_cast<std::size_t>(part.parent_ranks[r]);

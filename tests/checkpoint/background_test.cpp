@@ -14,7 +14,7 @@
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/checkpoint/checkpoint_reader.h"
-#include "zero/checkpoint/file_layer.h"
+#include "zero/checkpoint/posix_files.h"
 
 namespace {
 

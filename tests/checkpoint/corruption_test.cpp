@@ -13,8 +13,8 @@
 #include "tests/support/refusal.h"
 #include "tests/support/stderr_of.h"
 #include "tests/support/temporary_directory.h"
+#include "zero/checkpoint/checkpoint_directory.h"
 #include "zero/checkpoint/checkpoint_reader.h"
-#include "zero/checkpoint/store.h"
 
 namespace {
 

@@ -18,9 +18,9 @@
 
 #include "tests/checkpoint/engine_support.h"
 #include "tests/support/temporary_directory.h"
+#include "zero/checkpoint/checkpoint_directory.h"
 #include "zero/checkpoint/checkpoint_reader.h"
-#include "zero/checkpoint/file_layer.h"
-#include "zero/checkpoint/store.h"
+#include "zero/checkpoint/posix_files.h"
 
 namespace {
 

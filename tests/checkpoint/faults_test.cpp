@@ -23,16 +23,16 @@
 #include "tests/support/stderr_of.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/checkpoint/checkpoint_reader.h"
-#include "zero/checkpoint/file_layer.h"
-#include "zero/checkpoint/store.h"
+#include "zero/checkpoint/directory_writer.h"
+#include "zero/checkpoint/posix_files.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using zero::SaveError;
+using zero::checkpoint::DirectoryWriter;
 using zero::checkpoint::FileEvent;
 using zero::checkpoint::FileOp;
-using zero::checkpoint::Saver;
 using zero::tests::config_of;
 using zero::tests::contains;
 using zero::tests::refusal;
@@ -327,42 +327,46 @@ TEST_CASE("directories that cannot be written to") {
   directory.file("file", "x");
   fs::create_directory(directory / "real");
   fs::create_symlink(directory / "real", directory / "link");
-  CHECK(contains(refusal<SaveError>([&] { Saver(directory / "file"); }), "Not a directory"));
-  CHECK(contains(refusal<SaveError>([&] { Saver(directory / "file/below"); }), "cannot be made"));
-  CHECK(contains(refusal<SaveError>([&] { Saver(directory / "link"); }), "is a symbolic link"));
-  CHECK(
-      contains(refusal<SaveError>([&] { Saver(directory / std::string(300, 'x')); }), "too long"));
+  CHECK(contains(refusal<SaveError>([&] { DirectoryWriter(directory / "file"); }),
+                 "Not a directory"));
+  CHECK(contains(refusal<SaveError>([&] { DirectoryWriter(directory / "file/below"); }),
+                 "cannot be made"));
+  CHECK(contains(refusal<SaveError>([&] { DirectoryWriter(directory / "link"); }),
+                 "is a symbolic link"));
+  CHECK(contains(refusal<SaveError>([&] { DirectoryWriter(directory / std::string(300, 'x')); }),
+                 "too long"));
   fs::create_directory(directory / "locked");
   fs::permissions(directory / "locked", fs::perms::owner_read | fs::perms::owner_exec |
                                             fs::perms::others_read | fs::perms::others_exec);
   fs::permissions(directory.path(), fs::perms::others_exec, fs::perm_options::add);
   CHECK(in_child([&] {
     if (::geteuid() == 0 && ::setuid(65534) != 0) return true;
-    return contains(refusal<SaveError>([&] { Saver(directory / "locked"); }), "Permission denied");
+    return contains(refusal<SaveError>([&] { DirectoryWriter(directory / "locked"); }),
+                    "Permission denied");
   }));
   // A link in place of the lock is not followed.
   fs::create_symlink(directory / "file", directory / "real/.lock");
-  CHECK(refusal<SaveError>([&] { Saver(directory / "real"); }) != "");
+  CHECK(refusal<SaveError>([&] { DirectoryWriter(directory / "real"); }) != "");
   CHECK(zero::tests::read_text(directory / "file") == "x");
   // DeepSpeed's directory must not be written to.
   fs::create_directories(directory / "ds/global_step10");
   directory.file("ds/global_step10/mp_rank_00_model_states.pt", "PK");
-  CHECK(
-      contains(refusal<SaveError>([&] { Saver(directory / "ds").next_sequence(); }), "DeepSpeed"));
+  CHECK(contains(refusal<SaveError>([&] { DirectoryWriter(directory / "ds").next_sequence(); }),
+                 "DeepSpeed"));
 }
 
 TEST_CASE("two jobs do not save to one directory") {
   const TemporaryDirectory directory;
   const std::string root = directory / "root";
   {
-    const Saver first(root);
-    CHECK(contains(refusal<SaveError>([&] { Saver second(root); }),
+    const DirectoryWriter first(root);
+    CHECK(contains(refusal<SaveError>([&] { DirectoryWriter second(root); }),
                    "another engine of this process saves here: give each engine a folder"));
     directory.file("root/.lock", "elsewhere, process 17\n");
-    CHECK(contains(refusal<SaveError>([&] { Saver second(root); }),
+    CHECK(contains(refusal<SaveError>([&] { DirectoryWriter second(root); }),
                    "another job saves here (host elsewhere, process 17)"));
   }
-  CHECK(refusal<SaveError>([&] { Saver second(root); }) == "");
+  CHECK(refusal<SaveError>([&] { DirectoryWriter second(root); }) == "");
 }
 
 TEST_CASE("retention keeps the newest valid checkpoints, and those that were set aside") {

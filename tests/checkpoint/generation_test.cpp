@@ -10,7 +10,7 @@
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/base/error.h"
-#include "zero/checkpoint/store.h"
+#include "zero/checkpoint/directory_writer.h"
 
 namespace {
 
@@ -33,12 +33,12 @@ std::string content(const std::string& file) {
   return line;
 }
 
-Manifest manifest_of(Saver& saver, const std::string& tag) {
+Manifest manifest_of(DirectoryWriter& writer, const std::string& tag) {
   Manifest manifest;
   manifest.tag = tag;
-  manifest.save_id = make_save_id();
-  manifest.sequence = saver.next_sequence();
-  saver.begin(tag, manifest.save_id, 0);
+  manifest.save_id = random_id();
+  manifest.sequence = writer.next_sequence();
+  writer.begin(tag, manifest.save_id, 0);
   return manifest;
 }
 
@@ -55,21 +55,22 @@ TEST_CASE("an older generation can neither begin nor commit a save") {
   const TemporaryDirectory directory;
   const std::string root = directory / "saves";
   setenv(generation_variable, "ab:1", 1);
-  Saver old(root);
+  DirectoryWriter old(root);
   const Manifest begun = manifest_of(old, "step-1");
   {
     // It holds the lock of its predecessor's directory, although that still has its own.
     const InGeneration newer("ab:2");
-    Saver saver(root);
+    DirectoryWriter writer(root);
     CHECK(content(root + "/.generation") == "ab:2");
     CHECK(contains(content(root + "/.lock"), "generation ab:2"));
-    saver.commit(manifest_of(saver, "step-2"));
+    writer.commit(manifest_of(writer, "step-2"));
   }
   const InGeneration older("ab:1");
   const auto text = refusal<SaveError>([&] { old.commit(begun); });
   CHECK_MESSAGE(contains(text, "generation 1 of this run may no longer save: generation 2"), text);
   CHECK(contains(refusal<SaveError>([&] { manifest_of(old, "step-3"); }), "may no longer save"));
-  CHECK(contains(refusal<SaveError>([&] { Saver again(root); }), "generation 2 has started"));
+  CHECK(contains(refusal<SaveError>([&] { DirectoryWriter again(root); }),
+                 "generation 2 has started"));
   CHECK(!std::filesystem::exists(root + "/step-1"));
   CHECK(std::filesystem::exists(root + "/step-2/manifest.json"));
 }
@@ -78,7 +79,7 @@ TEST_CASE("a commit that has passed its check finds its files gone") {
   const TemporaryDirectory directory;
   const std::string root = directory / "saves";
   setenv(generation_variable, "ab:1", 1);
-  Saver old(root);
+  DirectoryWriter old(root);
   const Manifest begun = manifest_of(old, "step-1");
   const InGeneration newer("ab:2");
   claim_again(root);
@@ -96,7 +97,7 @@ TEST_CASE("a load claims the directory of its own run alone") {
     const InGeneration own("ab:1");
     claim_again(root);
     CHECK(!std::filesystem::exists(root));
-    const Saver saver(root);
+    const DirectoryWriter writer(root);
   }
   const auto after = [&](const char* generation) {
     const InGeneration own(generation);
@@ -114,17 +115,19 @@ TEST_CASE("a run without generations takes over from one with them, and locks st
   const std::string root = directory / "saves";
   {
     const InGeneration own("ab:1");
-    const Saver saver(root);
+    const DirectoryWriter writer(root);
     setenv(generation_variable, "cd:9", 1);
-    CHECK(contains(refusal<SaveError>([&] { Saver other(root); }), "another job saves here"));
+    CHECK(contains(refusal<SaveError>([&] { DirectoryWriter other(root); }),
+                   "another job saves here"));
     setenv(generation_variable, "ab:1", 1);
-    CHECK(
-        contains(refusal<SaveError>([&] { Saver again(root); }), "another engine of this process"));
+    CHECK(contains(refusal<SaveError>([&] { DirectoryWriter again(root); }),
+                   "another engine of this process"));
   }
-  const Saver plain(root);
+  const DirectoryWriter plain(root);
   CHECK(!std::filesystem::exists(root + "/.generation"));
   const InGeneration own("ab:2");
-  CHECK(contains(refusal<SaveError>([&] { Saver other(root); }), "another job saves here"));
+  CHECK(
+      contains(refusal<SaveError>([&] { DirectoryWriter other(root); }), "another job saves here"));
 }
 
 }  // namespace

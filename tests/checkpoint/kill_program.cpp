@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/support/toy_model.h"
-#include "zero/checkpoint/file_layer.h"
+#include "zero/checkpoint/posix_files.h"
 #include "zero/zero.h"
 
 namespace {

@@ -12,7 +12,7 @@
 #include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/base/error.h"
-#include "zero/checkpoint/file_layer.h"
+#include "zero/checkpoint/posix_files.h"
 
 using namespace zero;
 using namespace zero::checkpoint;

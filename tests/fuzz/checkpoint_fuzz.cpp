@@ -16,8 +16,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "zero/base/error.h"
 #include "zero/checkpoint/checkpoint_reader.h"
+#include "zero/checkpoint/directory_writer.h"
 #include "zero/checkpoint/safetensors_file.h"
-#include "zero/checkpoint/store.h"
 
 using namespace zero::checkpoint;
 
@@ -90,9 +90,9 @@ class Original {
     m.parameters = {{"a.weight", {3, 5}, "F32", true, {}}, {"a.frozen", {7}, "BF16", false, {}}};
     const std::vector<std::vector<ElementRange>> files = {{{0, 0, 0, 15}, {0, 1, 0, 9}},
                                                           {{0, 1, 9, 6}, {1, 0, 0, 7}}};
-    Saver saver(root_);
-    m.sequence = saver.next_sequence();
-    saver.begin(m.tag, m.save_id, 10'000);
+    DirectoryWriter writer(root_);
+    m.sequence = writer.next_sequence();
+    writer.begin(m.tag, m.save_id, 10'000);
     const Directory temporary = Directory::open(root_).child(temporary_name(m.tag, m.save_id));
     for (const std::vector<ElementRange>& ranges : files) {
       const std::vector<FileEntry> entries = entries_of(m, ranges);
@@ -111,7 +111,7 @@ class Original {
       file.digest = file_digest(header, file.chunks);
       m.files.push_back(file);
     }
-    saver.commit(m);
+    writer.commit(m);
   }
 
   std::string root_;

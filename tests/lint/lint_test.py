@@ -67,7 +67,7 @@ class Rules(unittest.TestCase):
                 ("zero/plan/a.cpp", "zero/state/state.h"), ("zero/plan/a.cpp", "zero/runtime/ranks.h"),
                 ("zero/state/a.cpp", "zero/pass/scopes.h"), ("zero/runtime/a.cpp", "zero/state/state.h"),
                 ("zero/checkpoint/a.cpp", "zero/engine/engine_core.h"),
-                ("zero/checkpoint/a.cpp", "zero/state/state.h"), ("zero/checkpoint/format/a.cpp", "zero/checkpoint/store.h"), ("optim/a.cpp", "tests/support/x.h"),
+                ("zero/checkpoint/a.cpp", "zero/state/state.h"), ("zero/checkpoint/format/a.cpp", "zero/checkpoint/checkpoint_directory.h"), ("optim/a.cpp", "tests/support/x.h"),
                 ("examples/gpt/model/a.h", "examples/gpt/cpu/b.h"), ("examples/gpt/cuda/a.h", "examples/gpt/train/b.h"),
                 ("examples/a.cpp", "comm/world.h"), ("examples/a.cpp", "zero/engine.h"),
                 ("examples/a.cpp", "zero/base/device.h"), ("examples/a.cpp", "tools/zero/launcher.h"), ("pytorch/a.cpp", "zero/pass/scopes.h"),

@@ -17,8 +17,8 @@
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
 #include "zero/base/text.h"
+#include "zero/checkpoint/checkpoint_directory.h"
 #include "zero/checkpoint/checkpoint_reader.h"
-#include "zero/checkpoint/store.h"
 
 namespace zero::tool {
 namespace {

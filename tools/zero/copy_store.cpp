@@ -16,8 +16,8 @@
 namespace zero::tool {
 namespace {
 
-checkpoint::Descriptor duplicate(const checkpoint::Descriptor& file) {
-  checkpoint::Descriptor own(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0));
+Descriptor duplicate(const Descriptor& file) {
+  Descriptor own(::fcntl(file.get(), F_DUPFD_CLOEXEC, 0));
   if (own.get() < 0)
     throw SaveError(std::string("cannot open a file again: ") + std::strerror(errno));
   return own;
@@ -42,8 +42,8 @@ NewestCopy newest_copy(const std::vector<CopyView>& views, const std::set<std::s
   return newest;
 }
 
-checkpoint::Descriptor file_in_memory(const std::string& name, std::int64_t bytes) {
-  checkpoint::Descriptor file(::memfd_create(("zero copy " + name).c_str(), MFD_CLOEXEC));
+Descriptor file_in_memory(const std::string& name, std::int64_t bytes) {
+  Descriptor file(::memfd_create(("zero copy " + name).c_str(), MFD_CLOEXEC));
   int problem = file.get() < 0 ? errno : 0;
   while (problem == 0 && bytes > 0 && ::fallocate(file.get(), 0, 0, bytes) != 0)
     if (errno != EINTR) problem = errno;
@@ -67,24 +67,24 @@ void CopyStore::free_former(const std::string& directory) {
   }
 }
 
-std::optional<checkpoint::Descriptor> CopyStore::take_spare(std::int64_t bytes) {
+std::optional<Descriptor> CopyStore::take_spare(std::int64_t bytes) {
   for (File& spare : spare_)
     if (spare.bytes == bytes && spare.file.get() >= 0) return std::move(spare.file);
   return std::nullopt;
 }
 
-checkpoint::Descriptor CopyStore::create(const std::string& directory, const std::string& save_id,
-                                         const std::string& name, std::int64_t bytes) {
-  std::optional<checkpoint::Descriptor> spare = [&] {
+Descriptor CopyStore::create(const std::string& directory, const std::string& save_id,
+                             const std::string& name, std::int64_t bytes) {
+  std::optional<Descriptor> spare = [&] {
     const std::lock_guard lock(mutex_);
     if (!copies_.contains(save_id)) free_former(directory);
     copies_[save_id].directory = directory;
     return take_spare(bytes);
   }();
-  checkpoint::Descriptor file = spare ? *std::move(spare) : file_in_memory(name, bytes);
+  Descriptor file = spare ? *std::move(spare) : file_in_memory(name, bytes);
   if (::lseek(file.get(), 0, SEEK_SET) < 0)
     throw SaveError("cannot begin " + name + " again: " + std::strerror(errno));
-  checkpoint::Descriptor own = duplicate(file);
+  Descriptor own = duplicate(file);
   const std::lock_guard lock(mutex_);
   const auto copy = copies_.find(save_id);
   if (copy == copies_.end()) throw SaveError("a newer copy has begun");

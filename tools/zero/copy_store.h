@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "zero/checkpoint/file_layer.h"
+#include "zero/checkpoint/posix_files.h"
 
 namespace zero::tool {
 
@@ -37,18 +37,18 @@ NewestCopy newest_copy(const std::vector<CopyView>& views, const std::set<std::s
 // A complete file. The descriptor is the caller's own.
 struct CompleteFile {
   std::string directory;
-  checkpoint::Descriptor file;
+  Descriptor file;
   std::int64_t bytes = 0;
 };
 
 // Returns an unnamed file with its memory allocated.
-checkpoint::Descriptor file_in_memory(const std::string& name, std::int64_t bytes);
+Descriptor file_in_memory(const std::string& name, std::int64_t bytes);
 
 class CopyStore {
  public:
   // A new file, as in KeeperLink::create().
-  checkpoint::Descriptor create(const std::string& directory, const std::string& save_id,
-                                const std::string& name, std::int64_t bytes);
+  Descriptor create(const std::string& directory, const std::string& save_id,
+                    const std::string& name, std::int64_t bytes);
   CompleteFile complete(const std::string& save_id, const std::string& name);
   // Does nothing if no file of the copy is here.
   void commit(const std::string& directory, const std::string& save_id,
@@ -62,7 +62,7 @@ class CopyStore {
 
  private:
   struct File {
-    checkpoint::Descriptor file;
+    Descriptor file;
     std::int64_t bytes = 0;
     bool complete = false;
   };
@@ -73,7 +73,7 @@ class CopyStore {
     std::map<std::string, File> files;
   };
   void free_former(const std::string& directory);
-  std::optional<checkpoint::Descriptor> take_spare(std::int64_t bytes);
+  std::optional<Descriptor> take_spare(std::int64_t bytes);
 
   mutable std::mutex mutex_;
   std::map<std::string, Copy> copies_;  // by save id

@@ -24,16 +24,17 @@
 #include "tools/zero/keeper_peers.h"
 #include "zero/base/file_message.h"
 #include "zero/base/thread.h"
+#include "zero/checkpoint/checkpoint_directory.h"
 #include "zero/checkpoint/format/manifest.h"
 #include "zero/checkpoint/generation.h"
 #include "zero/checkpoint/keeper_messages.h"
-#include "zero/checkpoint/store.h"
 
 namespace zero::tool {
 namespace {
 
-using checkpoint::Descriptor;
 using checkpoint::KeeperMessage;
+using checkpoint::receive_message;
+using checkpoint::send_message;
 using Clock = std::chrono::steady_clock;
 using Fields = std::vector<std::string>;
 
@@ -321,7 +322,7 @@ class Keeper {
 
   const std::string job_;
   const Descriptor ranks_, listener_;
-  const std::string token_ = checkpoint::make_save_id(), answer_ = checkpoint::make_save_id();
+  const std::string token_ = checkpoint::random_id(), answer_ = checkpoint::random_id();
   CopyStore store_;
   std::atomic<int> connections_{0};
   mutable std::mutex mutex_;

@@ -23,7 +23,7 @@ constexpr std::size_t piece_bytes = std::size_t{4} << 20;
 constexpr std::int64_t longest_token = 256;
 constexpr std::int64_t longest_message = checkpoint::max_manifest_bytes + (std::int64_t{1} << 20);
 
-checkpoint::Descriptor connect_to(const KeeperPeer& peer, std::string& problem) {
+Descriptor connect_to(const KeeperPeer& peer, std::string& problem) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -31,23 +31,23 @@ checkpoint::Descriptor connect_to(const KeeperPeer& peer, std::string& problem) 
           ::getaddrinfo(peer.host.c_str(), std::to_string(peer.port).c_str(), &hints, &found);
       error != 0) {
     problem = ::gai_strerror(error);
-    return checkpoint::Descriptor(-1);
+    return Descriptor(-1);
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, ::freeaddrinfo);
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    checkpoint::Descriptor connection(
+    Descriptor connection(
         ::socket(each->ai_family, each->ai_socktype | SOCK_CLOEXEC, each->ai_protocol));
     const timeval limit{token_seconds, 0};
     ::setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     if (::connect(connection.get(), each->ai_addr, each->ai_addrlen) == 0) return connection;
     problem = std::strerror(errno);
   }
-  return checkpoint::Descriptor(-1);
+  return Descriptor(-1);
 }
 
-checkpoint::Descriptor connect_or_throw(const KeeperPeer& peer) {
+Descriptor connect_or_throw(const KeeperPeer& peer) {
   std::string problem;
-  checkpoint::Descriptor connection = connect_to(peer, problem);
+  Descriptor connection = connect_to(peer, problem);
   if (connection.get() < 0)
     throw SaveError("the keeper of host " + peer.host + " cannot be reached (port " +
                     std::to_string(peer.port) + "): " + problem);
@@ -72,7 +72,7 @@ PeerConnection::PeerConnection(const KeeperPeer& peer)
   set_limit(message_seconds);
 }
 
-PeerConnection::PeerConnection(checkpoint::Descriptor connection, const std::string& token,
+PeerConnection::PeerConnection(Descriptor connection, const std::string& token,
                                const std::string& answer)
     : name_("another keeper"), connection_(std::move(connection)), longest_(longest_token) {
   set_limit(token_seconds);
@@ -176,7 +176,7 @@ void PeerConnection::send_file(const CompleteFile& file, const std::function<voi
   send({digest_text(digester)});
 }
 
-void PeerConnection::receive_file(const checkpoint::Descriptor& file, std::int64_t bytes,
+void PeerConnection::receive_file(const Descriptor& file, std::int64_t bytes,
                                   const std::function<void()>& progress) {
   std::vector<std::byte> buffer(piece_bytes);
   checkpoint::ChunkDigester digester;
@@ -199,8 +199,8 @@ void PeerConnection::receive_file(const checkpoint::Descriptor& file, std::int64
   if (receive() != std::vector<std::string>{own}) fail("sends a file whose bytes changed", EBADMSG);
 }
 
-checkpoint::Descriptor listen_to_peers(int& port) {
-  checkpoint::Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+Descriptor listen_to_peers(int& port) {
+  Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in any{};
   any.sin_family = AF_INET;
   any.sin_addr.s_addr = htonl(INADDR_ANY);
@@ -209,7 +209,7 @@ checkpoint::Descriptor listen_to_peers(int& port) {
       ::bind(listener.get(), reinterpret_cast<sockaddr*>(&any), length) != 0 ||
       ::listen(listener.get(), SOMAXCONN) != 0 ||
       ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&any), &length) != 0)
-    return checkpoint::Descriptor(-1);
+    return Descriptor(-1);
   port = ntohs(any.sin_port);
   return listener;
 }

@@ -31,8 +31,7 @@ class PeerConnection {
   explicit PeerConnection(const KeeperPeer& peer);
   // Takes an accepted connection, and exchanges the tokens; throws if the other side has not the
   // token.
-  PeerConnection(checkpoint::Descriptor connection, const std::string& token,
-                 const std::string& answer);
+  PeerConnection(Descriptor connection, const std::string& token, const std::string& answer);
 
   void send(const std::vector<std::string>& texts);
   std::vector<std::string> receive();
@@ -41,7 +40,7 @@ class PeerConnection {
   // Followed by the digest of the contents, which receive_file() compares. `progress` is called
   // after each piece.
   void send_file(const CompleteFile& file, const std::function<void()>& progress);
-  void receive_file(const checkpoint::Descriptor& file, std::int64_t bytes,
+  void receive_file(const Descriptor& file, std::int64_t bytes,
                     const std::function<void()>& progress);
 
  private:
@@ -51,11 +50,11 @@ class PeerConnection {
   [[noreturn]] void fail(const std::string& what, int error) const;
 
   std::string name_;
-  checkpoint::Descriptor connection_;
+  Descriptor connection_;
   std::int64_t longest_ = 0;  // message, in bytes
 };
 
 // Listens on any address and a free port, which it returns; -1 on failure.
-checkpoint::Descriptor listen_to_peers(int& port);
+Descriptor listen_to_peers(int& port);
 
 }  // namespace zero::tool

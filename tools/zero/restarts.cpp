@@ -29,8 +29,8 @@
 #include "tools/zero/supervise.h"
 #include "zero/base/error.h"
 #include "zero/base/text.h"
+#include "zero/checkpoint/checkpoint_directory.h"
 #include "zero/checkpoint/generation.h"
-#include "zero/checkpoint/store.h"
 
 namespace zero::tool {
 namespace {
@@ -110,7 +110,7 @@ class Restarts : public JobCompanion {
   Restarts(const RestartRequest& request, const JobSignals& signals)
       : request_(request),
         signals_(signals),
-        job_(checkpoint::make_save_id().substr(0, 16)),
+        job_(checkpoint::random_id().substr(0, 16)),
         has_keepers_(may_copy_to_peers(request.launch.arguments)),
         links_(far_hosts(request.launch.hosts), reach(request, job_, has_keepers_)),
         recovery_(request.recovery, request.launch.hosts,

@@ -8,7 +8,7 @@
 
 #include "zero/base/error.h"
 #include "zero/base/text.h"
-#include "zero/checkpoint/store.h"
+#include "zero/checkpoint/checkpoint_directory.h"
 
 namespace zero::checkpoint {
 

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "zero/checkpoint/background_copy.h"
 #include "zero/checkpoint/kept_batch.h"
-#include "zero/checkpoint/staged_writer.h"
 #include "zero/runtime/outcome.h"
 #include "zero/runtime/runtime_core.h"
 
@@ -28,7 +28,8 @@ Checkpoints::Checkpoints(RuntimeCore& runtime, Ranks& ranks, const Config& confi
   // State that no other thread can read is copied at once, so the staging must hold all of it.
   const std::int64_t wished =
       model.readable_during_steps() ? config.zero_core.async_staging_bytes : 0;
-  const std::int64_t staging = StagedWriter::staging_for(wished > 0 ? std::min(wished, own) : own);
+  const std::int64_t staging =
+      BackgroundCopy::staging_for(wished > 0 ? std::min(wished, own) : own);
   if (staging == 0) return;
   if (!runtime.device().is_host())
     context_.copies = std::make_unique<DeviceCopies>(runtime, model.group_count());
@@ -57,16 +58,15 @@ bool Checkpoints::copies_behind_steps(const SaveOptions& options) const {
          is_asynchronous(context_.config, options);
 }
 
-std::shared_ptr<PendingSave> Checkpoints::save(const std::string& directory,
-                                               const SaveOptions& options) {
+std::shared_ptr<SaveJob> Checkpoints::save(const std::string& directory,
+                                           const SaveOptions& options) {
   const auto not_begun = [&](const Error& error) {
-    const auto save = std::make_shared<PendingSave>(context_, error);
+    const auto save = std::make_shared<SaveJob>(context_, error);
     conclude(*save);
     return save;
   };
   try {
-    const auto save =
-        std::make_shared<PendingSave>(context_, directory, options, PendingSave::Place::disk);
+    const auto save = std::make_shared<SaveJob>(context_, directory, options, SaveJob::Place::disk);
     reports_.clear();
     if (save->is_finished())
       conclude(*save);
@@ -85,16 +85,16 @@ std::shared_ptr<PendingSave> Checkpoints::save(const std::string& directory,
 void Checkpoints::copy_to_peers(const std::string& directory, const SaveOptions& options) {
   if (!may_copy()) return;
   const auto copy =
-      std::make_shared<PendingSave>(context_, directory, options, PendingSave::Place::keepers);
+      std::make_shared<SaveJob>(context_, directory, options, SaveJob::Place::keepers);
   reports_.clear();
   pending_ = copy;
 }
 
 // Throws the failure, or prints it once if training should continue. Returns true if committed.
-bool Checkpoints::conclude(PendingSave& save) {
+bool Checkpoints::conclude(SaveJob& save) {
   const Outcome& outcome = save.outcome();
   if (outcome.code == 0) return true;
-  if (save.place() == PendingSave::Place::keepers) {
+  if (save.place() == SaveJob::Place::keepers) {
     context_.keeper.reset();
     if (context_.rank() == 0)
       print_notice("the copy in memory failed, and none is made until the next start: " +
@@ -109,9 +109,9 @@ bool Checkpoints::conclude(PendingSave& save) {
   return false;
 }
 
-bool Checkpoints::finish(PendingSave& save) {
+bool Checkpoints::finish(SaveJob& save) {
   if (!save.is_finished()) {
-    const std::shared_ptr<PendingSave> keep_alive =
+    const std::shared_ptr<SaveJob> keep_alive =
         pending_.get() == &save ? std::exchange(pending_, nullptr) : nullptr;
     save.finish();
   }
@@ -125,7 +125,7 @@ SaveNews Checkpoints::own_news() const {
 }
 
 void Checkpoints::advance(std::int64_t step) {
-  const std::shared_ptr<PendingSave> save = pending_;
+  const std::shared_ptr<SaveJob> save = pending_;
   if (!save) return;
   std::optional<SaveNews> news;
   for (; !reports_.empty() && reports_.front().step <= step; reports_.pop_front())
@@ -168,7 +168,7 @@ void keep_batch(Runtime& runtime, Config& config, const std::string& directory,
 
 std::vector<std::string> set_aside_checkpoints(const std::string& directory,
                                                std::int64_t later_than_sequence) {
-  return checkpoint::Saver(directory).set_aside_later_than(later_than_sequence);
+  return checkpoint::DirectoryWriter(directory).set_aside_later_than(later_than_sequence);
 }
 
 }  // namespace zero

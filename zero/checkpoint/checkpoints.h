@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "zero/checkpoint/save.h"
+#include "zero/checkpoint/save_job.h"
 
 namespace zero::detail {
 
@@ -34,7 +34,7 @@ class Checkpoints {
   std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
   // Whether the last resume() failed after it had begun to change the state.
   bool spoiled() const { return context_.spoiled; }
-  std::shared_ptr<PendingSave> save(const std::string& directory, const SaveOptions& options);
+  std::shared_ptr<SaveJob> save(const std::string& directory, const SaveOptions& options);
   // Whether a copy in memory may begin now; equal on all ranks.
   bool may_copy() const { return context_.keeper && !pending_; }
   // Begins a copy in memory, if it may.
@@ -44,9 +44,9 @@ class Checkpoints {
 
   // Collective: waits until the save is committed (returns true), or has failed: throws, or returns
   // false if training should continue.
-  bool finish(PendingSave& save);
+  bool finish(SaveJob& save);
   void finish_pending() {
-    if (const std::shared_ptr<PendingSave> save = pending_) finish(*save);
+    if (const std::shared_ptr<SaveJob> save = pending_) finish(*save);
   }
   // At the engine's end: finishes a pending save, unless a failure is the reason for the end.
   void end(bool completes) noexcept;
@@ -76,14 +76,14 @@ class Checkpoints {
   // The phase of the pending save that a step's vote referred to.
   struct Report {
     std::int64_t step;
-    PendingSave::Phase phase;
+    SaveJob::Phase phase;
     std::optional<SaveNews> news;
   };
 
-  bool conclude(PendingSave& save);
+  bool conclude(SaveJob& save);
 
   CheckpointContext context_;
-  std::shared_ptr<PendingSave> pending_;  // begun, not yet committed
+  std::shared_ptr<SaveJob> pending_;  // begun, not yet committed
   std::deque<Report> reports_;
 };
 

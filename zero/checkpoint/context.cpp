@@ -78,26 +78,26 @@ void CheckpointContext::open(const std::string& path) {
   const bool root = rank() == 0;
   const std::string what = "the opening of " + path;
   directory.clear();
-  saver.reset();
+  writer.reset();
   std::string sign;
-  const Outcome opened = together(what, [&](FileWork&) {
+  const Outcome opened = together(what, [&](FileTask&) {
     take_buffer();
     if (!root) return;
-    auto own = std::make_shared<checkpoint::Saver>(path);
+    auto own = std::make_shared<checkpoint::DirectoryWriter>(path);
     own->clear();
     sign = own->leave_sign();
-    saver = std::move(own);
+    writer = std::move(own);
   });
   if (opened.code != 0) raise(opened);
   sign = ranks.broadcast_text(what, sign);
-  const Outcome seen = together(what, [&](FileWork& files) {
+  const Outcome seen = together(what, [&](FileTask& files) {
     if (root) return;
     await_visible("what rank 0 wrote to " + path, files,
                   [&] { checkpoint::check_sign(checkpoint::Directory::open(path), sign); });
   });
-  if (saver) saver->remove_sign(sign);
+  if (writer) writer->remove_sign(sign);
   if (seen.code != 0) {
-    saver.reset();
+    writer.reset();
     // An unreadable directory is not a damaged checkpoint, so this is an error of saving.
     raise({seen.code == LoadError::code ? SaveError::code : seen.code,
            seen.text + " (rank 0 is on host " + ranks.broadcast_text("rank 0's host", host_name()) +

@@ -10,10 +10,10 @@
 
 #include "zero/base/arena.h"
 #include "zero/checkpoint/device_copies.h"
-#include "zero/checkpoint/file_work.h"
+#include "zero/checkpoint/directory_writer.h"
+#include "zero/checkpoint/file_task.h"
 #include "zero/checkpoint/keeper_link.h"
 #include "zero/checkpoint/snapshot.h"
-#include "zero/checkpoint/store.h"
 #include "zero/config.h"
 #include "zero/runtime/ranks.h"
 
@@ -43,7 +43,7 @@ struct CheckpointContext {
   // Collective: runs the work of all ranks on files, and returns the joint outcome.
   template <class Work>
   Outcome together(const std::string& what, Work&& work) {
-    return FileWork::together(runtime, ranks, what, work);
+    return FileTask::together(runtime, ranks, what, work);
   }
 
   RuntimeCore& runtime;
@@ -59,7 +59,7 @@ struct CheckpointContext {
   std::span<std::byte> staging;          // asynchronous saves, taken at start; empty: none
   std::unique_ptr<DeviceCopies> copies;  // GPU ranks with asynchronous saves
   // On rank 0, once the directory is open: holds its lock.
-  std::shared_ptr<checkpoint::Saver> saver;
+  std::shared_ptr<checkpoint::DirectoryWriter> writer;
   std::string directory;
   std::set<std::string> damaged;  // paths of checkpoints that a load has found damaged
   bool spoiled = false;           // a load failed after it had begun to change the state

@@ -14,8 +14,8 @@
 
 #include "zero/base/error.h"
 #include "zero/base/text.h"
+#include "zero/checkpoint/checkpoint_directory.h"
 #include "zero/checkpoint/generation.h"
-#include "zero/checkpoint/store.h"
 
 namespace zero::checkpoint {
 namespace {
@@ -81,7 +81,7 @@ bool is_of_older_generation(const std::string& holder) {
 
 // Replaces the lock file. The former holder's lock stays on the old file, which has no name now.
 Descriptor take_over(const Directory& root) {
-  const std::string temporary = ".tmp-lock-" + make_save_id();
+  const std::string temporary = ".tmp-lock-" + random_id();
   Descriptor lock = open_lock(root, temporary);
   if (!lock_now(root, lock)) refuse(root, "its new lock is held by another process");
   write_text(lock, own_text());

@@ -1,7 +1,7 @@
 // The lock of a directory of checkpoints, so that two jobs do not save there at the same time.
 #pragma once
 
-#include "zero/checkpoint/file_layer.h"
+#include "zero/checkpoint/posix_files.h"
 
 namespace zero::checkpoint {
 

@@ -6,7 +6,7 @@
 
 #include "zero/base/error.h"
 #include "zero/base/text.h"
-#include "zero/checkpoint/store.h"
+#include "zero/checkpoint/checkpoint_directory.h"
 
 namespace zero::checkpoint {
 namespace {
@@ -32,7 +32,7 @@ std::optional<Generation> generation_in(const Directory& root) {
 // Writes the number, then renames the temporary directories of older generations. Writing alone is
 // not enough: a rank that read the old number just before could still commit its directory.
 void take_over(const Directory& root, const Generation& own) {
-  const std::string temporary = ".tmp-generation-" + make_save_id();
+  const std::string temporary = ".tmp-generation-" + random_id();
   root.write_text(temporary, own.text() + "\n");
   root.replace(file_name, temporary);
   for (const std::string& name : root.names()) {

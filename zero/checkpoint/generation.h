@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "zero/checkpoint/file_layer.h"
+#include "zero/checkpoint/posix_files.h"
 
 namespace zero::checkpoint {
 

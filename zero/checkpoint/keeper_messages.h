@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-#include "zero/checkpoint/file_layer.h"
+#include "zero/checkpoint/posix_files.h"
 
 namespace zero::checkpoint {
 

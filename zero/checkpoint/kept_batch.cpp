@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "zero/base/error.h"
-#include "zero/checkpoint/store.h"
+#include "zero/checkpoint/checkpoint_directory.h"
 
 namespace zero::checkpoint {
 

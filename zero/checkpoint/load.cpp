@@ -121,7 +121,7 @@ class Load {
   // Checks that all ranks see the checkpoint. If a host has another directory under this name, that
   // is not damage.
   Outcome look() {
-    return context_.together("the choice of " + name_, [&](FileWork& files) {
+    return context_.together("the choice of " + name_, [&](FileTask& files) {
       if (context_.rank() == 0 || from_memory_) return;
       const std::string digest = checkpoint::format_manifest_digest(document_);
       const std::string what = "the checkpoint " + name_ + " in " + directory_;
@@ -275,7 +275,7 @@ class Load {
     const std::size_t ranks = context_.rank_count();
     const std::string what = "the reading of " + saved_.tag;
     std::string own;
-    const Outcome outcome = context_.together(what, [&](FileWork&) {
+    const Outcome outcome = context_.together(what, [&](FileTask&) {
       const checkpoint::Directory directory = open();
       for (std::size_t i = context_.rank(); i < saved_.files.size(); i += ranks)
         own += read_shard_header(directory, saved_.files[i]);
@@ -295,7 +295,7 @@ class Load {
 
   Outcome read_files(bool into_state) {
     checkpoint::Snapshot& snapshot = *context_.snapshot;
-    return context_.together("the reading of " + saved_.tag, [&](FileWork& work) {
+    return context_.together("the reading of " + saved_.tag, [&](FileTask& work) {
       for (const ElementRange& range : wanted_) work.expect(range.count * saved_.width_of(range));
       const CheckpointReader reader(open(), saved_, headers_, context_.buffer);
       reader.read(wanted_, [&](const ManifestFile& file, const ElementRange& range,

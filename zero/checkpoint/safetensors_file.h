@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "zero/checkpoint/file_layer.h"
 #include "zero/checkpoint/format/safetensors.h"
+#include "zero/checkpoint/posix_files.h"
 
 namespace zero::checkpoint {
 

@@ -8,7 +8,7 @@
 
 #include "zero/base/hash.h"
 #include "zero/base/text.h"
-#include "zero/checkpoint/file_work.h"
+#include "zero/checkpoint/file_task.h"
 #include "zero/checkpoint/format/digest.h"
 #include "zero/checkpoint/model_files.h"
 #include "zero/runtime/fingerprint.h"
@@ -41,7 +41,7 @@ std::int64_t identity_of(const std::string& path) {
 // Returns one word per tensor: the sum over hashes of blocks, divided among `readers`.
 std::vector<std::int64_t> hashes_of(const checkpoint::ModelReader& reader,
                                     const std::vector<std::string>& tensors, std::size_t number,
-                                    std::size_t readers, FileWork& work) {
+                                    std::size_t readers, FileTask& work) {
   std::vector<std::int64_t> sums;
   std::vector<std::byte> block(hashed_bytes);
   std::size_t turn = 0;
@@ -75,7 +75,7 @@ void agree_on_tensors(TrainState& train, const checkpoint::ModelReader& reader,
   const auto number = std::count(identities.begin(), identities.begin() + rank, own);
   const auto readers = std::count(identities.begin(), identities.end(), own);
   std::vector<std::int64_t> hashes;
-  const Outcome read = FileWork::together(train.runtime, ranks, subject, [&](FileWork& work) {
+  const Outcome read = FileTask::together(train.runtime, ranks, subject, [&](FileTask& work) {
     hashes = hashes_of(reader, tensors, number, readers, work);
   });
   if (read.code != 0) raise(read);
@@ -203,11 +203,11 @@ void Weights::export_model(const std::string& directory, const ExportOptions& op
   std::unique_ptr<checkpoint::ModelWriter> writer;
   // The root writes, and the others wait as long as it makes progress.
   const auto write = [&](const auto& work) {
-    const auto by_root = [&](FileWork&) {
+    const auto by_root = [&](FileTask&) {
       if (train_.rank() == 0) work();
     };
     const Outcome written =
-        FileWork::together(train_.runtime, train_.ranks, "the export to " + directory, by_root);
+        FileTask::together(train_.runtime, train_.ranks, "the export to " + directory, by_root);
     if (written.code != 0) raise(written);
   };
   write([&] {

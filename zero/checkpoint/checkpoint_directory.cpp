@@ -1,4 +1,6 @@
-#include "zero/checkpoint/store.h"
+#include "zero/checkpoint/checkpoint_directory.h"
+
+#include <sys/random.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -56,6 +58,18 @@ std::set<std::string> tags_in(const Directory& root) {
 }
 
 }  // namespace
+
+std::string tag_problem(const std::string& tag) {
+  if (tag == latest_name) return "is the name of the hint next to the checkpoints";
+  return file_name_problem(tag);
+}
+
+std::string random_id() {
+  Digest random;
+  if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
+    throw SaveError("the system gives no random numbers for an id");
+  return random.hex();
+}
 
 bool looks_like_checkpoint(const Directory& root, const std::string& name) {
   if (!root.is_directory(name)) return false;

@@ -13,9 +13,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "zero/base/descriptor.h"
 #include "zero/base/error.h"
 
 namespace zero::checkpoint {
@@ -65,21 +65,6 @@ struct FileCalls {
 void watch_own_calls(FileCalls& calls);
 // Whether the next call of this thread would fail.
 bool own_calls_refused();
-
-// Owns an open file descriptor; -1 is none.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor();
-
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 class File {
  public:

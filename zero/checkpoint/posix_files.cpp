@@ -1,4 +1,4 @@
-#include "zero/checkpoint/file_layer.h"
+#include "zero/checkpoint/posix_files.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -95,10 +95,6 @@ void watch_own_calls(FileCalls& calls) {
 
 bool own_calls_refused() {
   return watched_calls != nullptr && watched_calls->refused();
-}
-
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
 }
 
 File File::open(const std::string& path) {

@@ -16,16 +16,16 @@
 #include <thread>
 #include <vector>
 
-#include "zero/checkpoint/file_layer.h"
+#include "zero/checkpoint/posix_files.h"
 #include "zero/runtime/outcome.h"
 
 namespace zero::detail {
 
-class FileWork {
+class FileTask {
  public:
-  FileWork() = default;
-  FileWork(const FileWork&) = delete;
-  ~FileWork() { cancel(); }
+  FileTask() = default;
+  FileTask(const FileTask&) = delete;
+  ~FileTask() { cancel(); }
 
   // The work may throw; it must not communicate. Its file calls fail once a rank has failed, so
   // that a process that was stopped and resumes writes no more.
@@ -49,7 +49,7 @@ class FileWork {
   template <class Work>
   static Outcome together(RuntimeCore& runtime, Ranks& ranks, const std::string& what,
                           Work&& work) {
-    FileWork files;
+    FileTask files;
     files.start(runtime, [&] { work(files); });
     return files.finish(runtime, ranks, what);
   }
@@ -84,7 +84,7 @@ class FileWork {
 // to become visible here, or once. A file that exists and cannot be read is a LoadError at once.
 // The first returns the message of the last LoadError, or "" on success; the second throws
 // TopologyError with the message, the host, and `what`, the name of the reader.
-std::string visibility_problem(FileWork& files, bool once, const std::function<void()>& work);
-void await_visible(const std::string& what, FileWork& files, const std::function<void()>& work);
+std::string visibility_problem(FileTask& files, bool once, const std::function<void()>& work);
+void await_visible(const std::string& what, FileTask& files, const std::function<void()>& work);
 
 }  // namespace zero::detail

@@ -11,7 +11,7 @@
 #include "tests/support/refusal.h"
 #include "tests/support/stderr_of.h"
 #include "tests/support/temporary_directory.h"
-#include "zero/checkpoint/file_layer.h"
+#include "zero/checkpoint/posix_files.h"
 
 namespace {
 

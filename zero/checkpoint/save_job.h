@@ -17,7 +17,7 @@
 
 namespace zero::detail {
 
-class StagedWriter;
+class BackgroundCopy;
 using checkpoint::FileEntry;
 
 // Lists the entries of the rank's file; `manifest` describes the snapshot.
@@ -34,7 +34,7 @@ bool is_asynchronous(const Config& config, const SaveOptions& options);
 // steps run, and writes it to its place.
 bool copies_in_place(const CheckpointContext& context);
 
-struct PendingSave {
+struct SaveJob {
  public:
   // Each phase except the last is work on every rank, then an agreement on its outcome.
   enum class Phase { writing, committing, finished };
@@ -42,12 +42,12 @@ struct PendingSave {
   enum class Place { disk, keepers };
 
   // A save that could not begin.
-  PendingSave(CheckpointContext& context, const Error& error)
+  SaveJob(CheckpointContext& context, const Error& error)
       : context_(context), phase_(Phase::finished), outcome_{SaveError::code, error.what()} {}
   // Collective; throws if the save cannot begin. A synchronous save is finished here.
-  PendingSave(CheckpointContext& context, const std::string& directory, const SaveOptions& options,
-              Place place);
-  PendingSave(const PendingSave&) = delete;
+  SaveJob(CheckpointContext& context, const std::string& directory, const SaveOptions& options,
+          Place place);
+  SaveJob(const SaveJob&) = delete;
 
   Place place() const { return place_; }
   Phase phase() const { return phase_; }
@@ -58,7 +58,7 @@ struct PendingSave {
   bool told = false;
 
   // This rank's work of the current phase.
-  const FileWork& work() const { return work_; }
+  const FileTask& work() const { return work_; }
   // Waits for this rank's work of the phase, and continues if it succeeded on all ranks. They agree
   // on that here, unless it is known already.
   void advance(bool known_good = false);
@@ -111,12 +111,12 @@ struct PendingSave {
   // On rank 0, by number of the parameter: copies of the buffers at the start of the save.
   std::map<int, std::vector<std::byte>> buffers_;
   Phase phase_ = Phase::writing;
-  std::shared_ptr<StagedWriter> writer_;
+  std::shared_ptr<BackgroundCopy> writer_;
   std::shared_ptr<std::byte> memory_;  // of this rank's file in the keeper, while it is filled
   std::vector<std::int64_t> copy_before_update_;  // bytes of the own file, by group
   double seconds_ = 0;                            // time to write the files, on the slowest rank
   Outcome outcome_;
-  FileWork work_;  // work of the phase on this rank; destroyed first, because it uses the others
+  FileTask work_;  // work of the phase on this rank; destroyed first, because it uses the others
 };
 
 }  // namespace zero::detail

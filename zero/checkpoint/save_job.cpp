@@ -1,4 +1,4 @@
-#include "zero/checkpoint/save.h"
+#include "zero/checkpoint/save_job.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@
 #include "comm/shm/shared_memory.h"
 #include "zero/base/run_marks.h"
 #include "zero/base/text.h"
-#include "zero/checkpoint/staged_writer.h"
+#include "zero/checkpoint/background_copy.h"
 #include "zero/runtime/agreement.h"
 #include "zero/runtime/runtime_core.h"
 
@@ -51,8 +51,8 @@ bool copies_in_place(const CheckpointContext& context) {
   return context.runtime.device().is_host() && context.snapshot->readable_during_steps();
 }
 
-PendingSave::PendingSave(CheckpointContext& context, const std::string& directory,
-                         const SaveOptions& options, Place place)
+SaveJob::SaveJob(CheckpointContext& context, const std::string& directory,
+                 const SaveOptions& options, Place place)
     : context_(context),
       directory_(directory),
       options_(options),
@@ -76,7 +76,7 @@ PendingSave::PendingSave(CheckpointContext& context, const std::string& director
   if (!asynchronous_) finish();
 }
 
-void PendingSave::agree_on_request() const {
+void SaveJob::agree_on_request() const {
   std::string request = "directory " + directory_ + "\ntag " + options_.tag + "\nkeep " +
                         std::to_string(options_.keep) + "\n" +
                         (asynchronous_ ? "asynchronous\n" : "") +
@@ -89,7 +89,7 @@ void PendingSave::agree_on_request() const {
 }
 
 // The list stays empty if no rank has a state of its own.
-void PendingSave::gather_rank_states() {
+void SaveJob::gather_rank_states() {
   const std::string& own = options_.rank_state;
   constexpr std::int64_t most = 1 << 20, most_of_all = 64 << 20;
   const std::vector<std::int64_t> sizes =
@@ -104,7 +104,7 @@ void PendingSave::gather_rank_states() {
 }
 
 // Rank 0 creates the temporary directory, and all ranks receive its name.
-void PendingSave::begin() {
+void SaveJob::begin() {
   const checkpoint::Snapshot& snapshot = *context_.snapshot;
   manifest_ = snapshot.describe(options_.trainable_only);
   manifest_.tag = options_.tag.empty() ? "step-" + std::to_string(manifest_.step) : options_.tag;
@@ -121,53 +121,53 @@ void PendingSave::begin() {
                                        std::vector<std::byte>(entry.range.count * entry.width));
     if (const std::string wrong = checkpoint::tag_problem(manifest_.tag); !wrong.empty())
       throw UsageError("Engine::save_checkpoint(): the tag \"" + manifest_.tag + "\" " + wrong);
-    manifest_.save_id = checkpoint::make_save_id();
-    manifest_.sequence = context_.saver->next_sequence(context_.resumed_sequence);
+    manifest_.save_id = checkpoint::random_id();
+    manifest_.sequence = context_.writer->next_sequence(context_.resumed_sequence);
     std::int64_t bytes = std::ssize(options_.program_state);
     note_program_state();
     for (int r = 0; r < context_.rank_count(); ++r)
       add_file(r, file_entries(snapshot, manifest_, r, options_.trainable_only));
     for (const ManifestFile& file : manifest_.files) bytes += file.bytes;
     if (place_ == Place::keepers) return;
-    context_.saver->begin(manifest_.tag, manifest_.save_id, bytes,
-                          context_.damaged.contains(directory_ + "/" + manifest_.tag)
-                              ? checkpoint::Existing::set_aside
-                          : options_.replace ? checkpoint::Existing::replace
-                                             : checkpoint::Existing::refuse);
+    context_.writer->begin(manifest_.tag, manifest_.save_id, bytes,
+                           context_.damaged.contains(directory_ + "/" + manifest_.tag)
+                               ? checkpoint::Existing::set_aside
+                           : options_.replace ? checkpoint::Existing::replace
+                                              : checkpoint::Existing::refuse);
   };
   agree_or_raise(context_.ranks, "the start of a save", attempt(begin_on_root));
   manifest_.save_id = context_.ranks.broadcast_text("the id of a save", manifest_.save_id);
   if (!root) add_file(context_.rank(), entries_);
 }
 
-void PendingSave::add_file(int of_rank, const std::vector<FileEntry>& entries) {
+void SaveJob::add_file(int of_rank, const std::vector<FileEntry>& entries) {
   if (entries.empty()) return;
   headers_.push_back(format_shard_header(manifest_, entries));
   manifest_.files.push_back({.name = shard_name(of_rank, context_.rank_count()),
                              .bytes = std::ssize(headers_.back()) + entries.back().end()});
 }
 
-void PendingSave::prepare_writer() {
+void SaveJob::prepare_writer() {
   copy_before_update_.assign(context_.snapshot->group_count(), 0);
   if (entries_.empty()) return;
   for (const FileEntry& entry : entries_)
     if (const int group = context_.snapshot->group_of(entry.range.parameter); group >= 0)
       copy_before_update_[group] = entry.end();
-  writer_ = std::make_shared<StagedWriter>(
+  writer_ = std::make_shared<BackgroundCopy>(
       entries_.back().end(),
       [this](std::int64_t offset, std::span<std::byte> out) { read_data(offset, out); },
       asynchronous_ ? context_.staging : context_.buffer,
-      in_place()        ? StagedWriter::Copying::in_place
-      : !asynchronous_  ? StagedWriter::Copying::in_turn
-      : context_.copies ? StagedWriter::Copying::elsewhere
-                        : StagedWriter::Copying::first);
+      in_place()        ? BackgroundCopy::Copying::in_place
+      : !asynchronous_  ? BackgroundCopy::Copying::in_turn
+      : context_.copies ? BackgroundCopy::Copying::elsewhere
+                        : BackgroundCopy::Copying::first);
 }
 
 // Queues copies from the device in the order of the file; state in host memory is copied at once.
-void PendingSave::queue_copies() {
+void SaveJob::queue_copies() {
   DeviceCopies& copies = *context_.copies;
   // Keep the writer alive, because the device may still have copies of a failed save.
-  const std::shared_ptr<StagedWriter> writer = writer_;
+  const std::shared_ptr<BackgroundCopy> writer = writer_;
   copies.begin();
   std::int64_t noted = 0;
   const auto note = [&](std::int64_t bytes) {
@@ -198,7 +198,7 @@ void PendingSave::queue_copies() {
 
 // Call it before joining the writer: if the device failed, the writer would block on copies that
 // never arrive.
-void PendingSave::finish_copies() noexcept {
+void SaveJob::finish_copies() noexcept {
   if (!context_.copies || !writer_ || !work_.busy()) return;
   try {
     context_.copies->synchronize();
@@ -208,8 +208,7 @@ void PendingSave::finish_copies() noexcept {
 }
 
 // Copies the entry's elements except the first `skipped` ones.
-void PendingSave::copy(const FileEntry& entry, std::int64_t skipped,
-                       std::span<std::byte> out) const {
+void SaveJob::copy(const FileEntry& entry, std::int64_t skipped, std::span<std::byte> out) const {
   ElementRange range = entry.range;
   const auto buffer = buffers_.find(range.parameter);
   if (buffer != buffers_.end()) {
@@ -222,7 +221,7 @@ void PendingSave::copy(const FileEntry& entry, std::int64_t skipped,
 }
 
 // Reads the data of this rank's file from byte `offset` on.
-void PendingSave::read_data(std::int64_t offset, std::span<std::byte> out) const {
+void SaveJob::read_data(std::int64_t offset, std::span<std::byte> out) const {
   auto entry = std::ranges::upper_bound(entries_, offset, {}, &FileEntry::begin);
   for (--entry; !out.empty(); ++entry) {
     const auto part = out.first(std::min(std::ssize(out), entry->end() - offset));
@@ -232,7 +231,7 @@ void PendingSave::read_data(std::int64_t offset, std::span<std::byte> out) const
   }
 }
 
-checkpoint::Directory PendingSave::open_temporary() {
+checkpoint::Directory SaveJob::open_temporary() {
   const std::string name = checkpoint::temporary_name(manifest_.tag, manifest_.save_id);
   std::optional<checkpoint::Directory> temporary;
   // All hosts saw this directory when it was opened, so if it is missing now, it was removed. Rank
@@ -248,30 +247,30 @@ checkpoint::Directory PendingSave::open_temporary() {
   return *std::move(temporary);
 }
 
-checkpoint::File PendingSave::create(const std::string& name, std::int64_t bytes) {
+checkpoint::File SaveJob::create(const std::string& name, std::int64_t bytes) {
   if (place_ == Place::disk) return open_temporary().create(name);
   return context_.keeper->create(directory_, manifest_.save_id, name, bytes);
 }
 
-void PendingSave::complete(const std::string& name) {
+void SaveJob::complete(const std::string& name) {
   if (place_ == Place::keepers)
     context_.keeper->complete(manifest_.save_id, name, [this] { work_.got_on(); });
 }
 
-std::unique_ptr<checkpoint::SafetensorsWriter> PendingSave::create_file() {
+std::unique_ptr<checkpoint::SafetensorsWriter> SaveJob::create_file() {
   const ManifestFile& file = manifest_.files.front();
   return std::make_unique<checkpoint::SafetensorsWriter>(create(file.name, file.bytes),
                                                          headers_.front(), entries_.back().end());
 }
 
 // On rank 0, so that the manifest has its digest.
-void PendingSave::note_program_state() {
+void SaveJob::note_program_state() {
   if (options_.program_state.empty()) return;
   manifest_.program_state_bytes = std::ssize(options_.program_state);
   manifest_.program_state_digest = checkpoint::digest_of(options_.program_state);
 }
 
-void PendingSave::write_program_state() {
+void SaveJob::write_program_state() {
   if (!manifest_.program_state_digest) return;
   constexpr std::size_t longest_write = std::size_t{4} << 20;
   work_.expect(manifest_.program_state_bytes);
@@ -287,7 +286,7 @@ void PendingSave::write_program_state() {
   complete(checkpoint::program_state_name);
 }
 
-void PendingSave::write_file() {
+void SaveJob::write_file() {
   write_program_state();
   if (!writer_) return;
   const auto start = Clock::now();
@@ -301,7 +300,7 @@ void PendingSave::write_file() {
 }
 
 // Returns nothing, since nothing has to be written after the copy.
-std::unique_ptr<checkpoint::SafetensorsWriter> PendingSave::create_memory() {
+std::unique_ptr<checkpoint::SafetensorsWriter> SaveJob::create_memory() {
   const ManifestFile& shard = manifest_.files.front();
   checkpoint::File file = create(shard.name, shard.bytes);
   file.write(std::as_bytes(std::span(headers_.front())));
@@ -312,7 +311,7 @@ std::unique_ptr<checkpoint::SafetensorsWriter> PendingSave::create_memory() {
 }
 
 // Collects every rank's digests in rank 0's manifest.
-void PendingSave::gather_digests() {
+void SaveJob::gather_digests() {
   Ranks& ranks = context_.ranks;
   for (const std::int64_t own :
        ranks.gather_words("the digests of a save", {std::llround(seconds_ * 1e6)}))
@@ -336,22 +335,22 @@ void PendingSave::gather_digests() {
 }
 
 // On every rank, so that each keeper commits. All files are complete in all keepers by then.
-void PendingSave::commit_copy() {
+void SaveJob::commit_copy() {
   context_.keeper->commit(directory_, manifest_.save_id, document_);
   if (context_.rank() == 0) mark("copied", manifest_.step);
 }
 
-void PendingSave::commit() {
+void SaveJob::commit() {
   if (place_ == Place::keepers) return commit_copy();
   if (context_.rank() != 0) return;
   // Parse it first, because a committed checkpoint must be readable.
   parse_shard_headers(directory_ + "/" + manifest_.tag, manifest_, headers_);
-  for (const std::string& notice : context_.saver->commit(manifest_)) print_notice(notice);
+  for (const std::string& notice : context_.writer->commit(manifest_)) print_notice(notice);
   mark("saved", manifest_.step);
-  for (const std::string& notice : context_.saver->retain(options_.keep)) print_notice(notice);
+  for (const std::string& notice : context_.writer->retain(options_.keep)) print_notice(notice);
 }
 
-void PendingSave::advance(bool known_good) {
+void SaveJob::advance(bool known_good) {
   finish_copies();
   const bool writes = phase_ == Phase::writing;
   outcome_ = known_good
@@ -371,13 +370,13 @@ void PendingSave::advance(bool known_good) {
     if (place_ == Place::disk) context_.last_save_seconds = seconds_;
     return;
   }
-  if (context_.saver) context_.saver->abandon();
+  if (context_.writer) context_.writer->abandon();
   // The failing layer may report reading, memory or threads; for the caller it is a failed save.
   for (const int code : {LoadError::code, MemoryError::code, TopologyError::code, Error::code})
     if (outcome_.code == code) outcome_.code = SaveError::code;
 }
 
-void PendingSave::precede_by_copies(int group, ExecutionStream& stream) {
+void SaveJob::precede_by_copies(int group, ExecutionStream& stream) {
   if (!writer_ || group >= context_.snapshot->group_count()) return;
   if (context_.copies) return context_.copies->precede(group, stream);
   const std::int64_t bytes = copy_before_update_[group];

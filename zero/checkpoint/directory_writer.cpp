@@ -1,11 +1,9 @@
-// The writing part of store.h.
-#include <sys/random.h>
+#include "zero/checkpoint/directory_writer.h"
 
 #include <algorithm>
 
 #include "zero/checkpoint/directory_lock.h"
 #include "zero/checkpoint/generation.h"
-#include "zero/checkpoint/store.h"
 
 namespace zero::checkpoint {
 namespace {
@@ -27,29 +25,17 @@ void note_failure(std::vector<std::string>& notices, Work&& work) {
 
 }  // namespace
 
-std::string tag_problem(const std::string& tag) {
-  if (tag == latest_name) return "is the name of the hint next to the checkpoints";
-  return file_name_problem(tag);
-}
-
 std::string temporary_name(const std::string& tag, const std::string& save_id) {
   return ".tmp-" + tag + "-" + save_id;
 }
 
-std::string make_save_id() {
-  Digest random;
-  if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
-    throw SaveError("the system gives no random numbers for a save id");
-  return random.hex();
-}
-
-Saver::Saver(const std::string& directory)
+DirectoryWriter::DirectoryWriter(const std::string& directory)
     : root_(Directory::make_path(directory)), lock_(lock_directory(root_)) {
   claim(root_);
   finish_replacement();
 }
 
-std::int64_t Saver::next_sequence(std::int64_t least) {
+std::int64_t DirectoryWriter::next_sequence(std::int64_t least) {
   if (sequence_ == 0) {
     try {
       for (const Candidate& candidate : candidates(root_))
@@ -64,7 +50,7 @@ std::int64_t Saver::next_sequence(std::int64_t least) {
 
 // Repairs the directory after a job that died while it replaced a checkpoint: if there is no
 // successor, the old one gets its name back.
-void Saver::finish_replacement() const {
+void DirectoryWriter::finish_replacement() const {
   for (const std::string& name : root_.names()) {
     if (!name.starts_with(replaced_prefix)) continue;
     const std::string tag = name.substr(replaced_prefix.size());
@@ -74,20 +60,20 @@ void Saver::finish_replacement() const {
   }
 }
 
-void Saver::clear() const {
+void DirectoryWriter::clear() const {
   for (const std::string& name : root_.names())
     if (name.starts_with(".tmp-") || name.starts_with(retired_prefix) ||
         name.starts_with(replaced_prefix))
       root_.remove_tree(name);
 }
 
-std::string Saver::leave_sign() const {
-  const std::string sign = make_save_id();
+std::string DirectoryWriter::leave_sign() const {
+  const std::string sign = random_id();
   root_.write_text(sign_prefix + sign, sign);
   return sign;
 }
 
-void Saver::remove_sign(const std::string& sign) const noexcept {
+void DirectoryWriter::remove_sign(const std::string& sign) const noexcept {
   try {
     root_.remove(sign_prefix + sign);
   } catch (const std::exception&) {
@@ -100,8 +86,8 @@ void check_sign(const Directory& root, const std::string& sign) {
     throw LoadError(root.path() + "/" + sign_prefix + sign + ": has another content");
 }
 
-void Saver::begin(const std::string& tag, const std::string& save_id, std::int64_t bytes_needed,
-                  Existing existing) {
+void DirectoryWriter::begin(const std::string& tag, const std::string& save_id,
+                            std::int64_t bytes_needed, Existing existing) {
   require_newest(root_);
   clear();
   replaces_ = false;
@@ -127,7 +113,7 @@ void Saver::begin(const std::string& tag, const std::string& save_id, std::int64
   root_.make(temporary_);
 }
 
-void Saver::abandon() noexcept {
+void DirectoryWriter::abandon() noexcept {
   if (temporary_.empty()) return;
   try {
     root_.remove_tree(temporary_);
@@ -139,7 +125,7 @@ void Saver::abandon() noexcept {
 
 // An old checkpoint of this tag is kept under another name, and is still the one that loads, until
 // the new one is known to be on disk.
-void Saver::put_in_place() {
+void DirectoryWriter::put_in_place() {
   const std::string replaced = replaced_prefix + tag_;
   bool renamed = false;
   try {
@@ -158,7 +144,7 @@ void Saver::put_in_place() {
   }
 }
 
-std::vector<std::string> Saver::commit(const Manifest& manifest) {
+std::vector<std::string> DirectoryWriter::commit(const Manifest& manifest) {
   require_newest(root_);
   const std::string text = format_manifest(manifest);
   if (std::ssize(text) > max_manifest_bytes)
@@ -185,7 +171,7 @@ std::vector<std::string> Saver::commit(const Manifest& manifest) {
   return notices;
 }
 
-std::vector<std::string> Saver::retain(int keep) {
+std::vector<std::string> DirectoryWriter::retain(int keep) {
   std::vector<std::string> notices;
   if (keep <= 0) return notices;
   note_failure(notices, [&] {
@@ -202,14 +188,14 @@ std::vector<std::string> Saver::retain(int keep) {
   return notices;
 }
 
-std::string Saver::set_aside(const std::string& tag) {
+std::string DirectoryWriter::set_aside(const std::string& tag) {
   std::string to = set_aside_prefix + tag;
   for (int n = 2; root_.has(to); ++n) to = set_aside_prefix + tag + "-" + std::to_string(n);
   root_.rename(tag, to, false);
   return to;
 }
 
-std::vector<std::string> Saver::set_aside_later_than(std::int64_t sequence) {
+std::vector<std::string> DirectoryWriter::set_aside_later_than(std::int64_t sequence) {
   std::vector<std::string> moved;
   for (const Candidate& candidate : candidates(root_)) {
     if (candidate.manifest && candidate.sequence() <= sequence) continue;

@@ -24,7 +24,7 @@
 
 namespace zero::detail {
 
-class StagedWriter {
+class BackgroundCopy {
  public:
   // Fills `out` with the data from byte `offset` on.
   using Source = std::function<void(std::int64_t offset, std::span<std::byte> out)>;
@@ -37,7 +37,7 @@ class StagedWriter {
   enum class Copying : std::uint8_t { in_turn, first, elsewhere, in_place };
 
   // The size of the staging is a whole number of pieces, see staging_for().
-  StagedWriter(std::int64_t bytes, Source source, std::span<std::byte> staging, Copying copying)
+  BackgroundCopy(std::int64_t bytes, Source source, std::span<std::byte> staging, Copying copying)
       : bytes_(bytes), source_(std::move(source)), staging_(staging), copying_(copying) {}
 
   // Bytes of staging for `wanted` bytes.

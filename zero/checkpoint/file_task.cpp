@@ -1,4 +1,4 @@
-#include "zero/checkpoint/file_work.h"
+#include "zero/checkpoint/file_task.h"
 
 #include <algorithm>
 #include <chrono>
@@ -34,7 +34,7 @@ milliseconds since(Clock::time_point begin) {
 }  // namespace
 
 // Progress of one rank.
-struct FileWork::Round {
+struct FileTask::Round {
   std::int64_t busy, calls, done, total;
   std::int64_t quiet_ms;  // since any rank made progress, as seen by this one
 
@@ -44,7 +44,7 @@ struct FileWork::Round {
   }
 };
 
-void FileWork::start(RuntimeCore& runtime, std::function<void()> work) {
+void FileTask::start(RuntimeCore& runtime, std::function<void()> work) {
   join();
   calls_.refused = [this, &world = runtime.world()] { return cancelled_ || world.failed(); };
   done_ = total_ = 0;
@@ -61,14 +61,14 @@ void FileWork::start(RuntimeCore& runtime, std::function<void()> work) {
   own_ = not_started.get_future();
 }
 
-void FileWork::got_on(std::int64_t bytes) {
+void FileTask::got_on(std::int64_t bytes) {
   if (calls_.refused()) throw Error("the work on files was cancelled");
   done_.fetch_add(bytes, std::memory_order_relaxed);
   calls_.ended.fetch_add(1, std::memory_order_relaxed);
 }
 
 // If a rank does not take part, its neighbors report its progress from the previous round.
-std::vector<FileWork::Round> FileWork::exchange(Ranks& ranks, const std::string& what,
+std::vector<FileTask::Round> FileTask::exchange(Ranks& ranks, const std::string& what,
                                                 std::int64_t quiet_ms,
                                                 const std::vector<Round>& before) {
   try {
@@ -87,7 +87,7 @@ std::vector<FileWork::Round> FileWork::exchange(Ranks& ranks, const std::string&
   }
 }
 
-Outcome FileWork::watch(Ranks& ranks, const std::string& what) {
+Outcome FileTask::watch(Ranks& ranks, const std::string& what) {
   const milliseconds limit = ranks.terms().time_limit;
   const milliseconds silence = std::min(longest_silence, limit / 2);
   auto moved = Clock::now(), shown = moved;
@@ -124,7 +124,7 @@ Outcome FileWork::watch(Ranks& ranks, const std::string& what) {
 }
 
 // The worker's thread can be neither joined nor abandoned.
-void FileWork::give_up(RuntimeCore& runtime, const Error& error) {
+void FileTask::give_up(RuntimeCore& runtime, const Error& error) {
   cancelled_ = true;
   if (await_end(grace) || !runtime.options().abort_job) return;
   if (runtime.publish_failure(error.what(), error.exit_code()))
@@ -133,7 +133,7 @@ void FileWork::give_up(RuntimeCore& runtime, const Error& error) {
   runtime.world().abort(error.exit_code());
 }
 
-Outcome FileWork::finish(RuntimeCore& runtime, Ranks& ranks, const std::string& what) {
+Outcome FileTask::finish(RuntimeCore& runtime, Ranks& ranks, const std::string& what) {
   try {
     Outcome all = watch(ranks, what);
     join();
@@ -145,7 +145,7 @@ Outcome FileWork::finish(RuntimeCore& runtime, Ranks& ranks, const std::string& 
   }
 }
 
-std::string visibility_problem(FileWork& files, bool once, const std::function<void()>& work) {
+std::string visibility_problem(FileTask& files, bool once, const std::function<void()>& work) {
   const auto give_up = Clock::now() + (once ? Clock::duration::zero() : visibility_limit);
   while (true) {
     files.got_on();
@@ -161,7 +161,7 @@ std::string visibility_problem(FileWork& files, bool once, const std::function<v
   }
 }
 
-void await_visible(const std::string& what, FileWork& files, const std::function<void()>& work) {
+void await_visible(const std::string& what, FileTask& files, const std::function<void()>& work) {
   const std::string problem = visibility_problem(files, false, work);
   if (!problem.empty())
     throw TopologyError("host " + host_name() + " does not see " + what + " (" + problem +
