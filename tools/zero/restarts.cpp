@@ -408,6 +408,7 @@ void Restarts::report_failure(const JobFailure& failure) const {
   report(
       failure.subject + " " + failure.cause +
       (failure.step ? ", after step " + std::to_string(*failure.step) : ", before the first step"));
+  if (has_copied_ && !copied_) report("no complete copy is left in memory");
   const std::int64_t kept = kept_step().value_or(0);
   // The ranks report at most 20 steps a second, so later ones may have been made.
   if (!failure.step || *failure.step <= kept) return report("no step that was reported is lost");

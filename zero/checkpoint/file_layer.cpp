@@ -97,6 +97,10 @@ bool own_calls_refused() {
   return watched_calls != nullptr && watched_calls->refused();
 }
 
+void note_own_wait() {
+  note_ended();
+}
+
 Descriptor::~Descriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
