@@ -134,7 +134,7 @@ class Keeper {
     words >> kind;
     if (kind == "newest")
       start_thread("a keeper's search", [this] {
-        say("newest " + std::to_string(find_newest("", {}).step));
+        say("newest " + std::to_string(find_newest("", {}, [] {}).step));
       }).detach();
     if (kind != "peers") return;
     Peers peers;
@@ -215,7 +215,8 @@ class Keeper {
       return open(request[1], request[2], progress);
     }
     if (kind != "newest" || request.size() < 2) throw SaveError("an unknown request");
-    const NewestCopy newest = find_newest(request[1], {request.begin() + 2, request.end()});
+    const NewestCopy newest =
+        find_newest(request[1], {request.begin() + 2, request.end()}, progress);
     if (newest.save_id.empty()) return Descriptor(-1);
     return checkpoint::file_of(manifest_of(newest.save_id));
   }
@@ -247,9 +248,11 @@ class Keeper {
     }
   }
 
-  NewestCopy find_newest(const std::string& directory, const std::set<std::string>& without) {
+  NewestCopy find_newest(const std::string& directory, const std::set<std::string>& without,
+                         const Progress& progress) {
     std::vector<CopyView> views = store_.views(directory);
     for_peers([&](PeerConnection& peer) {
+      progress();
       const Fields answer = peer.ask({"held", directory});
       std::vector<CopyView> found;
       for (std::int64_t left = number_in(answer.at(0)); left > 0; --left)

@@ -102,6 +102,7 @@ void KeeperLink::complete(const std::string& save_id, const std::string& name) {
 }
 
 void KeeperLink::keep_only(const std::string& directory, const std::string& save_id) {
+  opened_.clear();
   ask({"keep", directory, save_id}, own_limit_);
 }
 
