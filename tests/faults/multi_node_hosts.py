@@ -155,9 +155,19 @@ class Hosts:
             total += int(text)
         return total
 
-    def stop(self, index):
-        """Kills all processes of the host at once."""
-        end_processes(self.spaces[index + 1])
+    def stop(self, *indices):
+        """Kills all processes of the hosts at once."""
+        end_processes(*(self.spaces[index + 1] for index in indices))
+
+    def slow_down(self, index, port, rate):
+        """Limits what this host sends to a port."""
+        def control(*words):
+            command("tc", "-n", self.spaces[index + 1], *words)
+        control("qdisc", "add", "dev", "net0", "root", "handle", "1:", "htb", "default", "1")
+        control("class", "add", "dev", "net0", "parent", "1:", "classid", "1:1", "htb", "rate", "10gbit")
+        control("class", "add", "dev", "net0", "parent", "1:", "classid", "1:2", "htb", "rate", rate)
+        control("filter", "add", "dev", "net0", "protocol", "ip", "parent", "1:", "u32", "match", "ip", "dport", str(port),
+                "0xffff", "flowid", "1:2")
 
     def __exit__(self, *_):
         deadline = time.monotonic() + 3
@@ -177,8 +187,8 @@ def processes_in(space):
     return [int(pid) for pid in done.stdout.split()]
 
 
-def end_processes(space):
-    for pid in processes_in(space):
+def end_processes(*spaces):
+    for pid in [pid for space in spaces for pid in processes_in(space)]:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:

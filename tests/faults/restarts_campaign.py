@@ -1,6 +1,7 @@
 """Tests `zero run --restarts` with random schedules of faults, chosen by a seed: a rank, all ranks or a host is killed, or
-a host is cut off, at a step, in a save or during a start. Each training must end without help, with the losses and weights
-of an undisturbed one, bit by bit, whatever its numbers of ranks were: zero_core.rank_independent is on.
+a host is cut off, at a step, in a save or during a start. Some keep copies in memory. Each training must end without help,
+with the losses and weights of an undisturbed one, bit by bit, whatever its numbers of ranks were:
+zero_core.rank_independent is on.
 
 usage: restarts_campaign.py MPIEXEC TRAIN_GPT ZERO [--schedules N] [--seed S] [--first I]
 """
@@ -23,6 +24,7 @@ import launch  # noqa: E402
 from multi_node_hosts import Hosts, NotAllowed  # noqa: E402
 
 STEPS, SAVE_EVERY, RESTARTS, LIMIT_S = 60, 7, 8, 120
+RARELY = 25  # steps between two saves, if there are copies in memory
 MICRO, MICRO_BATCHES = 4, 12  # not all numbers of ranks divide these
 PARTS = ("total", "end of the job", "pause", "start of the ranks", "load and first step")
 
@@ -43,6 +45,11 @@ class Schedule:
     slots: list  # per host; one entry: this machine
     stage: int
     faults: list
+    copy_every: int  # steps between two copies in memory; 0: none
+
+    def text(self):
+        copies = f", copies every {self.copy_every} steps" if self.copy_every else ""
+        return f"{self.slots} stage {self.stage}{copies}"
 
 
 def draw(seed, number, may_have_hosts):
@@ -56,15 +63,19 @@ def draw(seed, number, may_have_hosts):
         target = chance.choice(("rank", "rank", "all", "stop", "cut") if on_hosts else ("rank", "rank", "rank", "all"))
         faults.append(Fault(chance.choice(("step", "step", "save", "start")), chance.randint(1, STEPS - 5),
                             chance.uniform(0, 0.8), target, chance.randrange(ranks), chance.uniform(1, 6)))
-    return Schedule(ranks, slots, chance.randint(0, 3), faults)
+    stage = chance.randint(0, 3)
+    copy_every = chance.randint(2, 6) if chance.random() < 0.4 else 0
+    return Schedule(ranks, slots, stage, faults, copy_every)
 
 
-def program(stage, folder):
+def program(stage, folder, copy_every=0):
     keys = {"train_batch_size": MICRO * MICRO_BATCHES, "train_micro_batch_size_per_gpu": MICRO,
             "zero_optimization.stage": stage, "zero_core.rank_independent": "true", "zero_core.time_limit_seconds": 20}
+    if copy_every:
+        keys |= {"zero_core.peer_copies": 1, "zero_core.peer_copies_every": copy_every}
     return [TRAIN_GPT, "--model", "tiny", "--sequence-length", "8", "--steps", str(STEPS), "--threads", "1",
-            "--log-json", f"{folder}/log.json", "--checkpoint", f"{folder}/saves", "--save-every", str(SAVE_EVERY),
-            "--keep", "3", *launch.settings(keys)]
+            "--log-json", f"{folder}/log.json", "--checkpoint", f"{folder}/saves", "--save-every",
+            str(RARELY if copy_every else SAVE_EVERY), "--keep", "3", *launch.settings(keys)]
 
 
 def undisturbed_run():
@@ -82,7 +93,7 @@ class Supervised:
     def __init__(self, schedule, folder, hosts):
         self.schedule, self.folder, self.hosts = schedule, pathlib.Path(folder), hosts
         restarts = ["--restarts", str(RESTARTS), "--min-ranks", "1"]
-        words, environment = program(schedule.stage, folder), {}
+        words, environment = program(schedule.stage, folder, schedule.copy_every), {}
         if hosts:
             command = hosts.zero_run(ZERO, MPIEXEC, *words, options=restarts)
             environment["OMPI_MCA_plm_rsh_agent"] = str(hosts.folder / "agent")
@@ -198,7 +209,13 @@ class Supervised:
             right = undisturbed.steps[step["step"] - 1]
             expect(step["loss_bits"] == right["loss_bits"] and step["grad_norm_bits"] == right["grad_norm_bits"],
                    f"another loss or norm in step {step['step']}")
-        return f"the same bits, on {' and '.join(map(str, sorted(set(self.generations()))))} ranks, {len(steps)} steps in the log"
+        expect(not re.search(r"\b(is|are) damaged\b", self.error_text()), "a damaged copy or checkpoint was chosen")
+        return f"the same bits, on {' and '.join(map(str, sorted(set(self.generations()))))} ranks, {len(steps)} steps in the log, " \
+               f"{self.loaded_copies()} copies loaded"
+
+    def loaded_copies(self):
+        return len(re.findall(r"^zero: checkpoint: the copy of step \d+ in memory is loaded$", self.error_text(),
+                              re.MULTILINE))
 
 
 def expect(condition, problem):
@@ -256,7 +273,7 @@ def main():
         except launch.Failed as problem:
             result, failures = f"FAILED: {problem}", failures + 1
         faults = ", ".join(f"{fault.target} in {fault.moment}" for fault in schedule.faults)
-        print(f"schedule {number}: {schedule.slots} stage {schedule.stage}: {faults}: {result} "
+        print(f"schedule {number}: {schedule.text()}: {faults}: {result} "
               f"({time.monotonic() - begin:.1f} s)", flush=True)
     show_times(times)
     print(f"{OPTIONS.schedules - failures} of {OPTIONS.schedules} schedules are good")

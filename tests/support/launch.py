@@ -170,9 +170,9 @@ def is_zombie(pid):
 
 
 def content(file):
-    file.flush()
-    file.seek(0)
-    return file.read()
+    """Reads the whole file without a move of its position, which is shared with the process that writes to it."""
+    number = file.fileno()
+    return os.pread(number, os.fstat(number).st_size, 0).decode(errors="replace")
 
 
 def shared_names():

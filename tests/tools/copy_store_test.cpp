@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "zero/base/error.h"
 #include "zero/checkpoint/format/manifest.h"
@@ -24,7 +25,7 @@ std::string manifest(std::int64_t number, const std::vector<std::string>& files)
 
 void fill(CopyStore& store, const std::string& save_id, const std::vector<std::string>& files) {
   for (const std::string& file : files) {
-    store.create("saves", save_id, file, bytes);
+    store.create("saves", save_id, file, bytes, [] {});
     store.complete(save_id, file);
   }
 }
@@ -48,13 +49,13 @@ TEST_CASE("a new copy frees all but the newest committed one, at most two are he
   store.commit("saves", "c", manifest(3, {"one"}));
   fill(store, "d", {"one"});
   CHECK(ids(store) == std::vector<std::string>{"c", "d"});
-  store.create("other", "x", "one", bytes);
+  store.create("other", "x", "one", bytes, [] {});
   CHECK(ids(store) == std::vector<std::string>{"c", "d"});
 }
 
 TEST_CASE("only complete files can be read, with the size that they were made with") {
   CopyStore store;
-  store.create("saves", "a", "one", bytes);
+  store.create("saves", "a", "one", bytes, [] {});
   CHECK(!store.open("a", "one"));
   store.complete("a", "one");
   const auto file = store.open("a", "one");
@@ -62,10 +63,42 @@ TEST_CASE("only complete files can be read, with the size that they were made wi
   struct stat status {};
   CHECK(fstat(file->file.get(), &status) == 0);
   CHECK(status.st_size == bytes);
+  CHECK(ftruncate(file->file.get(), bytes / 2) != 0);
   CHECK(!store.open("a", "two"));
   CHECK(!store.open("b", "one"));
   CHECK_THROWS_AS(store.complete("a", "two"), SaveError);
-  CHECK_THROWS_AS(store.create("saves", "a", "one", bytes), SaveError);
+  CHECK_THROWS_AS(store.create("saves", "a", "one", bytes, [] {}), SaveError);
+}
+
+TEST_CASE("after a load only the loaded copy is left, and older numbers count again") {
+  CopyStore store;
+  for (const auto& [id, number] : {std::pair("a", 1), std::pair("b", 2)}) {
+    fill(store, id, {"one"});
+    store.commit("saves", id, manifest(number, {"one"}));
+  }
+  store.keep_only("saves", "a");
+  CHECK(ids(store) == std::vector<std::string>{"a"});
+  fill(store, "c", {"one"});
+  store.commit("saves", "c", manifest(2, {"one"}));
+  CHECK(newest_copy(store.views("saves"), {}).save_id == "c");
+  store.keep_only("other", "");
+  CHECK(ids(store) == std::vector<std::string>{"a", "c"});
+  store.keep_only("saves", "");
+  CHECK(ids(store).empty());
+}
+
+TEST_CASE("a file's memory is used again for the file of the same name and size") {
+  CopyStore store;
+  const auto inode = [](const Descriptor& file) {
+    struct stat status {};
+    REQUIRE(fstat(file.get(), &status) == 0);
+    return status.st_ino;
+  };
+  fill(store, "a", {"one", "two"});
+  const auto two = inode(store.open("a", "two")->file);
+  CHECK(inode(store.create("saves", "b", "three", bytes, [] {})) != two);
+  CHECK(inode(store.create("saves", "b", "two", bytes, [] {})) == two);
+  CHECK(inode(store.create("saves", "c", "two", bytes, [] {})) != two);  // b's has a writer
 }
 
 TEST_CASE("a copy is complete if it is committed anywhere and its files are somewhere") {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <iterator>
 #include <utility>
 
 #include "zero/base/error.h"
@@ -42,15 +41,39 @@ NewestCopy newest_copy(const std::vector<CopyView>& views, const std::set<std::s
   return newest;
 }
 
-Descriptor file_in_memory(const std::string& name, std::int64_t bytes) {
-  Descriptor file(::memfd_create(("zero copy " + name).c_str(), MFD_CLOEXEC));
+Descriptor file_in_memory(const std::string& name, std::int64_t bytes, const Progress& progress) {
+  constexpr std::int64_t piece = std::int64_t{256} << 20;
+  Descriptor file(::memfd_create(("zero copy " + name).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   int problem = file.get() < 0 ? errno : 0;
-  while (problem == 0 && bytes > 0 && ::fallocate(file.get(), 0, 0, bytes) != 0)
-    if (errno != EINTR) problem = errno;
+  for (std::int64_t at = 0; problem == 0 && at < bytes;) {
+    const std::int64_t count = std::min(piece, bytes - at);
+    if (::fallocate(file.get(), 0, at, count) == 0)
+      at += count;
+    else if (errno != EINTR)
+      problem = errno;
+    progress();
+  }
+  // A process that has it mapped must never find it shorter.
+  constexpr int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (problem == 0 && ::fcntl(file.get(), F_ADD_SEALS, fixed_size) != 0) problem = errno;
   if (problem != 0)
     throw SaveError("no memory for " + std::to_string(bytes) + " bytes of " + name + ": " +
                     std::strerror(problem));
   return file;
+}
+
+template <class Stays>
+void CopyStore::free_others(const std::string& directory, Stays&& stays) {
+  for (auto each = copies_.begin(); each != copies_.end();) {
+    auto& [id, copy] = *each;
+    if (copy.directory != directory || stays(id, copy)) {
+      ++each;
+      continue;
+    }
+    for (auto& [name, file] : copy.files)
+      if (file.complete) spare_.emplace_back(name, std::move(file));  // others may have a writer
+    each = copies_.erase(each);
+  }
 }
 
 // Keeps the newest committed copy of the directory, and frees all others.
@@ -58,30 +81,34 @@ void CopyStore::free_former(const std::string& directory) {
   std::int64_t newest = 0;
   for (const auto& [id, copy] : copies_)
     if (copy.directory == directory) newest = std::max(newest, copy.sequence);
-  for (auto each = copies_.begin(); each != copies_.end();) {
-    Copy& copy = each->second;
-    const bool stays = copy.directory != directory || (newest > 0 && copy.sequence == newest);
-    for (auto& [name, file] : copy.files)
-      if (!stays && file.complete) spare_.push_back(std::move(file));  // others may have a writer
-    each = stays ? std::next(each) : copies_.erase(each);
-  }
+  free_others(directory, [&](const std::string&, const Copy& copy) {
+    return newest > 0 && copy.sequence == newest;
+  });
 }
 
-std::optional<Descriptor> CopyStore::take_spare(std::int64_t bytes) {
-  for (File& spare : spare_)
-    if (spare.bytes == bytes && spare.file.get() >= 0) return std::move(spare.file);
+void CopyStore::keep_only(const std::string& directory, const std::string& save_id) {
+  const std::lock_guard lock(mutex_);
+  free_others(directory, [&](const std::string& id, const Copy&) { return id == save_id; });
+}
+
+// A file of the same name is the same rank's, which may still have it mapped.
+std::optional<Descriptor> CopyStore::take_spare(const std::string& name, std::int64_t bytes) {
+  for (auto& [former, spare] : spare_)
+    if (former == name && spare.bytes == bytes && spare.file.get() >= 0)
+      return std::move(spare.file);
   return std::nullopt;
 }
 
 Descriptor CopyStore::create(const std::string& directory, const std::string& save_id,
-                             const std::string& name, std::int64_t bytes) {
+                             const std::string& name, std::int64_t bytes,
+                             const Progress& progress) {
   std::optional<Descriptor> spare = [&] {
     const std::lock_guard lock(mutex_);
     if (!copies_.contains(save_id)) free_former(directory);
     copies_[save_id].directory = directory;
-    return take_spare(bytes);
+    return take_spare(name, bytes);
   }();
-  Descriptor file = spare ? *std::move(spare) : file_in_memory(name, bytes);
+  Descriptor file = spare ? *std::move(spare) : file_in_memory(name, bytes, progress);
   if (::lseek(file.get(), 0, SEEK_SET) < 0)
     throw SaveError("cannot begin " + name + " again: " + std::strerror(errno));
   Descriptor own = duplicate(file);

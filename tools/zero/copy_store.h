@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "zero/checkpoint/posix_files.h"
@@ -41,18 +43,23 @@ struct CompleteFile {
   std::int64_t bytes = 0;
 };
 
-// Returns an unnamed file with its memory allocated.
-Descriptor file_in_memory(const std::string& name, std::int64_t bytes);
+// Called now and then in long work.
+using Progress = std::function<void()>;
+
+// Returns an unnamed file of a fixed size with its memory allocated.
+Descriptor file_in_memory(const std::string& name, std::int64_t bytes, const Progress& progress);
 
 class CopyStore {
  public:
   // A new file, as in KeeperLink::create().
   Descriptor create(const std::string& directory, const std::string& save_id,
-                    const std::string& name, std::int64_t bytes);
+                    const std::string& name, std::int64_t bytes, const Progress& progress);
   CompleteFile complete(const std::string& save_id, const std::string& name);
   // Does nothing if no file of the copy is here.
   void commit(const std::string& directory, const std::string& save_id,
               const std::string& manifest);
+  // Frees all copies of the directory except this one; empty: all.
+  void keep_only(const std::string& directory, const std::string& save_id);
   // Returns nothing if the file is not here or not complete.
   std::optional<CompleteFile> open(const std::string& save_id, const std::string& name) const;
   // Copies of checkpoints in this directory; empty: in any.
@@ -72,12 +79,16 @@ class CopyStore {
     std::vector<std::string> needs;
     std::map<std::string, File> files;
   };
+  // Frees the copies of the directory for which stays(save id, copy) is false.
+  template <class Stays>
+  void free_others(const std::string& directory, Stays&& stays);
   void free_former(const std::string& directory);
-  std::optional<Descriptor> take_spare(std::int64_t bytes);
+  std::optional<Descriptor> take_spare(const std::string& name, std::int64_t bytes);
 
   mutable std::mutex mutex_;
   std::map<std::string, Copy> copies_;  // by save id
-  std::vector<File> spare_;             // of freed copies, until the next one is committed
+  // Files of freed copies by name, until the next one is committed.
+  std::vector<std::pair<std::string, File>> spare_;
 };
 
 }  // namespace zero::tool

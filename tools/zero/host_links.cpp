@@ -78,6 +78,7 @@ void HostLinks::start(Link& link) {
   link.text.clear();
   link.keeper.clear();
   link.ranks = 0;
+  link.ending = false;  // the job that was to end did so with the former agent
   if (pipe2(in.data(), O_CLOEXEC) != 0) return;
   if (pipe2(out.data(), O_CLOEXEC) != 0) {
     close(in[0]);

@@ -38,8 +38,9 @@ using checkpoint::send_message;
 using Clock = std::chrono::steady_clock;
 using Fields = std::vector<std::string>;
 
-constexpr int most_connections = 1024;              // at a time, of ranks and peers
-constexpr std::chrono::seconds generation_wait{5};  // until the line for a new start arrives
+constexpr int most_ranks = 1024, most_peers = 256;      // connections at a time
+constexpr std::chrono::milliseconds accept_pause{100};  // after a failure: no descriptor is left
+constexpr std::chrono::seconds generation_wait{5};      // until the line for a new start arrives
 constexpr std::chrono::milliseconds progress_interval{500};
 
 std::int64_t number_in(const std::string& text) {
@@ -84,9 +85,10 @@ class Keeper {
       : job_(std::move(job)), ranks_(std::move(ranks)), listener_(std::move(peers)) {}
 
   void run(int port) {
-    accept_on(ranks_, [this](Descriptor connection) { serve_rank(connection); });
+    accept_on(ranks_, most_ranks, [this](Descriptor connection) { serve_rank(connection); });
     if (listener_.get() >= 0)
-      accept_on(listener_, [this](Descriptor connection) { serve_peer(std::move(connection)); });
+      accept_on(listener_, most_peers,
+                [this](Descriptor connection) { serve_peer(std::move(connection)); });
     say("port " + std::to_string(port) + " " + token_ + " " + answer_);
     for (std::string line; std::getline(std::cin, line);) take_line(line);
     _exit(0);  // threads may be in any call
@@ -104,22 +106,24 @@ class Keeper {
     std::cout << line << std::endl;
   }
 
-  // Serves each connection on a thread of its own.
+  // Serves each connection on a thread of its own. Those above `most` are closed.
   template <class Serve>
-  void accept_on(const Descriptor& listener, Serve serve) {
-    start_thread("a keeper's connections", [this, &listener, serve] {
+  void accept_on(const Descriptor& listener, int most, Serve serve) {
+    start_thread("a keeper's connections", [&listener, most, serve] {
+      const auto count = std::make_shared<std::atomic<int>>(0);
       while (true) {
         Descriptor connection(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        if (connection.get() < 0 || connections_ >= most_connections) continue;
-        ++connections_;
+        if (connection.get() < 0) std::this_thread::sleep_for(accept_pause);
+        if (connection.get() < 0 || *count >= most) continue;
+        ++*count;
         const auto shared = std::make_shared<Descriptor>(std::move(connection));
-        start_thread("a keeper's connection", [this, shared, serve] {
+        start_thread("a keeper's connection", [count, shared, serve] {
           try {
             serve(std::move(*shared));
           } catch (const std::exception&) {
             // The other side has gone, or is not of this job.
           }
-          --connections_;
+          --*count;
         }).detach();
       }
     }).detach();
@@ -131,7 +135,7 @@ class Keeper {
     words >> kind;
     if (kind == "newest")
       start_thread("a keeper's search", [this] {
-        say("newest " + std::to_string(find_newest("", {}).step));
+        say("newest " + std::to_string(find_newest("", {}, [] {}).step));
       }).detach();
     if (kind != "peers") return;
     Peers peers;
@@ -189,7 +193,7 @@ class Keeper {
     if (kind == "hello") return Descriptor(-1);
     if (kind == "create") {
       expect(request, 5);
-      return store_.create(request[1], request[2], request[3], number_in(request[4]));
+      return store_.create(request[1], request[2], request[3], number_in(request[4]), progress);
     }
     if (kind == "complete") {
       expect(request, 3);
@@ -202,12 +206,18 @@ class Keeper {
       store_.commit(request[1], request[2], manifest.read_text(checkpoint::max_manifest_bytes));
       return Descriptor(-1);
     }
+    if (kind == "keep") {
+      expect(request, 3);
+      store_.keep_only(request[1], request[2]);
+      return Descriptor(-1);
+    }
     if (kind == "open") {
       expect(request, 3);
       return open(request[1], request[2], progress);
     }
     if (kind != "newest" || request.size() < 2) throw SaveError("an unknown request");
-    const NewestCopy newest = find_newest(request[1], {request.begin() + 2, request.end()});
+    const NewestCopy newest =
+        find_newest(request[1], {request.begin() + 2, request.end()}, progress);
     if (newest.save_id.empty()) return Descriptor(-1);
     return checkpoint::file_of(manifest_of(newest.save_id));
   }
@@ -239,9 +249,11 @@ class Keeper {
     }
   }
 
-  NewestCopy find_newest(const std::string& directory, const std::set<std::string>& without) {
+  NewestCopy find_newest(const std::string& directory, const std::set<std::string>& without,
+                         const Progress& progress) {
     std::vector<CopyView> views = store_.views(directory);
     for_peers([&](PeerConnection& peer) {
+      progress();
       const Fields answer = peer.ask({"held", directory});
       std::vector<CopyView> found;
       for (std::int64_t left = number_in(answer.at(0)); left > 0; --left)
@@ -270,7 +282,7 @@ class Keeper {
     std::unique_ptr<Descriptor> found;
     for_peers([&](PeerConnection& peer) {
       const std::int64_t bytes = number_in(peer.ask({"fetch", save_id, name}).at(0));
-      Descriptor file = file_in_memory(name, bytes);
+      Descriptor file = file_in_memory(name, bytes, progress);
       peer.receive_file(file, bytes, progress);
       found = std::make_unique<Descriptor>(std::move(file));
       return true;
@@ -297,7 +309,7 @@ class Keeper {
       if (number_in(request[1]) != peers().generation)
         throw SaveError("serves another generation than " + request[1]);
       const std::int64_t bytes = number_in(request[5]);
-      const Descriptor file = store_.create(request[2], request[3], request[4], bytes);
+      const Descriptor file = store_.create(request[2], request[3], request[4], bytes, [] {});
       peer.receive_file(file, bytes, [] {});
       store_.complete(request[3], request[4]);
       return peer.send({"ok"});
@@ -324,7 +336,6 @@ class Keeper {
   const Descriptor ranks_, listener_;
   const std::string token_ = checkpoint::random_id(), answer_ = checkpoint::random_id();
   CopyStore store_;
-  std::atomic<int> connections_{0};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Peers peers_;

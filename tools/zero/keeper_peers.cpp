@@ -18,8 +18,10 @@
 namespace zero::tool {
 namespace {
 
-constexpr int token_seconds = 5, message_seconds = 15;  // limits of waiting for the peer
-constexpr std::size_t piece_bytes = std::size_t{4} << 20;
+using Clock = std::chrono::steady_clock;
+
+constexpr int token_seconds = 5, message_seconds = 15;     // limits of waiting for the peer
+constexpr std::size_t piece_bytes = std::size_t{1} << 20;  // small enough to be digested in cache
 constexpr std::int64_t longest_token = 256;
 constexpr std::int64_t longest_message = checkpoint::max_manifest_bytes + (std::int64_t{1} << 20);
 
@@ -61,26 +63,34 @@ std::string digest_text(checkpoint::ChunkDigester& digester) {
 }  // namespace
 
 PeerConnection::PeerConnection(const KeeperPeer& peer)
-    : name_("the keeper of host " + peer.host),
-      connection_(connect_or_throw(peer)),
-      longest_(longest_token) {
-  set_limit(token_seconds);
+    : name_("the keeper of host " + peer.host), connection_(connect_or_throw(peer)) {
+  begin_tokens();
   send({peer.token});
   if (receive() != std::vector<std::string>{peer.answer})
     throw SaveError(name_ + " is not the one of this job");
-  longest_ = longest_message;
-  set_limit(message_seconds);
+  end_tokens();
 }
 
 PeerConnection::PeerConnection(Descriptor connection, const std::string& token,
                                const std::string& answer)
-    : name_("another keeper"), connection_(std::move(connection)), longest_(longest_token) {
-  set_limit(token_seconds);
+    : name_("another keeper"), connection_(std::move(connection)) {
+  begin_tokens();
   if (receive() != std::vector<std::string>{token})
     throw SaveError("a process without the token of this keeper");
   send({answer});
+  end_tokens();
+}
+
+void PeerConnection::begin_tokens() {
+  longest_ = longest_token;
+  set_limit(token_seconds);
+  deadline_ = Clock::now() + std::chrono::seconds(token_seconds);
+}
+
+void PeerConnection::end_tokens() {
   longest_ = longest_message;
   set_limit(message_seconds);
+  deadline_.reset();
 }
 
 void PeerConnection::set_limit(int seconds) {
@@ -113,6 +123,7 @@ void PeerConnection::read_all(void* data, std::size_t bytes) {
     const ssize_t got = ::recv(connection_.get(), next, bytes, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) fail("sends no data", got < 0 ? errno : 0);
+    if (deadline_ && Clock::now() > *deadline_) fail("sends its token too slowly", ETIMEDOUT);
     next += got;
     bytes -= static_cast<std::size_t>(got);
   }

@@ -1,7 +1,8 @@
 // Connections between the keepers of a job, over TCP. A keeper accepts only a peer that sends its
 // token, and is believed only after it has answered with its other token: `zero run` gives both to
-// the job's keepers, over their pipes. Messages are lists of texts; each connection carries one
-// request. One thread per connection. Throws SaveError with the name of the peer.
+// the job's keepers, over their pipes; the exchange of the tokens has a limit of 10 s. Messages are
+// lists of texts; each connection carries one request. One thread per connection. Throws SaveError
+// with the name of the peer.
 //
 // request                                  answer
 // store GENERATION DIRECTORY SAVE NAME BYTES, then the file     ok
@@ -10,8 +11,10 @@
 // fetch SAVE NAME                          ok BYTES, then the file
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,12 +49,16 @@ class PeerConnection {
  private:
   void write_all(const void* data, std::size_t bytes);
   void read_all(void* data, std::size_t bytes);
+  void begin_tokens();
+  void end_tokens();
   void set_limit(int seconds);
   [[noreturn]] void fail(const std::string& what, int error) const;
 
   std::string name_;
   Descriptor connection_;
   std::int64_t longest_ = 0;  // message, in bytes
+  // The end of the exchange of tokens, so that no process keeps a connection by single bytes.
+  std::optional<std::chrono::steady_clock::time_point> deadline_;
 };
 
 // Listens on any address and a free port, which it returns; -1 on failure.

@@ -43,8 +43,10 @@ constexpr seconds hosts_limit{20};                // until all hosts have answer
 constexpr std::chrono::minutes return_limit{10};  // until a lost host answers again
 constexpr seconds launcher_limit{10};             // until mpirun exits after its ranks
 constexpr std::chrono::minutes start_window{2};   // in which the ranks start
-constexpr seconds keeper_limit{5};   // until the keepers are ready, or have found a copy
-constexpr seconds end_limit{10};     // until remaining processes of a failed job end
+constexpr seconds keeper_limit{5};                // until the keepers are ready
+constexpr seconds search_limit{
+    10};                          // until they have found a copy: one may wait for another for 5 s
+constexpr seconds end_limit{10};  // until remaining processes of a failed job end
 constexpr int signal_of_code = 128;  // launchers return 128 + N for a rank killed by signal N
 
 void report(const std::string& text) {
@@ -218,7 +220,7 @@ void Restarts::find_copy() {
   if (!keepers_) return;
   keepers_->begin(generation_ + 1, {});
   keepers_->search();
-  serve_until(Clock::now() + keeper_limit, [this] { return keepers_->newest().has_value(); });
+  serve_until(Clock::now() + search_limit, [this] { return keepers_->newest().has_value(); });
   if (const auto step = keepers_->newest(); step && *step >= 0) copied_ = step;
 }
 
@@ -408,6 +410,10 @@ void Restarts::report_failure(const JobFailure& failure) const {
   report(
       failure.subject + " " + failure.cause +
       (failure.step ? ", after step " + std::to_string(*failure.step) : ", before the first step"));
+  if (has_copied_ && !copied_)
+    report(keepers_->newest()
+               ? "no complete copy is left in memory"
+               : "the keeper of this machine has not found the newest copy in memory");
   const std::int64_t kept = kept_step().value_or(0);
   // The ranks report at most 20 steps a second, so later ones may have been made.
   if (!failure.step || *failure.step <= kept) return report("no step that was reported is lost");

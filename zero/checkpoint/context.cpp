@@ -54,8 +54,9 @@ void CheckpointContext::take_buffer() {
 void CheckpointContext::find_keepers() {
   std::string problem;
   try {
-    keeper = checkpoint::KeeperLink::connect();
-    if (!keeper) problem = "host " + host_name() + " has no keeper";
+    keeper = checkpoint::KeeperLink::connect(ranks.terms().time_limit);
+    if (!keeper)
+      problem = "host " + host_name() + " has no keeper, which `zero run --restarts` starts";
   } catch (const SaveError& error) {
     problem = error.what();
   }
@@ -65,10 +66,8 @@ void CheckpointContext::find_keepers() {
   if (problems.empty()) return;
   keeper.reset();
   if (rank() == 0)
-    print_notice(
-        "zero_core.peer_copies: no copies are made in memory, since `zero run --restarts` "
-        "starts their keepers, and " +
-        list_of({problems.begin(), problems.end()}, 3));
+    print_notice("zero_core.peer_copies: no copies are made in memory: " +
+                 list_of({problems.begin(), problems.end()}, 3));
 }
 
 // Rank 0 leaves a file of random content, and checks that the others see it.

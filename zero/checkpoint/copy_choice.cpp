@@ -23,8 +23,13 @@ std::optional<CopyInMemory> newer_copy(CheckpointContext& context, const std::st
 }
 
 void confirm_copy(CheckpointContext& context, const std::string& directory,
-                  const std::string& save_id, const std::string& manifest) {
-  const Outcome own = attempt([&] { context.keeper->commit(directory, save_id, manifest); });
+                  const std::string& loaded) {
+  const Outcome own = attempt([&] {
+    if (loaded.empty()) return context.keeper->keep_only(directory, "");
+    const std::string save_id = checkpoint::parse_manifest(directory, loaded).save_id;
+    context.keeper->commit(directory, save_id, loaded);
+    context.keeper->keep_only(directory, save_id);
+  });
   const Outcome all = agree_on_outcome(context.ranks, "a copy in memory", own);
   if (all.code == 0) return;
   context.keeper.reset();

@@ -21,9 +21,11 @@ std::optional<CopyInMemory> newer_copy(CheckpointContext& context, const std::st
                                        const std::vector<std::string>& damaged,
                                        const std::set<std::string>& passed_over);
 
-// Collective, after a load: commits the copy in every keeper, because the failure before this start
-// may have come among their commits. If a keeper fails, no more copies are made.
+// Collective, after a load: frees all copies of the checkpoints in `directory` except the one that
+// was loaded, if any, because a damaged one must not count as newer than those that follow. Commits
+// that one in every keeper, because the failure before this start may have come among their
+// commits. If a keeper fails, no more copies are made. `loaded`: its manifest; empty: none.
 void confirm_copy(CheckpointContext& context, const std::string& directory,
-                  const std::string& save_id, const std::string& manifest);
+                  const std::string& loaded);
 
 }  // namespace zero::detail

@@ -10,6 +10,7 @@
 // create DIRECTORY SAVE NAME BYTES       the file, to be written by the rank
 // complete SAVE NAME                     the next host has the file too
 // commit DIRECTORY SAVE, the manifest    the copy is complete on this host
+// keep DIRECTORY SAVE                    all others are freed; with an empty SAVE, all are
 // newest DIRECTORY [SAVES...]            the manifest of the newest complete copy, except these;
 //                                        no file if there is none
 // open SAVE NAME                         the file, to be read

@@ -44,7 +44,7 @@ class Load {
       if (outcome.code == 0) {
         if (context_.rank() == 0) mark("resumed", saved_.step);
         context_.resumed_sequence = saved_.sequence;
-        if (from_memory_) confirm_copy(context_, directory_, saved_.save_id, document_);
+        if (context_.keeper) confirm_copy(context_, directory_, from_memory_ ? document_ : "");
         return Resumed{saved_.step, saved_.tag, saved_.client_state, saved_.rank_states,
                        std::move(program_state_)};
       }
@@ -52,7 +52,7 @@ class Load {
       if (from_memory_ && outcome.code == LoadError::code) {
         damaged_copies_.push_back(saved_.save_id);
         if (context_.rank() == 0)
-          print_notice(outcome.text + "; the newest checkpoint on disk is taken instead");
+          print_notice(outcome.text + "; the copy or checkpoint before it is loaded instead");
         continue;
       }
       if (was_retired()) {

@@ -97,6 +97,10 @@ bool own_calls_refused() {
   return watched_calls != nullptr && watched_calls->refused();
 }
 
+void note_own_wait() {
+  note_ended();
+}
+
 File File::open(const std::string& path) {
   return open_regular(AT_FDCWD, path, path, 0);
 }

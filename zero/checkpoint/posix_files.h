@@ -65,6 +65,9 @@ struct FileCalls {
 void watch_own_calls(FileCalls& calls);
 // Whether the next call of this thread would fail.
 bool own_calls_refused();
+// Counts a wait that has a limit of its own as a call of this thread, so that an observer does not
+// take it for a call that is stuck.
+void note_own_wait();
 
 class File {
  public:

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "comm/call.h"
-#include "comm/shm/shared_memory.h"
 #include "zero/base/run_marks.h"
 #include "zero/base/text.h"
 #include "zero/checkpoint/background_copy.h"
@@ -253,8 +252,7 @@ checkpoint::File SaveJob::create(const std::string& name, std::int64_t bytes) {
 }
 
 void SaveJob::complete(const std::string& name) {
-  if (place_ == Place::keepers)
-    context_.keeper->complete(manifest_.save_id, name, [this] { work_.got_on(); });
+  if (place_ == Place::keepers) context_.keeper->complete(manifest_.save_id, name);
 }
 
 std::unique_ptr<checkpoint::SafetensorsWriter> SaveJob::create_file() {
@@ -304,7 +302,7 @@ std::unique_ptr<checkpoint::SafetensorsWriter> SaveJob::create_memory() {
   const ManifestFile& shard = manifest_.files.front();
   checkpoint::File file = create(shard.name, shard.bytes);
   file.write(std::as_bytes(std::span(headers_.front())));
-  memory_ = comm::map_memory(file.descriptor(), comm::Access::read_write);
+  memory_ = context_.keeper->map(file);
   writer_->set_memory(
       {memory_.get() + headers_.front().size(), static_cast<std::size_t>(entries_.back().end())});
   return nullptr;
