@@ -162,6 +162,7 @@ void LauncherLines::take_mark(std::string_view text) {
 }
 
 std::optional<int> LauncherLines::failed_rank() const {
+  if (suspect_) return suspect_;  // others may end before it
   if (exit_code_ == StalledError::code && late_) return late_;
   // A rank may have seen the end of one that Open MPI has ended after the first.
   if (exit_code_ == PeerFailed::code && ended_) return ended_;

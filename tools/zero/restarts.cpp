@@ -391,18 +391,20 @@ void Restarts::add_cause(int launcher_code, JobFailure& failure) const {
   std::optional<int> signal = lines_->signal();
   if (!signal && launcher_code > signal_of_code) signal = launcher_code - signal_of_code;
   const int code = lines_->exit_code().value_or(launcher_code);
-  const bool suspect = failure.rank && lines_->suspect() == failure.rank;
+  const bool suspect = lines_->suspect().has_value();
   failure.blames_slot = signal || suspect || code == PeerFailed::code || code == StalledError::code;
   failure.from_outside = signal == SIGKILL || suspect;
+  if (suspect) {
+    failure.cause = "computed other values than other ranks (code " + std::to_string(code) + ")";
+    return;
+  }
   if (signal) {
     failure.cause = "was ended by signal " + std::to_string(*signal);
     return;
   }
-  failure.cause = suspect
-                      ? "computed other values than other ranks (code " + std::to_string(code) + ")"
-                  : code == StalledError::code ? "hangs, or its host does (code 18)"
-                  : code == PeerFailed::code   ? "died (code 17)"
-                                               : "ended with code " + std::to_string(code);
+  failure.cause = code == StalledError::code ? "hangs, or its host does (code 18)"
+                  : code == PeerFailed::code ? "died (code 17)"
+                                             : "ended with code " + std::to_string(code);
   failure.permanent =
       code == ConfigError::code || code == DisagreementError::code || code == UsageError::code;
 }

@@ -183,7 +183,8 @@ std::string Recomputation::message(const Difference& difference,
          "program does not compute the same bits twice, which zero_core.recompute_every needs";
 }
 
-// The named rank fails first, so that it is the one whose failure the job, and `zero run`, report.
+// The named rank fails first, or the first one of several, so that it is the one whose failure the
+// job, and `zero run`, report.
 void Recomputation::report() const {
   const std::vector<Difference> differences = find_differences();
   std::set<int> ranks_named;
@@ -191,9 +192,9 @@ void Recomputation::report() const {
     ranks_named.insert(each.suspects.begin(), each.suspects.end());
   const std::vector<int> suspects(ranks_named.begin(), ranks_named.end());
   const std::string text = message(differences.at(0), suspects);
-  if (suspects.size() == 1 && suspects[0] == train_.rank()) mark("suspect", train_.rank());
-  if (suspects.size() == 1 && suspects[0] != train_.rank())
+  if (suspects[0] != train_.rank())
     train_.ranks.gather_words("the end of rank " + std::to_string(suspects[0]), {0});
+  if (suspects.size() == 1) mark("suspect", train_.rank());
   throw NumericError(text);
 }
 

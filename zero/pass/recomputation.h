@@ -56,7 +56,7 @@ class Recomputation {
   // Returns whether another micro step follows that repeats a micro batch. Collective if due(),
   // once for each round; call it between micro steps, after all of the rank's own. If a rank has
   // computed otherwise than others, it throws NumericError; PeerFailed on the other ranks, so that
-  // the job ends by the failure of the named rank.
+  // the job ends by the failure of the named rank, or of the first of them.
   bool goes_on();
   // The number of the micro batch of a micro step among those of all ranks; by default in the
   // current step.
