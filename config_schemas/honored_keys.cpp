@@ -340,6 +340,9 @@ void add_core(RowList& rows) {
             "with rank_independent: micro batches whose sum is rounded to the wire dtype before it "
             "is added to the gradient; if it divides the ranks of each node, one sum per group "
             "travels between nodes; the same for the whole run"),
+       acts("recompute_every", counts,
+            "with rank_independent: every N steps each rank repeats a micro batch of another rank, "
+            "and a rank that computes other values ends the run before they are applied; 0: never"),
        acts("time_limit_seconds", positive_seconds,
             "time limit of every wait for other ranks; in saves and loads, of the time in which no "
             "rank "

@@ -162,6 +162,8 @@ struct CoreOptions {
   bool rank_independent = false;  // equal bits at any number of ranks
   // Micro batches whose sum is rounded to the wire dtype before it is added to the gradient.
   std::int64_t rank_independent_group = 1;
+  // Steps between those in which ranks repeat each other's micro batches; 0: never.
+  std::int64_t recompute_every = 0;
   double time_limit_seconds = 600;          // for waits for other ranks, see docs/config.md
   std::string deepspeed_defaults = "0.19";  // or "0.14": release of the file's defaults
   std::map<std::string, ParamGroupOptions> param_groups;

@@ -116,10 +116,12 @@ class Unit {
 class MicroStep {
  public:
   int index() const { return index_; }
-  // The number of this rank's micro batch among those of all ranks in the step, from 0 on. With
+  // The number of the micro batch among those of all ranks in the step, from 0 on. With
   // zero_core.rank_independent the results of a step depend on these numbers and on nothing else:
-  // choose samples and random numbers by it.
+  // choose samples and random numbers by it. It is another rank's if this micro step repeats it for
+  // zero_core.recompute_every.
   std::int64_t number() const;
+  // True in the last of the rank's own micro steps, and in those that repeat a micro batch.
   bool last() const;
   // Multiply d(mean loss of this micro-batch) by it, and by nothing else; the engine divides by
   // ranks x micro steps. On a GPU with a dynamic scale this waits for the previous step.
@@ -141,7 +143,9 @@ class MicroStep {
 };
 
 // The micro steps of one optimizer step; run all of them, then call Engine::step(). With
-// zero_core.rank_independent ranks may have different numbers of them.
+// zero_core.rank_independent ranks may have different numbers of them. In the steps of
+// zero_core.recompute_every the end of a loop compares results over all ranks, and throws
+// NumericError, or PeerFailed on the ranks that are not named, if they differ.
 class MicroSteps {
  public:
   class iterator {
@@ -151,12 +155,14 @@ class MicroSteps {
       ++index_;
       return *this;
     }
-    bool operator!=(const iterator& other) const { return index_ != other.index_; }
+    // Comparing with end() ends the last micro step if this step may repeat micro batches.
+    bool operator!=(const iterator& other) const { return index_ < other.index_ || repeats(); }
 
    private:
     friend class MicroSteps;
     iterator(detail::EngineLink core, int index, std::int64_t pass)
         : core_(std::move(core)), index_(index), pass_(pass) {}
+    bool repeats() const;
     detail::EngineLink core_;
     int index_;
     std::int64_t pass_;  // number of the begin() that made it

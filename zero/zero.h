@@ -232,9 +232,13 @@ class Engine {
   MicroSteps micro_steps();
   // Begins a micro step outside of micro_steps() and ends the previous one. With accumulation over
   // 1 any number may precede step(), otherwise one; with zero_core.rank_independent exactly as many
-  // as micro_steps() has. Reductions of the `last` one overlap the backward pass; if none was
-  // declared last, step() issues the missing reductions.
+  // as micro_steps() has, see more_micro_steps(). Reductions of the `last` one overlap the backward
+  // pass; if none was declared last, step() issues the missing reductions.
   MicroStep begin_micro_step(bool last = false);
+  // Whether another micro step of this rank precedes step(), for programs that call
+  // begin_micro_step(). With zero_core.recompute_every it ends the micro step before, and does what
+  // the end of a loop over micro_steps() does: collective, with the same errors.
+  bool more_micro_steps();
   // Ends a micro step if its backward has begun, as the next call would; a forward pass that waits
   // for its backward stays open. Call it before the program runs its own communication between
   // passes.
@@ -296,6 +300,11 @@ class Engine {
   // Local.
   const Config& config() const;
   Batch batch() const;
+  // Returns the numbers of this rank's micro batches in a step, counted from 0, in the order of its
+  // micro steps; see MicroStep::number(). With zero_core.recompute_every those that it repeats come
+  // last, without those that are repeated only because results differ; if the model has
+  // any_micro_steps() there are none of these, since all repetitions are made in each such step.
+  std::vector<std::int64_t> micro_batches(std::int64_t step) const;
   std::int64_t step_count() const;
   DType compute_dtype() const;
   std::string memory_table() const;

@@ -444,6 +444,7 @@ void declare_model(py::module_& module) {
              return m.parameters().origins().scaled && m.parameters().origins().by_hand;
            })
       .def("begun", [](Model& m) { return m.parameters().begun(); })
+      .def("micro_batches", [](Model& m, long step) { return m.engine().micro_batches(step); })
       .def("is_before_backward", [](Model& m) { return m.parameters().is_before_backward(); })
       .def("by_hand", [](Model& m) { return m.parameters().origins().by_hand; })
       .def(

@@ -18,11 +18,14 @@ STEPS = 6
 MICRO_BATCHES = 7
 SHAPE = {"layers": 3, "channels": 36, "vocabulary": 259, "positions": 33}
 STAGE = "zero_optimization.stage"
+RECOMPUTE = "zero_core.recompute_every"
 SHARD_GRAD_OP = {STAGE: 3, "zero_core.reshard_after_forward": "false"}
 # (ranks, threads of each, keys, environment)
 RUNS = [(1, 3, {STAGE: 3}, {}), (2, 1, {STAGE: 0}, {}), (2, 2, {STAGE: 3}, {"ZERO_EXECUTOR": "worker"}),
         (3, 1, {STAGE: 1}, {}), (3, 1, SHARD_GRAD_OP, {"ZERO_TRANSPORT": "mpi"}),
-        (4, 1, {STAGE: 2}, {"ZERO_TEST_NODES": "0,0,1,1"}), (5, 1, {STAGE: 3}, {})]
+        (4, 1, {STAGE: 2}, {"ZERO_TEST_NODES": "0,0,1,1"}), (5, 1, {STAGE: 3}, {}),
+        (2, 2, {STAGE: 3, RECOMPUTE: 1}, {"ZERO_EXECUTOR": "worker"}), (3, 1, {STAGE: 2, RECOMPUTE: 2}, {}),
+        (4, 1, {STAGE: 3, RECOMPUTE: 3}, {"ZERO_TEST_NODES": "0,0,1,1"})]
 # The same for each number of micro batches whose sum is rounded; the first run is the expected one.
 GROUP = "zero_core.rank_independent_group"
 GROUPS = {2: [(1, 1, {STAGE: 0}, {}), (3, 1, {STAGE: 2}, {"ZERO_TRANSPORT": "mpi"}),

@@ -40,6 +40,28 @@ TEST_CASE("a task that waits for a later one is refused") {
   CHECK_THROWS_AS(simulate({{compute, 1, {1}}, {compute, 1}}, 1, compute), std::logic_error);
 }
 
+TEST_CASE("a repeated micro step in every n-th step costs its share of a step") {
+  for (const char* row : {"0", "3"}) {
+    INFO(row);
+    Request request = request_of(load_shape("gpt2"), "h100", 16);
+    request.overrides = {{"train_batch_size", "192"},
+                         {"train_micro_batch_size_per_gpu", "4"},
+                         {"zero_core.deterministic", "true"},
+                         {"zero_core.rank_independent", "true"}};
+    const auto step_of = [&](const char* every) {
+      request.overrides["zero_core.recompute_every"] = every;
+      return planned(request, row).step;
+    };
+    const StepTimes never = step_of("0"), always = step_of("1"), sometimes = step_of("10");
+    // A step has three micro steps, and the repeated one has no reductions.
+    CHECK(always.seconds > 1.05 * never.seconds);
+    CHECK(always.seconds < 1.34 * never.seconds);
+    CHECK(sometimes.seconds - never.seconds ==
+          doctest::Approx((always.seconds - never.seconds) / 10));
+    CHECK((always.inside_bytes > never.inside_bytes) == (std::string(row) == "3"));
+  }
+}
+
 TEST_CASE("the time line has the step's computation, and no stream does two things at once") {
   for (const char* row : {"0", "3", "3+cpu", "3+nvme"}) {
     INFO(row);

@@ -110,7 +110,7 @@ Trace mirrored_train_in(zero::Runtime& runtime, const Dims& d, const zero::Confi
   while (engine.step_count() < steps) {
     const std::int64_t base = engine.step_count() * engine.batch().global;
     for (zero::MicroStep micro : engine.micro_steps()) {
-      load_samples(d, a, base + (micro.index() * runtime.size() + runtime.rank()) * d.batch);
+      load_samples(d, a, base + micro.number() * d.batch);
       micro.loss(mirrored_micro_step<T>(runtime, engine, d, a, micro.loss_scale()));
     }
     const zero::StepResult r = engine.step(d.options(engine.step_count())).wait();

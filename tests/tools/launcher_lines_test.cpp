@@ -132,6 +132,8 @@ TEST_CASE("the failed rank, its signal and the steps are read from ranks and fro
     CHECK(of("zero: mark: failed 2\nzero: mark: code 16\n" + cause + killed, all) == Found{2, 9});
     // But not if it has only seen another one die.
     CHECK(of("zero: mark: failed 2\nzero: mark: code 17\n" + cause + killed, all) == Found{11, 9});
+    // And a rank that computes other values is the cause, even if another one ends first.
+    CHECK(of("zero: mark: suspect 4\n" + detected, all) == Found{4, std::nullopt});
     // A rank that waits names the one that it waits for.
     const std::string late = "zero: mark: late 3\nzero: mark: failed 0\n";
     CHECK(of(late + "zero: mark: code 18\n" + cause, all) == Found{3, std::nullopt});

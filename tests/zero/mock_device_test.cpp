@@ -8,6 +8,7 @@
 #include "tests/support/hybrid_rows.h"
 #include "tests/support/mirrored_toy.h"
 #include "tests/support/mock_ranks.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/testing.h"
 
@@ -77,6 +78,56 @@ TEST_CASE("devices have the bits of one CPU rank if sums do not depend on the ra
         training.compare(
             ranks, expected, config,
             {mock::Order::compute_first, mock::Order::communication_first, mock::Order::random});
+    }
+}
+
+TEST_CASE("devices that repeat micro batches have the bits of a CPU rank that does not") {
+  const toy::Dims d;
+  for (const int stage : {0, 2, 3})
+    for (const auto device : {zero::OffloadDevice::none, zero::OffloadDevice::cpu}) {
+      if (stage == 0 && device == zero::OffloadDevice::cpu) continue;
+      zero::Config config = toy::config(stage, d);
+      config.bf16_enabled = stage == 2;
+      config.batch = {5 * d.batch, d.batch, 0};
+      config.zero_core.rank_independent = config.zero_core.deterministic = true;
+      const toy::Trace expected = training.on_host(1, config);
+      config.zero_optimization.offload_optimizer.device = device;
+      config.zero_core.recompute_every = 2;
+      for (const int ranks : {1, 2, 3})
+        training.compare(
+            ranks, expected, config,
+            {mock::Order::compute_first, mock::Order::communication_first, mock::Order::random});
+    }
+}
+
+TEST_CASE("a device that computes a micro batch otherwise is named before the update") {
+  for (const int stage : {0, 3})
+    for (const int culprit : {0, 2}) {
+      const auto train = [&](zero::Runtime& runtime) {
+        const toy::Dims d;
+        zero::Config config = toy::config(stage, d);
+        config.batch = {3 * d.batch, d.batch, 0};
+        config.zero_core.rank_independent = config.zero_core.deterministic = true;
+        config.zero_core.recompute_every = 2;
+        zero::Engine engine(runtime, toy::describe(d), config);
+        engine.initialize(toy::fill);
+        toy::Activations a = toy::make_activations(d);
+        for (int step = 1; step <= 4; ++step) {
+          for (zero::MicroStep micro : engine.micro_steps()) {
+            const bool wrong = step == 2 && runtime.rank() == culprit && micro.index() == 0;
+            toy::load_samples(d, a, micro.number() * d.batch);
+            toy::mirrored_micro_step<float>(runtime, engine, d, a, wrong ? 1.0001f : 1.f);
+            micro.loss(1);
+          }
+          engine.step();
+          CHECK(step < 2);
+        }
+      };
+      const std::string message = zero::tests::refusal<zero::NumericError>(
+          [&] { mock::run_ranks(3, mock::Order::random, 5, train); });
+      CHECK(zero::tests::contains(message, "rank " + std::to_string(culprit) + " (host "));
+      CHECK(zero::tests::contains(
+          message, "of step 2 otherwise than other ranks did, first in the gradient of unit "));
     }
 }
 

@@ -148,6 +148,53 @@ TEST_CASE("a rank without a batch makes the exchanges of the last micro step, in
   CHECK(exchanges > 100);
 }
 
+TEST_CASE("a micro step that repeats a micro batch has the gathers of a first one, and no sums") {
+  std::size_t gathers = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    std::mt19937_64 draw(seed);
+    const zero::ModelSpec spec = models::random(seed);
+    zero::Config config = random_config(draw);
+    config.zero_core.rank_independent = true;
+    config.zero_core.gradient_sync = zero::GradientSync::automatic;
+    config.batch = {9, 1, 0};
+    CAPTURE(seed);
+    CHECK(EnginePlan(spec.declared(), config, {3, 4}).steps.repeated.instructions.empty());
+    config.zero_core.recompute_every = 10;
+    const EnginePlan plan(spec.declared(), config, {3, 4});
+    std::vector<std::pair<Op, int>> expected, made;
+    for (const Instruction& instruction : plan.steps.first.instructions)
+      if (instruction.op != Op::reduce) expected.emplace_back(instruction.op, instruction.target);
+    for (const Instruction& instruction : plan.steps.repeated.instructions) {
+      made.emplace_back(instruction.op, instruction.target);
+      gathers += instruction.op == Op::gather ? 1 : 0;
+    }
+    CHECK(made == expected);
+  }
+  CHECK(gathers > 100);
+}
+
+TEST_CASE("the checker finds an instruction of a repeated micro step that changes the step") {
+  const zero::ModelSpec spec = models::describe({5, 64, 100, 32});
+  zero::Config config = config_for(3);
+  config.zero_core.rank_independent = true;
+  config.zero_core.recompute_every = 10;
+  config.batch = {9, 1, 0};
+  const EnginePlan plan(spec.declared(), config, {3, 4});
+  zero::detail::StepPlans plans = plan.steps;
+  CHECK_NOTHROW(zero::detail::check_plans(plan.inputs, plans));
+  CHECK(plan_proof::find_fault(
+            plan.inputs, {&plans.first, &plans.without_batch, &plans.repeated, &plans.repeated,
+                          &plans.update, &plans.only, &plans.repeated, &plans.update}) == "");
+  plans.repeated = plans.first;
+  CHECK_THROWS_WITH_AS(zero::detail::check_plans(plan.inputs, plans),
+                       doctest::Contains("reduce in it changes the step"), std::logic_error);
+  plans.repeated = plan.steps.repeated;
+  std::erase_if(plans.repeated.instructions,
+                [](const Instruction& instruction) { return instruction.op == Op::gather; });
+  CHECK_THROWS_WITH_AS(zero::detail::check_plans(plan.inputs, plans),
+                       doctest::Contains("in its slot"), std::logic_error);
+}
+
 TEST_CASE("settings under which sums depend on the ranks are refused by name") {
   using zero::Config;
   const std::pair<const char*, void (*)(Config&)> refused[] = {
@@ -194,6 +241,12 @@ TEST_CASE("settings under which sums depend on the ranks are refused by name") {
             .starts_with("zero_core.rank_independent_group 2 has no effect without "
                          "zero_core.rank_independent"));
   CHECK_NOTHROW(EnginePlan(spec.declared(), config, {0, 4}));
+  Config repeating = config;
+  repeating.zero_core.recompute_every = 5;
+  const PlanRank in_group{.rank = 0, .ranks = 4, .model_parallel = {0, 2}};
+  CHECK(refusal<zero::ConfigError>([&] {
+          EnginePlan(spec.declared(), repeating, in_group);
+        }).starts_with("zero_core.recompute_every 5 with a model-parallel group of 2 ranks"));
 }
 
 TEST_CASE("in backward the gather of unit i-1 stands before the reduction of unit i+1") {

@@ -80,8 +80,9 @@ detail::PlanRank place_of(const Request& request, int rank) {
 PlannedRow::PlannedRow(const Request& request, const PlanRow& row)
     : config(row_config(request, row)),
       plan(request.shape.spec.declared(), config, place_of(request, 0)),
-      pass{
-          {plan.batch.micro, request.tokens_per_sample()}, request.recompute, kernels_of(request)} {
-}
+      pass{{plan.batch.micro, request.tokens_per_sample()},
+           request.recompute,
+           kernels_of(request),
+           config.zero_core.recompute_every} {}
 
 }  // namespace zero::planner

@@ -196,7 +196,7 @@ StepSimulation::Cost StepSimulation::cost(const Instruction& instruction,
   }
 }
 
-StepSimulation::Trace StepSimulation::trace(int micro_steps) const {
+StepSimulation::Trace StepSimulation::trace(int micro_steps, bool repeats) const {
   Trace trace;
   std::vector<Task> tasks;
   AccessHistory<int> history;
@@ -231,6 +231,7 @@ StepSimulation::Trace StepSimulation::trace(int micro_steps) const {
                               : plans.middle,
           at);
     }
+    if (repeats) add(plans.repeated, {false, true});
     add(plans.update, {false, true});
     trace.step_ends.push_back(tasks.size());
   }
@@ -238,8 +239,8 @@ StepSimulation::Trace StepSimulation::trace(int micro_steps) const {
   return trace;
 }
 
-StepTimes StepSimulation::times_of(int micro_steps) const {
-  const Trace steps = trace(micro_steps);
+StepTimes StepSimulation::times_of(int micro_steps, bool repeats) const {
+  const Trace steps = trace(micro_steps, repeats);
   const double begin = steps.end_of(measured_step - 1), end = steps.end_of(measured_step);
   StepTimes times{.seconds = end - begin};
   double busy = 0;
@@ -258,7 +259,7 @@ StepTimes StepSimulation::times_of(int micro_steps) const {
 SimulatedStep StepSimulation::timeline() const {
   const auto count =
       static_cast<int>(std::min<std::int64_t>(plan_.batch.accumulation, simulated_micro_steps));
-  const Trace steps = trace(count);
+  const Trace steps = trace(count, false);
   const double begin = steps.end_of(measured_step - 1), end = steps.end_of(measured_step);
   SimulatedStep step{.seconds = end - begin};
   for (std::size_t i = 0; i < steps.instructions.size(); ++i) {
@@ -271,14 +272,17 @@ SimulatedStep StepSimulation::timeline() const {
 
 StepTimes StepSimulation::run() const {
   const auto count = static_cast<int>(std::min<std::int64_t>(plan_.batch.accumulation, 1 << 20));
-  if (count <= simulated_micro_steps) return times_of(count);
-  const StepTimes less = times_of(simulated_micro_steps - 1),
-                  more = times_of(simulated_micro_steps);
-  const double further = count - simulated_micro_steps;
-  StepTimes times;
-  for (double StepTimes::*value : {&StepTimes::seconds, &StepTimes::exposed,
-                                   &StepTimes::inside_bytes, &StepTimes::between_bytes})
-    times.*value = more.*value + further * (more.*value - less.*value);
+  const int few = std::min(count, simulated_micro_steps);
+  StepTimes times = times_of(few);
+  const auto add_growth = [&](double factor, const StepTimes& less, const StepTimes& more) {
+    for (double StepTimes::*value : {&StepTimes::seconds, &StepTimes::exposed,
+                                     &StepTimes::inside_bytes, &StepTimes::between_bytes})
+      times.*value += factor * (more.*value - less.*value);
+  };
+  const StepTimes simulated = times;
+  if (count > few) add_growth(count - few, times_of(few - 1), simulated);
+  if (pass_.recompute_every > 0)
+    add_growth(1.0 / static_cast<double>(pass_.recompute_every), simulated, times_of(few, true));
   return times;
 }
 

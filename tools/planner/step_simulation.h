@@ -2,6 +2,7 @@
 // copies on a cluster.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -20,9 +21,10 @@ struct Pass {
   Tokens tokens;
   bool recompute = false;
   Kernels kernels = Kernels::eager;
+  std::int64_t recompute_every = 0;  // steps between those that repeat a micro step; 0: none
 };
 
-// Per optimizer step of the first rank, in the steady state.
+// Per optimizer step of the first rank, in the steady state: a mean, if some repeat a micro step.
 struct StepTimes {
   double seconds = 0;
   double exposed = 0;  // seconds in which the compute stream waits
@@ -58,8 +60,9 @@ class StepSimulation {
   };
   struct Trace;
 
-  Trace trace(int micro_steps) const;
-  StepTimes times_of(int micro_steps) const;
+  // Simulates steps with this number of micro steps, each with a repeated one after them or none.
+  Trace trace(int micro_steps, bool repeats) const;
+  StepTimes times_of(int micro_steps, bool repeats = false) const;
   Cost cost(const detail::Instruction& instruction, const detail::StepPosition& at) const;
   Cost compute_cost(const detail::Instruction& instruction) const;
   Cost exchange_cost(const detail::Instruction& instruction, const detail::StepPosition& at) const;

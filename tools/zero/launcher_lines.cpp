@@ -152,6 +152,7 @@ void LauncherLines::take_mark(std::string_view text) {
   if (is("stoppable ")) stoppable_.insert(static_cast<int>(number));
   if (is("goes-on ")) stop_ignored_ = true;
   if (is("failed ") && !failed_) failed_ = static_cast<int>(number);
+  if (is("suspect ") && !suspect_) suspect_ = static_cast<int>(number);
   if (is("late ") && !late_) late_ = static_cast<int>(number);
   if (is("code ") && !exit_code_) exit_code_ = static_cast<int>(number);
   if (is("step ")) step_ = number;
@@ -161,6 +162,7 @@ void LauncherLines::take_mark(std::string_view text) {
 }
 
 std::optional<int> LauncherLines::failed_rank() const {
+  if (suspect_) return suspect_;  // others may end before it
   if (exit_code_ == StalledError::code && late_) return late_;
   // A rank may have seen the end of one that Open MPI has ended after the first.
   if (exit_code_ == PeerFailed::code && ended_) return ended_;

@@ -50,6 +50,8 @@ class LauncherLines {
   // Open MPI has reported them.
   std::optional<int> failed_rank() const;
   std::optional<int> signal() const { return signal_; }
+  // The rank that has computed other values than the others (zero_core.recompute_every).
+  std::optional<int> suspect() const { return suspect_; }
   // The last steps that rank 0 has reported: made, resumed from, and saved.
   std::optional<std::int64_t> step() const { return step_; }
   std::optional<std::int64_t> resumed() const { return resumed_; }
@@ -84,6 +86,7 @@ class LauncherLines {
   std::optional<int> exit_code_, signal_;
   // Reported by a rank, by ranks that wait, by Open MPI.
   std::optional<int> failed_, late_, ended_;
+  std::optional<int> suspect_;
   std::optional<std::int64_t> step_, resumed_, saved_, copied_;
 };
 

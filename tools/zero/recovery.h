@@ -21,11 +21,12 @@ struct RecoveryOptions {
 };
 
 struct JobFailure {
-  std::string subject;                        // "rank 1", "host b"
-  std::string cause;                          // "was ended by signal 9"
-  std::optional<int> rank;                    // the failed rank, if known
-  bool blames_slot = false;                   // the host or core of the rank may be the cause
-  bool from_outside = false;                  // SIGKILL, a lost host, or a failure of the launcher
+  std::string subject;       // "rank 1", "host b"
+  std::string cause;         // "was ended by signal 9"
+  std::optional<int> rank;   // the failed rank, if known
+  bool blames_slot = false;  // the host or core of the rank may be the cause
+  // SIGKILL, a lost host, a failure of the launcher or of hardware: it is not a crash loop.
+  bool from_outside = false;
   bool permanent = false;                     // another start would fail in the same way
   std::optional<std::int64_t> step, resumed;  // the last step done, the step it resumed from
 };

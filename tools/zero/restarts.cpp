@@ -393,8 +393,13 @@ void Restarts::add_cause(int launcher_code, JobFailure& failure) const {
   std::optional<int> signal = lines_->signal();
   if (!signal && launcher_code > signal_of_code) signal = launcher_code - signal_of_code;
   const int code = lines_->exit_code().value_or(launcher_code);
-  failure.blames_slot = signal || code == PeerFailed::code || code == StalledError::code;
-  failure.from_outside = signal == SIGKILL;
+  const bool suspect = lines_->suspect().has_value();
+  failure.blames_slot = signal || suspect || code == PeerFailed::code || code == StalledError::code;
+  failure.from_outside = signal == SIGKILL || suspect;
+  if (suspect) {
+    failure.cause = "computed other values than other ranks (code " + std::to_string(code) + ")";
+    return;
+  }
   if (signal) {
     failure.cause = "was ended by signal " + std::to_string(*signal);
     return;

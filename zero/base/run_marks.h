@@ -19,7 +19,8 @@ inline constexpr const char* run_marks_variable = "ZERO_RUN_MARKS";
 // mark: saved 500", "zero: mark: resumed 500" and "zero: mark: copied 500" from rank 0 with the
 // step of a checkpoint or copy. Before the cause of an end is printed, because others may end this
 // process from then on: "zero: mark: late 2" if it is a wait for rank 2, "zero: mark: failed 2"
-// with the rank that failed, and "zero: mark: code 18".
+// with the rank that failed, and "zero: mark: code 18". Before that, "zero: mark: suspect 2" from a
+// rank whose results differ from those of others, so that its hardware may be the cause.
 inline void mark(const char* what, std::int64_t number) noexcept {
   if (std::getenv(run_marks_variable) != nullptr)
     std::fprintf(stderr, "zero: mark: %s %lld\n", what, static_cast<long long>(number));

@@ -70,6 +70,9 @@ MicroSteps Engine::micro_steps() {
 MicroStep Engine::begin_micro_step(bool last) {
   return {core_->link(), core_->scopes().begin_micro_step(last)};
 }
+bool Engine::more_micro_steps() {
+  return core_->scopes().more_micro_steps();
+}
 void Engine::settle() {
   core_->scopes().come_to_rest();
 }
@@ -208,6 +211,9 @@ const Config& Engine::config() const {
 }
 Batch Engine::batch() const {
   return core_->train().plan.batch;
+}
+std::vector<std::int64_t> Engine::micro_batches(std::int64_t step) const {
+  return core_->scopes().micro_batches(step);
 }
 std::int64_t Engine::step_count() const {
   return core_->train().step;

@@ -84,8 +84,7 @@ BackwardScope Unit::backward() {
 }
 
 std::int64_t MicroStep::number() const {
-  const detail::TrainState& train = core_.of("micro step").train();
-  return static_cast<std::int64_t>(index_) * train.rank_count() + train.rank();
+  return core_.of("micro step").scopes().number(index_);
 }
 bool MicroStep::last() const {
   return core_.of("micro step").train().last_micro_step;
@@ -105,6 +104,11 @@ void MicroStep::loss(const float* device_mean) {
 
 MicroSteps::iterator MicroSteps::begin() const {
   return {core_, 0, core_.of("micro step").scopes().begin_pass()};
+}
+
+bool MicroSteps::iterator::repeats() const {
+  detail::EngineCore* core = core_.get();
+  return core != nullptr && core->scopes().more_repeats();
 }
 
 MicroStep MicroSteps::iterator::operator*() const {

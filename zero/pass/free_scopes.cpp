@@ -38,7 +38,7 @@ void Scopes::refuse_other_order(Op op, int unit) const {
 // ranks can meet.
 void Scopes::refuse_among_micro_batches() const {
   const bool open = guard_.phase() == Phase::micro_step;
-  const int begun = ended_micro_steps() + (open ? 1 : 0);
+  const int begun = begun_micro_steps();
   if (!train_.plan.rank_independent() || begun == 0 || guard_.phase() == Phase::evaluation) return;
   if (begun == own_micro_steps() && !(open && in_forward())) return;
   throw UsageError(

@@ -20,6 +20,7 @@ Scopes::Scopes(TrainState& train, CallGuard& guard, PlanWalker& walker, OrderLea
       hidden_(hidden),
       clock_(clock),
       scalars_(scalars),
+      recomputation_(train),
       free_(train, walker, [this](int flat) { complete_and_forget(flat); }),
       free_evaluation_(train, walker, [](int) {}),
       losses_(train.plan.losses_per_rank(), 0),
@@ -41,12 +42,17 @@ void Scopes::check_order(int index) const {
 }
 
 int Scopes::begin_micro_step(bool last) {
-  const int index = ended_micro_steps() + (guard_.phase() == Phase::micro_step ? 1 : 0);
+  const int index = begun_micro_steps();
   const bool counted = train_.plan.rank_independent();
-  if (counted && index == own_micro_steps())
-    throw UsageError("Engine::begin_micro_step() was called after all " + std::to_string(index) +
-                     " micro batches that this rank has in a step with "
-                     "zero_core.rank_independent; call Engine::step()");
+  if (counted && index == own_micro_steps()) {
+    if (!more_repeats())
+      throw UsageError("Engine::begin_micro_step() was called after all " + std::to_string(index) +
+                       " micro batches that this rank has in a step with "
+                       "zero_core.rank_independent; call Engine::step()");
+    const int next = index + recomputation_.repeats();
+    start_repeated(next, no_loop);
+    return next;
+  }
   start_micro_step(index, no_loop,
                    counted ? index + 1 == accumulation() : last || !train_.plan.accumulates);
   return index;
@@ -67,6 +73,7 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
   check_replicas(train_);
   if (index == 0) {
     begin_losses();
+    recomputation_.begin_step();
     more_after_last_ = false;
     clock_.start(train_.step + 1);
   }
@@ -85,6 +92,28 @@ void Scopes::start_micro_step(int index, std::int64_t pass, bool last) {
   else
     walker_.begin(plan_of_micro_step());
   slots_changed_ = false;
+  recomputation_.begin_own(index);
+}
+
+bool Scopes::more_repeats() {
+  if (!recomputation_.due() || begun_micro_steps() != own_micro_steps()) return false;
+  end_open_micro_step();
+  guard_.require(Call::more_micro_steps);
+  return guard_.or_poison([&] { return recomputation_.goes_on(); });
+}
+
+// Its gradients go nowhere, so the micro steps and the losses of the step are unchanged.
+void Scopes::start_repeated(int index, std::int64_t pass) {
+  const int next = own_micro_steps() + recomputation_.repeats();
+  if (recomputation_.repeating() && index == next - 1) return;
+  if (index != next || !more_repeats()) check_order(index);
+  std::ranges::fill(touched_, char{0});
+  pass_ = pass;
+  loss_given_ = false;
+  forward_.clear();
+  guard_.enter<Call::micro_step, Phase::micro_step>();
+  walker_.begin(train_.plan.steps.repeated);
+  recomputation_.begin_repeated();
 }
 
 void Scopes::begin_losses() {
@@ -119,8 +148,11 @@ void Scopes::end_open_micro_step() {
     if (train_.micro_step + 1 == own_micro_steps() && own_micro_steps() < accumulation())
       serve_last_micro_step();
   });
-  if (!loss_given_) ++losses_missing_;
-  ++micro_steps_done_;
+  if (!recomputation_.repeating()) {
+    if (!loss_given_) ++losses_missing_;
+    ++micro_steps_done_;
+  }
+  recomputation_.end_micro_step();
   guard_.enter<Call::micro_step, Phase::between_steps>();
 }
 
@@ -147,6 +179,11 @@ void Scopes::end_accumulation(std::optional<double> mean_over) {
     throw UsageError("Engine::step() was called after " + std::to_string(done) + " of " +
                      std::to_string(own_micro_steps()) +
                      " micro steps; run every element of Engine::micro_steps()");
+  if (more_repeats())
+    throw UsageError(
+        "Engine::step() was called before the micro batches of zero_core.recompute_every were "
+        "repeated: loop over Engine::micro_steps(), or begin micro steps while "
+        "Engine::more_micro_steps() returns true, or as many as Engine::micro_batches() lists");
   if (mean_over && train_.plan.rank_independent())
     throw UsageError(
         "StepOptions::mean_over was set with zero_core.rank_independent, whose means are over the "
@@ -291,6 +328,7 @@ void Scopes::complete_gradients(int flat_unit) {
     }
     zero(filled, segment.length);
   }
+  recomputation_.note_gradient(flat_unit);
 }
 
 void Scopes::name_unasked_gradients() {

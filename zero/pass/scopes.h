@@ -16,6 +16,7 @@
 #include "zero/pass/hidden_memory.h"
 #include "zero/pass/order_learner.h"
 #include "zero/pass/plan_walker.h"
+#include "zero/pass/recomputation.h"
 #include "zero/pass/step_clock.h"
 #include "zero/runtime/call_guard.h"
 #include "zero/state/step_scalars.h"
@@ -46,13 +47,24 @@ class Scopes {
   // For a loop over Engine::micro_steps().
   std::int64_t begin_pass() { return ++passes_; }
   void begin_micro_step(int index, std::int64_t pass) {
+    if (index >= own_micro_steps()) return start_repeated(index, pass);
     if (guard_.phase() == Phase::micro_step && train_.micro_step == index && pass_ == pass) return;
     start_micro_step(index, pass, index + 1 == accumulation());
   }
   // Outside of a loop; returns its index.
   int begin_micro_step(bool last);
+  // Whether another micro step of this rank precedes step().
+  bool more_micro_steps() { return begun_micro_steps() < own_micro_steps() || more_repeats(); }
+  // After all of the rank's own micro steps: see Recomputation::goes_on().
+  bool more_repeats();
+  std::int64_t number(int micro_step) const { return recomputation_.number(micro_step); }
+  std::vector<std::int64_t> micro_batches(std::int64_t step) const {
+    return recomputation_.micro_batches(step);
+  }
   void set_loss(double mean) {
     loss_given_ = true;
+    recomputation_.note_loss(mean);
+    if (recomputation_.repeating()) return;
     loss_sum_ += mean;
     micro_loss_ += mean;
     if (!losses_.empty()) losses_[train_.micro_step] += mean;
@@ -60,7 +72,8 @@ class Scopes {
   // Overload for device memory.
   void set_loss(const float* mean) {
     loss_given_ = true;
-    scalars_.add_loss(mean, train_.micro_step);
+    recomputation_.note_loss(mean);
+    if (!recomputation_.repeating()) scalars_.add_loss(mean, train_.micro_step);
   }
 
   // Call it before calls that belong between micro steps.
@@ -106,6 +119,11 @@ class Scopes {
   int accumulation() const { return static_cast<int>(train_.plan.batch.accumulation); }
   // Number of micro steps in which this rank has a micro batch.
   int own_micro_steps() const { return train_.plan.own_micro_steps(); }
+  // Number of this rank's own micro steps, including an open one.
+  int begun_micro_steps() const {
+    const bool open = guard_.phase() == Phase::micro_step && !recomputation_.repeating();
+    return ended_micro_steps() + (open ? 1 : 0);
+  }
   const std::string& unit_name(int unit) const { return train_.model.units[unit].name; }
   const StepPlan& plan_of_micro_step() const {
     const StepPlans& plans = train_.plan.steps;
@@ -145,6 +163,7 @@ class Scopes {
   void complete_and_forget(int flat_unit);
   void check_order(int index) const;
   void start_micro_step(int index, std::int64_t pass, bool last);
+  void start_repeated(int index, std::int64_t pass);
   void serve_last_micro_step();
   void begin_losses();
   void end_learning();
@@ -160,6 +179,7 @@ class Scopes {
   HiddenMemory& hidden_;
   StepClock& clock_;
   StepScalars& scalars_;
+  Recomputation recomputation_;
   FreePass free_, free_evaluation_;
   std::optional<PlanWalker::Paused> paused_;  // the micro step during an evaluation
   bool resumes_micro_step_ = false;           // after the evaluation

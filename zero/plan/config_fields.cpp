@@ -214,6 +214,7 @@ constexpr ConfigField fields[] = {
     {"zero_core.deterministic", at<&CoreOptions::deterministic>},
     {"zero_core.rank_independent", at<&CoreOptions::rank_independent>},
     {"zero_core.rank_independent_group", at<&CoreOptions::rank_independent_group>},
+    {"zero_core.recompute_every", at<&CoreOptions::recompute_every>},
     {"zero_core.time_limit_seconds", at<&CoreOptions::time_limit_seconds>},
     {"zero_core.deepspeed_defaults", at<&CoreOptions::deepspeed_defaults>},
     {"zero_core.on_save_error", at<&CoreOptions::on_save_error>},

@@ -81,6 +81,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.counts_replicas = on.model_parallel.rank == 0;
   policy.precision = precision_for(config, on.ranks);
   policy.rank_independent = config.zero_core.rank_independent;
+  policy.repeats_batches = config.zero_core.recompute_every > 0;
   place_groups(fold_group_of(config.zero_core), plan, on.neighbors(), policy);
   policy.optimizer_home = home_of(options.offload_optimizer.device, on.on_gpu);
   policy.steps_on_device =

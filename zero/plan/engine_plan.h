@@ -83,11 +83,12 @@ struct EnginePlan {
   }
   // Number of losses that each rank lists before a step: one per micro step, or none.
   std::int64_t losses_per_rank() const { return rank_independent() ? batch.accumulation : 0; }
-  // Number of this rank's micro batches in a step.
-  int own_micro_steps() const {
-    const bool in_last = policy.rank < batches_in(batch.accumulation - 1);
+  // Number of a rank's micro batches in a step.
+  int micro_steps_of(int rank) const {
+    const bool in_last = rank < batches_in(batch.accumulation - 1);
     return static_cast<int>(batch.accumulation) - (in_last ? 0 : 1);
   }
+  int own_micro_steps() const { return micro_steps_of(policy.rank); }
   Layout layout;
   UpdateGroups updates;
   KeptBuffers buffers;

@@ -271,6 +271,9 @@ StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
   plans.only = make_pass(inputs, {"only micro step", true, true, true, Op::reduce});
   if (inputs.policy->rank_independent)
     plans.without_batch = without_scopes(plans.last, "last micro step without a batch");
+  // It gathers everything, since the program may have changed what the slots contain.
+  if (inputs.policy->repeats_batches)
+    plans.repeated = make_pass(inputs, {"repeated micro step", true, false});
   plans.late_reductions = PlanBuilder(inputs, std::nullopt, true).build_late_reductions();
   plans.update = make_update_plan(inputs);
   plans.evaluation_first = make_pass(inputs, {"first evaluation pass", true, false, false});

@@ -65,6 +65,16 @@ class ContentsChecker {
   std::vector<int> backward_uses_;  // per flat unit, since its last reduction
 };
 
+// Returns the instruction of a repeated micro step that would add its gradients to those of the
+// step, or "".
+std::string find_sum(const StepPlan& repeated) {
+  for (const Instruction& instruction : repeated.instructions)
+    if (target_of(instruction.op) != Target::unit && !fills_slot(instruction.op) &&
+        instruction.op != Op::fetch && instruction.op != Op::supply)
+      return repeated.name + ": " + name_of(instruction.op) + " in it changes the step";
+  return "";
+}
+
 }  // namespace
 
 std::string find_plan_fault(const PlanInputs& inputs,
@@ -88,11 +98,17 @@ void check_plans(const PlanInputs& inputs, const StepPlans& plans, const HalfPla
     sequences.push_back({&plans.first, &plans.middle, &plans.without_batch, &plans.update,
                          &plans.first, &plans.without_batch, &plans.update, &plans.first,
                          &plans.last, &plans.update});
+  if (inputs.policy->repeats_batches)
+    for (const StepPlan* last : {&plans.only, &plans.last, &plans.without_batch})
+      sequences.push_back({&plans.first, last, &plans.repeated, &plans.repeated, &plans.update,
+                           &plans.only, &plans.repeated, &plans.update});
   if (halves != nullptr) {
     sequences.push_back({&halves->forward, &halves->backward, &plans.late_reductions, &plans.update,
                          &plans.first, &plans.last, &plans.update});
     sequences.push_back({&halves->forward, &halves->backward, &plans.middle, &plans.last});
   }
+  if (const std::string fault = find_sum(plans.repeated); !fault.empty())
+    throw std::logic_error("step plan: " + fault);
   for (const auto& sequence : sequences)
     if (const std::string fault = find_plan_fault(inputs, sequence); !fault.empty())
       throw std::logic_error("step plan: " + fault);

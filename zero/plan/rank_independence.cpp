@@ -62,6 +62,24 @@ void check_formats(const Config& config) {
     refuse("zero_optimization.zero_quantized_nontrainable_weights", encodes);
 }
 
+void check_recomputation(const CoreOptions& options, const PlanRank& on) {
+  const std::string key = "zero_core.recompute_every";
+  const std::int64_t every = options.recompute_every;
+  if (every < 0)
+    throw ConfigError(key + ": " + std::to_string(every) +
+                      " is out of range; allowed: an integer of at least 0");
+  if (every > 0 && !options.rank_independent)
+    throw ConfigError(key + " " + std::to_string(every) +
+                      " needs zero_core.rank_independent, with which a program chooses samples by "
+                      "the number of the micro batch, so that another rank can repeat it: set that "
+                      "to true, or leave the key out");
+  if (every > 0 && on.model_parallel.size > 1)
+    throw ConfigError(key + " " + std::to_string(every) + " with a model-parallel group of " +
+                      std::to_string(on.model_parallel.size) +
+                      " ranks: its ranks would have to repeat a micro batch together, which this "
+                      "version cannot do; leave the key out");
+}
+
 }  // namespace
 
 std::int64_t fold_group_of(const CoreOptions& options) {
@@ -78,6 +96,7 @@ std::int64_t fold_group_of(const CoreOptions& options) {
 }
 
 void check_rank_independent(const Config& config, const PlanRank& on) {
+  check_recomputation(config.zero_core, on);
   if (!config.zero_core.rank_independent) return;
   check_precision(config);
   check_order(config);

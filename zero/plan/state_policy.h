@@ -50,6 +50,7 @@ struct StatePolicy {
   // zero/plan/rank_independence.h.
   bool rank_independent = false;
   std::int64_t fold_group = 1;    // micro batches of a group
+  bool repeats_batches = false;   // in some steps, to compare results: zero_core.recompute_every
   bool keeps_open_group = false;  // a group may begin in one micro step and end in a later one
   // Ranks that hold one group, and sum it before it is sent to other nodes; 0: no such ranks.
   int fold_ranks = 0;

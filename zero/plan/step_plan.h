@@ -185,6 +185,8 @@ struct StepPlans {
   StepPlan first, middle, last, only;
   // The exchanges of the last one, for a rank without a micro batch in it.
   StepPlan without_batch;
+  // A micro step after the last one that repeats a micro batch: its gradients go nowhere.
+  StepPlan repeated;
   // Issued if no micro step was declared last: the work that the last one would have done.
   StepPlan late_reductions;
   StepPlan update;

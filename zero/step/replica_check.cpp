@@ -1,35 +1,16 @@
 #include "zero/step/replica_check.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <vector>
 
 #include "zero/base/hash.h"
-#include "zero/checkpoint/format/digest.h"
+#include "zero/pass/array_digest.h"
 #include "zero/runtime/fingerprint.h"
 
 namespace zero::detail {
 
 namespace {
-
-constexpr std::int64_t block_bytes = std::int64_t{1} << 18;  // hashed by one thread
-
-// A sum over hashes of blocks, independent of the number of threads.
-std::uint64_t digest_of_array(ThreadPool& pool, std::span<const std::byte> array) {
-  const std::int64_t blocks = (std::ssize(array) + block_bytes - 1) / block_bytes;
-  std::atomic<std::uint64_t> sum = 0;
-  pool.for_ranges(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::uint64_t part = 0;
-    for (std::int64_t b = begin; b < end; ++b) {
-      const std::int64_t at = b * block_bytes;
-      const auto block = array.subspan(at, std::min(block_bytes, std::ssize(array) - at));
-      part += mixed(checkpoint::digest_of(block).low ^ mixed(b + 1));
-    }
-    sum += part;
-  });
-  return sum;
-}
 
 // Returns the digests by flat unit.
 std::vector<std::int64_t> own_digests(TrainState& train) {
@@ -39,8 +20,7 @@ std::vector<std::int64_t> own_digests(TrainState& train) {
     for (const SegmentId id : train.layout().segments_of(f)) {
       const SegmentBuffers& buffers = train.arrays.segment(id);
       const std::int64_t bytes = train.layout().segment(id).length * size_of(buffers.dtype);
-      digest = mixed(digest) +
-               digest_of_array(train.runtime.pool(), {buffers.whole, buffers.whole + bytes});
+      digest = mixed(digest) + digest_of_array(train.runtime, buffers.whole, bytes);
     }
     digests.push_back(std::bit_cast<std::int64_t>(digest));
   }

@@ -72,8 +72,8 @@ class Figures:
         return self._micro
 
     def gradient_accumulation_steps(self):
-        """Returns the number of micro-batches per step."""
-        return self._accumulation
+        """Returns the number of micro-batches of this rank in the current step."""
+        return self.micro_batches.count if self.micro_batches.rank_independent else self._accumulation
 
     def zero_optimization_stage(self):
         """Returns the ZeRO stage, 0 to 3."""

@@ -11,7 +11,8 @@ from .micro_batches import hash_of
 class GlobalSampler(torch.utils.data.Sampler):
     """Yields this rank's samples, shuffled; for a DataLoader with the engine's micro-batch size. Sample n of the
     training run is a function of (seed, n) alone: with the same train_batch_size, each step has the same samples at any
-    number of ranks, in micro-batches with the same numbers if the mode is zero_core.rank_independent.
+    number of ranks, in micro-batches with the same numbers if the mode is zero_core.rank_independent. The micro-batches
+    that ranks repeat for zero_core.recompute_every are among them.
 
     An epoch has as many whole steps as the dataset has samples for; the rest is left out, another one in each epoch. An
     iterator begins at the engine's next micro-batch, so a run that load_checkpoint() resumes goes on in the middle of its
@@ -28,9 +29,12 @@ class GlobalSampler(torch.utils.data.Sampler):
         self._epoch = epoch
 
     def __len__(self):
-        """Returns the number of this rank's samples in a whole epoch."""
-        share = self._micro_batches().share
-        return self._steps(share) * share.own * share.size
+        """Returns the number of this rank's samples in a whole epoch: the next one, with those that it repeats."""
+        micro_batches = self._micro_batches()
+        share = micro_batches.share
+        steps = self._steps(share)
+        first = (micro_batches.steps_done // steps if self._epoch is None else self._epoch) * steps
+        return sum(len(micro_batches.numbers(first + step)) for step in range(steps)) * share.size
 
     def __iter__(self):
         micro_batches = self._micro_batches()
@@ -42,8 +46,8 @@ class GlobalSampler(torch.utils.data.Sampler):
             epoch, step, index = self._epoch, 0, 0
         order = self._order(epoch)
         for step in range(step, steps):
-            for index in range(index, share.own):
-                first = step * share.samples + share.number(index) * share.size
+            for number in micro_batches.numbers(epoch * steps + step)[index:]:
+                first = step * share.samples + number * share.size
                 yield from order[first:first + share.size]
             index = 0
 

@@ -19,7 +19,7 @@ def hash_of(*values):
 @dataclasses.dataclass(frozen=True)
 class Share:
     """A rank's part of each step: of `count` micro-batches with `size` samples each, those with the numbers
-    rank, rank + ranks, rank + 2 ranks and so on."""
+    rank, rank + ranks, rank + 2 ranks and so on; not those that it repeats for zero_core.recompute_every."""
 
     size: int
     count: int
@@ -68,9 +68,20 @@ class MicroBatches:
         """The number of this rank's micro-batches in this step before the one whose backward comes next."""
         return self._native.begun() - self._native.is_before_backward()
 
+    def numbers(self, step):
+        """Returns the numbers, among those of all ranks, of this rank's micro-batches in a step, counted from 0: its own,
+        and then those that it repeats (zero_core.recompute_every)."""
+        return self._native.micro_batches(step)
+
+    @property
+    def count(self):
+        """The number of micro-batches of this rank in the current step, with those that it repeats."""
+        return len(self.numbers(self.steps_done))
+
     def seed(self):
         """Returns the seed of the micro-batch whose backward comes next."""
-        return hash_of(self._seed, self.steps_done, self.share.number(self.index))
+        numbers, index = self.numbers(self.steps_done), self.index
+        return hash_of(self._seed, self.steps_done, numbers[index] if index < len(numbers) else self.share.number(index))
 
     @contextlib.contextmanager
     def own_random_numbers(self, device):
@@ -94,7 +105,7 @@ class MicroBatches:
 
     def is_last(self):
         """Returns whether the micro-batch that engine.step() ends next is this rank's last one of the step."""
-        return max(self._ended + 1, self._native.begun()) == self.share.own
+        return max(self._ended + 1, self._native.begun()) == self.count
 
     def end_one(self, boundary):
         """Called by engine.step(), with the program's own statement of whether a step ends here, or None. Returns
@@ -104,13 +115,14 @@ class MicroBatches:
             self._ended = begun  # gradients were dropped meanwhile, or no pass came
             raise _native.UsageError("engine.step: no forward and backward pass came since it was called last; with "
                                      "zero_core.rank_independent each micro-batch has one of each")
-        last = begun == self.share.own
+        count = self.count
+        last = begun == count
         if boundary is not None and boundary != last:
             does = "ends a step" if boundary else "does not end the step"
             raise _native.UsageError(
-                f"engine.step: the script {does} at micro-batch {begun} of the {self.share.own} that rank {self.share.rank} "
+                f"engine.step: the script {does} at micro-batch {begun} of the {count} that rank {self.share.rank} "
                 "has; with zero_core.rank_independent that number follows from the number of ranks: accumulate over "
-                f"engine.gradient_accumulation_steps(), {self.share.own} here")
+                f"engine.gradient_accumulation_steps(), {count} here")
         self._ended = 0 if last else begun
         return last
 

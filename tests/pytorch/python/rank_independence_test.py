@@ -12,12 +12,16 @@ SCRIPT = pathlib.Path(__file__).parent / "rank_independent.py"
 MPIEXEC, PYTHON, PACKAGE = sys.argv[1:4]
 
 
-def run(ranks, *cells):
-    """Returns the values that rank 0 prints, by cell."""
-    done = subprocess.run(
+def start(ranks, *cells):
+    return subprocess.run(
         [MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", "-m", "zerocore.as_deepspeed", str(SCRIPT),
          *cells], capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
+
+
+def run(ranks, *cells):
+    """Returns the values that rank 0 prints, by cell."""
+    done = start(ranks, *cells)
     if done.returncode:
         raise SystemExit(f"{cells} on {ranks} ranks ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
     values = [json.loads(line[5:]) for line in done.stdout.splitlines() if line.startswith("CELL ")]
@@ -57,9 +61,10 @@ TRAINER_ON_RANKS = [(1, [("whole", 1, 8)]), (4, [("parts", 3, 4)]), (2, [("parts
 GROUPED_ON_RANKS = [(1, [("whole", 0, 6), ("parts", 3, 2)]), (3, [("on3", 2, 6), ("parts", 1, 4)]), (2, [("parts", 3, 6)])]
 OTHERS = 8  # models
 # Parts of the errors of the cell `refused`.
-REFUSED = ("there are 0 engines", "no forward and backward pass", "scale_wrt_gas=False", "between forward and backward",
-           "ends a step at micro-batch 1 of the 3", "among micro batches, in micro batch 1 of the 3", "among micro batches",
-           "batch_size is 1", "11 samples, and one step needs 12", "after all 3 micro batches")
+REFUSED = ("the Trainer has as many micro-batches in each step", "there are 0 engines", "no forward and backward pass",
+           "scale_wrt_gas=False", "between forward and backward", "ends a step at micro-batch 1 of the 3",
+           "among micro batches, in micro batch 1 of the 3", "among micro batches", "batch_size is 1",
+           "11 samples, and one step needs 12", "after all 3 micro batches")
 
 
 def refused_calls():
@@ -71,9 +76,20 @@ def refused_calls():
                 raise SystemExit(f'expected "{part}" in: {text}')
 
 
+def a_wrong_rank():
+    for ranks in (3, 4):
+        with tempfile.TemporaryDirectory() as folder:
+            done = start(ranks, f"wrong,2,fp32,8,{folder}")
+        for part in ("rank 1 (host ", " of step 4 otherwise than other ranks did, first in the gradient of"):
+            if done.returncode != 16 or part not in done.stderr:
+                raise SystemExit(f'expected code 16 and "{part}", not {done.returncode} and {done.stderr[-6000:]}')
+
+
 def short():
     require_one_run("own", "fp32", ON_RANKS, 8)
     require_one_run("grouped", "bf16", GROUPED_ON_RANKS, 6)
+    require_one_run("repeated", "fp32", ON_RANKS, 8)
+    a_wrong_rank()
     require_one_run("trainer", "fp32", TRAINER_ON_RANKS, 8)
     require_one_run("others", "fp32", [(1, [("whole", 0, 3)]), (3, [("on3", 3, 3)])], OTHERS)
     require_one_run("twice", "fp32", [(1, [("whole", 0, 3)]), (3, [("on3", 2, 3)])], 3)

@@ -46,17 +46,18 @@ def config_of(stage, dtype, **more):
             **({dtype: {"enabled": True}} if dtype != "fp32" else {}), **more}
 
 
-def make_engine(stage, dtype="fp32", group=1):
+def make_engine(stage, dtype="fp32", group=1, every=0):
     return zerocore.initialize(model=make_model(), training_data=Sequences(), config=config_of(
         stage, dtype, gradient_accumulation_steps="auto",
-        zero_core={"rank_independent": True, "rank_independent_group": group},
+        zero_core={"rank_independent": True, "rank_independent_group": group, "recompute_every": every},
         optimizer={"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.1}}))
 
 
-def own(stage, dtype, last, folder, group=1):
+def own(stage, dtype, last, folder, group=1, every=0, change=lambda engine: None):
     """A script's own loop."""
-    engine, _, loader, _ = make_engine(stage, dtype, group)
+    engine, _, loader, _ = make_engine(stage, dtype, group, every)
     engine.load_checkpoint(folder)
+    change(engine)
     losses = []
     while engine.global_steps < last:
         for batch in loader:
@@ -74,6 +75,22 @@ def own(stage, dtype, last, folder, group=1):
 def grouped(stage, dtype, last, folder):
     """The same, with rounded sums of four micro-batches each."""
     return own(stage, dtype, last, folder, group=4)
+
+
+def repeated(stage, dtype, last, folder):
+    """The same, with ranks that repeat each other's micro-batches in every second step. On one rank only the loop itself,
+    whose results it must have."""
+    ranks = zerocore.ranks().size
+    return own(stage, dtype, last, folder, every=2 if ranks > 1 or int(stage) > 0 else 0)
+
+
+def wrong(stage, dtype, last, folder):
+    """Rank 1 computes a wrong gradient in each micro-batch from step 3 on."""
+    def change(engine):
+        def flip(gradient):
+            return gradient * 1.0001 if engine.global_steps >= 2 and zerocore.ranks().rank == 1 else gradient
+        engine.module.transformer.h[1].mlp.c_fc.weight.register_hook(flip)
+    return own(stage, dtype, last, folder, every=2, change=change)
 
 
 class StopAfter(transformers.TrainerCallback):
@@ -160,7 +177,9 @@ def refusal(call):
 
 def refused(stage, dtype, last, folder):
     """Calls that have no place under rank_independent: each rank prints nothing, rank 0 the errors."""
-    texts = [refusal(lambda: zerocore.GlobalSampler(Sequences()).__iter__().__next__())]
+    core = {"rank_independent": True, "recompute_every": 5}
+    texts = [refusal(lambda: transformers.TrainingArguments(folder, deepspeed=config_of(stage, dtype, zero_core=core)))]
+    texts += [refusal(lambda: zerocore.GlobalSampler(Sequences()).__iter__().__next__())]
     engine, _, loader, _ = make_engine(stage)
     batches = iter(loader)
 
@@ -201,8 +220,8 @@ def main(*cells):
     ranks = zerocore.ranks()
     for cell in cells:
         kind, stage, dtype, last, folder = cell.split(",")
-        values, digest = {"own": own, "grouped": grouped, "trainer": trainer, "others": others, "twice": twice,
-                                  "refused": refused}[kind](stage, dtype, int(last), folder)
+        values, digest = {"own": own, "grouped": grouped, "repeated": repeated, "trainer": trainer, "others": others,
+                          "twice": twice, "refused": refused, "wrong": wrong}[kind](stage, dtype, int(last), folder)
         if ranks.rank == 0:
             print("CELL " + json.dumps({"cell": cell, "values": values, "digest": digest}), flush=True)
 

@@ -22,8 +22,13 @@ def adapt():
 
 def _share_of(config):
     """Returns this rank's Share by a complete config, or None without rank_independent."""
-    if not (config.get("zero_core") or {}).get("rank_independent"):
+    core = config.get("zero_core") or {}
+    if not core.get("rank_independent"):
         return None
+    if core.get("recompute_every"):
+        raise _native.ConfigError(
+            f"zero_core.recompute_every is {core['recompute_every']!r}: the Trainer has as many micro-batches in each step, and "
+            "so cannot repeat those of other ranks in some; leave the key out, or write the loop yourself")
     total, size = config.get("train_batch_size"), config.get("train_micro_batch_size_per_gpu")
     if not isinstance(total, int) or not isinstance(size, int) or size < 1 or total % size or total < size * ranks().size:
         raise _native.ConfigError(
@@ -70,7 +75,8 @@ class _Samples(GlobalSampler):
 
     def __init__(self, dataset, seed, share):
         super().__init__(dataset, seed)
-        self._at_start = types.SimpleNamespace(share=share, steps_done=0, index=0)
+        self._at_start = types.SimpleNamespace(
+            share=share, steps_done=0, index=0, numbers=lambda step: [share.number(index) for index in range(share.own)])
 
     def _micro_batches(self):
         return self._at_start
