@@ -44,9 +44,8 @@ constexpr std::chrono::minutes return_limit{10};  // until a lost host answers a
 constexpr seconds launcher_limit{10};             // until mpirun exits after its ranks
 constexpr std::chrono::minutes start_window{2};   // in which the ranks start
 constexpr seconds keeper_limit{5};                // until the keepers are ready
-constexpr seconds search_limit{
-    10};                          // until they have found a copy: one may wait for another for 5 s
-constexpr seconds end_limit{10};  // until remaining processes of a failed job end
+constexpr seconds search_limit{10};               // until a copy is found; peers may take 5 s
+constexpr seconds end_limit{10};                  // until remaining processes of a failed job end
 constexpr int signal_of_code = 128;  // launchers return 128 + N for a rank killed by signal N
 
 void report(const std::string& text) {
