@@ -1,10 +1,11 @@
-"""Every rule of lint.py accepts a good sample and finds a bad one."""
+"""Every rule of lint.py, and the one on libraries in symbols.py, accepts a good sample and finds a bad one."""
 
 import os
 import tempfile
 import unittest
 
 from lint import Lint
+from symbols import check_libraries, linked_libraries
 from words import PHRASES
 
 GOOD = {
@@ -176,6 +177,18 @@ class Rules(unittest.TestCase):
                 "tests/c.py": f'x = "it {phrase} memory"\n', "docs/b.md": f"It {phrase} memory.\n",
                 "zero/b.cpp": "// It {}\n// memory.\n".format(phrase.replace(" ", "\n// "))})
         self.accepts("zero/a.cpp", "int beside = 1;  // the besides\n")
+
+    def test_symbols_of_libraries(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("base dl\nplan base\ncomm $<BUILD_INTERFACE:base>\nengine plan comm\n")
+            file.flush()
+            linked = linked_libraries(file.name)
+        self.assertEqual(linked["engine"], {"engine", "plan", "comm", "base", "dl"})
+        objects = {("b.cpp", "base"): ({"b"}, set()), ("c.cpp", "comm"): ({"c"}, {"b"}),
+                   ("e.cpp", "engine"): (set(), {"b", "c", "of libc"})}
+        self.assertEqual(check_libraries(objects, linked), [])
+        found = check_libraries({**objects, ("p.cpp", "plan"): (set(), {"c"})}, linked)
+        self.assertEqual(found, ["p.cpp: plan does not link a library that defines c: comm"])
 
     def test_docstrings_of_the_package(self):
         path = "pytorch/python/zerocore/a.py"

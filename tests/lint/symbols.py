@@ -1,7 +1,9 @@
 """Checks the edges of lint.py in compiled code. Usage: symbols.py BUILD_FOLDER
 
 An object file may use symbols of its own folder, and of the folders that it may include. So a declaration in a low
-folder is found too if its definition is in a higher one. Prints a line per finding and exits with 1 if there is any.
+folder is found too if its definition is in a higher one. A library may use symbols of the libraries that it links: a
+program that links only these would not link, or only until one object file holds more. Prints a line per finding and
+exits with 1 if there is any.
 """
 
 import os
@@ -17,7 +19,7 @@ DEFINED = "TDBR"  # strong symbols, by nm's letters; headers define weak ones
 
 
 def object_files(build):
-    """Yields object files of the libraries, each with its source's path."""
+    """Yields object files, each with its source's path and its target, without those of deleted sources."""
     for folder, _, names in os.walk(build):
         head, mark, tail = os.path.relpath(folder, build).partition("/CMakeFiles/")
         if not mark:
@@ -26,9 +28,8 @@ def object_files(build):
         for name in names:
             if name.endswith(".o") and target.endswith(".dir"):
                 source = os.path.normpath(os.path.join(head, inner, name[:-2]))
-                # Checked, because a build folder keeps object files of deleted sources.
-                if folder_of(source) in CHECKED and os.path.exists(os.path.join(ROOT, source)):
-                    yield os.path.join(folder, name), source
+                if os.path.exists(os.path.join(ROOT, source)):
+                    yield os.path.join(folder, name), source, target.removesuffix(".dir").removesuffix("_cold")
 
 
 def symbols_of(path):
@@ -61,12 +62,46 @@ def check(objects):
     return findings
 
 
+def linked_libraries(path):
+    """Returns for each library the set of libraries that a program links with it, itself included."""
+    with open(path) as file:
+        lines = [line.replace("$<BUILD_INTERFACE:", "").replace(">", "").split() for line in file]
+    direct = {library: set(linked) for library, *linked in lines}
+    found = {}
+    for library in direct:
+        found[library] = reached = {library}
+        while more := set().union(*(direct.get(each, ()) for each in reached)) - reached:
+            reached |= more
+    return found
+
+
+def check_libraries(objects, linked):
+    """Returns findings over {(source path, library): (defined, needed)}."""
+    homes = {}
+    for (_, library), (defined, _) in objects.items():
+        for name in defined:
+            homes.setdefault(name, set()).add(library)
+    return [f"{source}: {library} does not link a library that defines {name}: {', '.join(sorted(homes[name]))}"
+            for (source, library), (_, needed) in sorted(objects.items()) for name in sorted(needed)
+            if name in homes and not homes[name] & linked[library]]
+
+
 def main():
-    objects = {source: symbols_of(path) for path, source in object_files(sys.argv[1])}
-    folders = {folder_of(source) for source in objects}
+    build = sys.argv[1]
+    linked = linked_libraries(os.path.join(build, "libraries.txt"))
+    in_folders, in_libraries = {}, {}
+    for path, source, target in object_files(build):
+        if folder_of(source) in CHECKED or target in linked:
+            symbols = symbols_of(path)
+            if folder_of(source) in CHECKED:
+                in_folders[source] = symbols
+            if target in linked:
+                in_libraries[source, target] = symbols
+    folders = {folder_of(source) for source in in_folders}
     missing = [f for f in ("zero/plan", "zero/engine", "comm", "optim") if f not in folders]
-    findings = check(objects) + [f"no object file of {folder} in {sys.argv[1]}" for folder in missing]
-    print("\n".join(findings) if findings else f"symbols: no findings in {len(objects)} object files")
+    findings = check(in_folders) + [f"no object file of {folder} in {build}" for folder in missing]
+    findings += check_libraries(in_libraries, linked)
+    print("\n".join(findings) if findings else f"symbols: no findings in {len(in_libraries)} object files")
     return 1 if findings else 0
 
 
