@@ -53,9 +53,8 @@ Descriptor open_socket() {
 
 bool read_message(int socket_fd, FdMailbox::Message& message) {
   Body body{};
-  const FileMessage received =
-      receive_with_file(socket_fd, std::as_writable_bytes(std::span(&body, 1)));
-  message.fd = Descriptor(received.file);
+  FileMessage received = receive_with_file(socket_fd, std::as_writable_bytes(std::span(&body, 1)));
+  message.fd = std::move(received.file);
   if (received.lost_file)
     throw_system("cannot take over shared memory from a rank of this host", EMFILE);
   message.sender = body.sender;

@@ -65,8 +65,11 @@ FileMessage receive_with_file(int socket, std::span<std::byte> room) {
       unless_interrupted([&] { return ::recvmsg(socket, &packet.header, MSG_CMSG_CLOEXEC); });
   if (message.bytes < 0) return message;
   if (const cmsghdr* header = CMSG_FIRSTHDR(&packet.header);
-      header != nullptr && header->cmsg_type == SCM_RIGHTS)
-    std::memcpy(&message.file, CMSG_DATA(header), sizeof message.file);
+      header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    int file = -1;
+    std::memcpy(&file, CMSG_DATA(header), sizeof file);
+    message.file = Descriptor(file);
+  }
   message.cut = (packet.header.msg_flags & MSG_TRUNC) != 0;
   message.lost_file = (packet.header.msg_flags & MSG_CTRUNC) != 0;
   return message;

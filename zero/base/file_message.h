@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <span>
 
+#include "zero/base/descriptor.h"
+
 namespace zero {
 
 // Whether the process at the other end of the connection has this process's user.
@@ -15,7 +17,7 @@ bool send_with_file(int socket, std::span<const std::byte> bytes, int file);
 
 struct FileMessage {
   std::ptrdiff_t bytes = -1;  // received; 0: the other side has gone; -1: an error, in errno
-  int file = -1;              // open, and the caller's to close
+  Descriptor file;            // none if the message had no file
   bool cut = false;           // the message was longer than the room for it
   bool lost_file = false;     // this process has no number left for the file
 };

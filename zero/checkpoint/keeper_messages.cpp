@@ -71,9 +71,9 @@ bool await_message(const Descriptor& connection, std::chrono::milliseconds limit
 
 std::optional<KeeperMessage> receive_message(const Descriptor& connection) {
   std::string text(message_bytes, '\0');
-  const FileMessage received =
+  FileMessage received =
       receive_with_file(connection.get(), std::as_writable_bytes(std::span(text)));
-  KeeperMessage message{{}, Descriptor(received.file)};
+  KeeperMessage message{{}, std::move(received.file)};
   if (received.bytes <= 0 || received.cut || received.lost_file) return std::nullopt;
   text.resize(static_cast<std::size_t>(received.bytes));
   for (std::size_t begin = 0; begin <= text.size();) {
