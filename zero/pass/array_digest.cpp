@@ -32,8 +32,6 @@ std::uint64_t digest_of_blocks(ThreadPool& pool, std::span<const std::byte> arra
   return sum;
 }
 
-}  // namespace
-
 std::uint64_t digest_of_array(RuntimeCore& runtime, const std::byte* array, std::int64_t bytes) {
   if (runtime.device().is_host())
     return digest_of_blocks(runtime.pool(), {array, static_cast<std::size_t>(bytes)}, 0);
@@ -44,6 +42,19 @@ std::uint64_t digest_of_array(RuntimeCore& runtime, const std::byte* array, std:
     const std::int64_t count = std::min(most, bytes - begin);
     copy_and_wait(runtime, copy.data(), array + begin, count);
     digest += digest_of_blocks(runtime.pool(), std::span(copy).first(count), begin / block_bytes);
+  }
+  return digest;
+}
+
+}  // namespace
+
+std::uint64_t digest_of_segments(TrainState& train, std::span<const SegmentId> segments,
+                                 std::byte* SegmentBuffers::*array) {
+  std::uint64_t digest = 0;
+  for (const SegmentId id : segments) {
+    const SegmentBuffers& buffers = train.arrays.segment(id);
+    const std::int64_t bytes = train.layout().segment(id).length * size_of(buffers.dtype);
+    digest = mixed(digest) + digest_of_array(train.runtime, buffers.*array, bytes);
   }
   return digest;
 }

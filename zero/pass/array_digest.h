@@ -3,14 +3,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
-#include "zero/runtime/runtime_core.h"
+#include "zero/state/train_state.h"
 
 namespace zero::detail {
 
-// The array may be in the device's memory; then work queued on its compute stream comes first, and
+// Returns a digest of one array of these segments, whole: &SegmentBuffers::whole or gradient_whole.
+// The arrays may be in the device's memory; then work queued on its compute stream comes first, and
 // the call waits for it. The digest depends neither on the device nor on the number of threads. For
 // the program's thread.
-std::uint64_t digest_of_array(RuntimeCore& runtime, const std::byte* array, std::int64_t bytes);
+std::uint64_t digest_of_segments(TrainState& train, std::span<const SegmentId> segments,
+                                 std::byte* SegmentBuffers::*array);
 
 }  // namespace zero::detail

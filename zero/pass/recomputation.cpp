@@ -82,12 +82,8 @@ void Recomputation::note_loss(const float* mean) {
 
 void Recomputation::note_gradient(int flat_unit) {
   if (!open_) return;
-  std::uint64_t digest = 0;
-  for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
-    const SegmentBuffers& buffers = train_.arrays.segment(id);
-    const std::int64_t bytes = train_.layout().segment(id).length * size_of(buffers.dtype);
-    digest = mixed(digest) + digest_of_array(train_.runtime, buffers.gradient_whole, bytes);
-  }
+  const std::uint64_t digest = digest_of_segments(train_, train_.layout().trainable_of(flat_unit),
+                                                  &SegmentBuffers::gradient_whole);
   rounds_.back().flat_units.push_back(flat_unit);
   rounds_.back().digests.push_back(std::bit_cast<std::int64_t>(digest));
 }

@@ -4,7 +4,6 @@
 #include <bit>
 #include <vector>
 
-#include "zero/base/hash.h"
 #include "zero/pass/array_digest.h"
 #include "zero/runtime/fingerprint.h"
 
@@ -16,12 +15,8 @@ namespace {
 std::vector<std::int64_t> own_digests(TrainState& train) {
   std::vector<std::int64_t> digests;
   for (int f = 0; f < std::ssize(train.layout().flat_units); ++f) {
-    std::uint64_t digest = 0;
-    for (const SegmentId id : train.layout().segments_of(f)) {
-      const SegmentBuffers& buffers = train.arrays.segment(id);
-      const std::int64_t bytes = train.layout().segment(id).length * size_of(buffers.dtype);
-      digest = mixed(digest) + digest_of_array(train.runtime, buffers.whole, bytes);
-    }
+    const std::uint64_t digest =
+        digest_of_segments(train, train.layout().segments_of(f), &SegmentBuffers::whole);
     digests.push_back(std::bit_cast<std::int64_t>(digest));
   }
   return digests;
