@@ -129,8 +129,12 @@ EngineCore::~EngineCore() {
 }
 
 void EngineCore::begin_call(Call call) {
-  const Waits waits = rule_of(call).waits;
   scopes_.come_to_rest(call);
+  begin_call_in_phase(call);
+}
+
+void EngineCore::begin_call_in_phase(Call call) {
+  const Waits waits = rule_of(call).waits;
   guard_.require(call);
   if (waits >= Waits::decisions) stepper_.settle();
   if (waits >= Waits::work) finish_work();

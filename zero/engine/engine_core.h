@@ -46,9 +46,11 @@ class EngineCore {
   // The handles that Engine::units() returns.
   std::vector<Unit>& units() { return units_; }
 
-  // Checks a collective call by its row in the table of runtime/calls.h, and waits for the work that
-  // the row names. Throws like CallGuard::require().
+  // Checks a collective call by its row in the table of runtime/calls.h, and waits for the work
+  // that the row names. Throws like CallGuard::require().
   void begin_call(Call call);
+  // Does the same without an end of the open micro step, if the row is valid in one.
+  void begin_call_in_phase(Call call);
   // Throws NumericError, and ends the engine, if replicated parameters differ.
   void verify_before_save();
 

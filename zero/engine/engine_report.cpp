@@ -83,9 +83,7 @@ RankReport EngineCore::rank_report() {
 }
 
 EngineReport EngineCore::report() {
-  guard_.require(Call::report);
-  stepper_.settle();
-  finish_work();
+  begin_call_in_phase(Call::report);
   const std::vector<std::int64_t> words = report_words();
   const std::vector<std::int64_t> all = train_.ranks.gather_words("Engine::report", words);
   EngineReport report;
