@@ -170,6 +170,8 @@ void declare_config(py::module_& module) {
       .def_readonly("seed", &Config::seed)
       .def_property_readonly("rank_independent",
                              [](const Config& c) { return c.zero_core.rank_independent; })
+      .def_property_readonly("recompute_every",
+                             [](const Config& c) { return c.zero_core.recompute_every; })
       .def_readonly("notices", &Config::notices);
   declare_values(module);
   declare_monitor(module);

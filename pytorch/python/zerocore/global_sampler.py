@@ -34,7 +34,7 @@ class GlobalSampler(torch.utils.data.Sampler):
         share = micro_batches.share
         steps = self._steps(share)
         first = (micro_batches.steps_done // steps if self._epoch is None else self._epoch) * steps
-        return sum(len(micro_batches.numbers(first + step)) for step in range(steps)) * share.size
+        return micro_batches.count_in(first, steps) * share.size
 
     def __iter__(self):
         micro_batches = self._micro_batches()

@@ -51,6 +51,7 @@ class MicroBatches:
         self.rank_independent = self.seeds_passes = settings.rank_independent
         self._engine = weakref.ref(engine)
         self._seed = settings.seed
+        self._recompute_every = settings.recompute_every
         self._ended = 0  # calls of engine.step() in this step, with rank_independent
         self._drawn = None  # which micro-batch had the newest pass, and the generators' states after it
 
@@ -77,6 +78,14 @@ class MicroBatches:
     def count(self):
         """The number of micro-batches of this rank in the current step, with those that it repeats."""
         return len(self.numbers(self.steps_done))
+
+    def count_in(self, first, steps):
+        """Returns the number of micro-batches of this rank in this many steps from step `first` on, counted from 0."""
+        every, own = self._recompute_every, self.share.own
+        if every == 0:
+            return steps * own
+        repeated = len(self.numbers(every - 1)) - own
+        return steps * own + ((first + steps) // every - first // every) * repeated
 
     def seed(self):
         """Returns the seed of the micro-batch whose backward comes next."""

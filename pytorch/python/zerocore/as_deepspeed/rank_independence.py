@@ -76,7 +76,8 @@ class _Samples(GlobalSampler):
     def __init__(self, dataset, seed, share):
         super().__init__(dataset, seed)
         self._at_start = types.SimpleNamespace(
-            share=share, steps_done=0, index=0, numbers=lambda step: [share.number(index) for index in range(share.own)])
+            share=share, steps_done=0, index=0, numbers=lambda step: [share.number(index) for index in range(share.own)],
+            count_in=lambda first, steps: steps * share.own)
 
     def _micro_batches(self):
         return self._at_start
