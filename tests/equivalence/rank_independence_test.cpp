@@ -12,11 +12,15 @@
 
 #include "tests/support/layer_chain.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stage_rows.h"
 #include "tests/support/stderr_of.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_ranks.h"
 
 namespace {
+
+using zero::tests::ConfigRow;
+using zero::tests::stage_rows;
 
 constexpr int micro_batches = 24;
 
@@ -27,26 +31,7 @@ zero::Config config_of(int stage, const toy::Dims& d = {}) {
   return config;
 }
 
-struct Row {
-  const char* name;
-  std::function<void(zero::Config&)> change;
-};
-
-std::vector<Row> rows() {
-  const auto stage = [](int number) {
-    return [number](zero::Config& c) { c.zero_optimization.stage = number; };
-  };
-  return {{"stage 0", stage(0)},
-          {"stage 1", stage(1)},
-          {"stage 2", stage(2)},
-          {"stage 3", stage(3)},
-          {"SHARD_GRAD_OP", [](zero::Config& c) {
-             c.zero_optimization.stage = 3;
-             c.zero_core.reshard_after_forward = false;
-           }}};
-}
-
-std::vector<Row> precisions() {
+std::vector<ConfigRow> precisions() {
   return {{"fp32", [](zero::Config&) {}},
           {"bf16", [](zero::Config& c) { c.bf16_enabled = true; }},
           {"fp16",
@@ -62,7 +47,7 @@ std::vector<Row> precisions() {
            }}};
 }
 
-std::vector<Row> optimizers() {
+std::vector<ConfigRow> optimizers() {
   const auto type = [](const char* name) {
     return [name](zero::Config& c) {
       c.optimizer = zero::optim::default_options(name);
@@ -150,7 +135,7 @@ toy::Trace compare_all(const zero::Config& base, const std::vector<int>& ranks, 
   const toy::Trace expected = toy::train_ranks(1, base, steps);
   CHECK(expected.losses.size() == static_cast<std::size_t>(steps));
   CHECK(*std::ranges::min_element(expected.losses) < expected.losses.front());
-  for (const Row& row : rows()) {
+  for (const ConfigRow& row : stage_rows()) {
     CAPTURE(row.name);
     zero::Config config = base;
     row.change(config);
@@ -273,7 +258,7 @@ TEST_CASE(
 }
 
 TEST_CASE("rank independence: stages and dtypes on 1 to 5 ranks") {
-  for (const Row& precision : precisions()) {
+  for (const ConfigRow& precision : precisions()) {
     CAPTURE(precision.name);
     zero::Config config = config_of(0);
     precision.change(config);
@@ -282,7 +267,7 @@ TEST_CASE("rank independence: stages and dtypes on 1 to 5 ranks") {
 }
 
 TEST_CASE("rank independence: optimizers that see whole tensors, on 4 and 8 ranks") {
-  for (const Row& optimizer : optimizers()) {
+  for (const ConfigRow& optimizer : optimizers()) {
     CAPTURE(optimizer.name);
     zero::Config config = config_of(0);
     optimizer.change(config);
@@ -332,7 +317,7 @@ TEST_CASE("rank independence: groups of micro batches, on 1 to 8 ranks") {
 }
 
 TEST_CASE("rank independence: small buckets, offload, slots and executors") {
-  const std::vector<Row> variants = {
+  const std::vector<ConfigRow> variants = {
       {"small buckets", [](zero::Config& c) { c.zero_optimization.reduce_bucket_size = 300; }},
       {"groups in small buckets",
        [](zero::Config& c) {
@@ -348,7 +333,7 @@ TEST_CASE("rank independence: small buckets, offload, slots and executors") {
       {"compared messages", [](zero::Config& c) { c.zero_core.verify_comm = true; }},
       {"all slots", [](zero::Config& c) { c.zero_optimization.prefetch_bucket_size = 1'000'000; }}};
   const zero::tests::TemporaryDirectory directory;
-  for (const Row& variant : variants) {
+  for (const ConfigRow& variant : variants) {
     CAPTURE(variant.name);
     zero::Config config = config_of(3), plain = config_of(0);
     config.zero_optimization.offload_optimizer.nvme_path = directory.path();
@@ -466,8 +451,8 @@ TEST_CASE(
 
 TEST_CASE("rank independence in groups, in every combination" * doctest::skip()) {
   for (const std::int64_t group : groups)
-    for (const Row& precision : precisions())
-      for (const Row& optimizer : optimizers()) {
+    for (const ConfigRow& precision : precisions())
+      for (const ConfigRow& optimizer : optimizers()) {
         CAPTURE(group);
         CAPTURE(precision.name);
         CAPTURE(optimizer.name);
@@ -481,8 +466,8 @@ TEST_CASE("rank independence in groups, in every combination" * doctest::skip())
 
 TEST_CASE("rank independence in every combination" * doctest::skip()) {
   const zero::tests::TemporaryDirectory directory;
-  for (const Row& precision : precisions())
-    for (const Row& optimizer : optimizers())
+  for (const ConfigRow& precision : precisions())
+    for (const ConfigRow& optimizer : optimizers())
       for (const double clipping : {0.0, 0.5}) {
         CAPTURE(precision.name);
         CAPTURE(optimizer.name);

@@ -12,14 +12,17 @@
 
 #include "tests/support/layer_chain.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stage_rows.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_ranks.h"
 #include "zero/runtime/strict_mode.h"
 
 namespace {
 
+using zero::tests::ConfigRow;
 using zero::tests::contains;
 using zero::tests::refusal;
+using zero::tests::stage_rows;
 
 constexpr int elements = 300;
 const std::vector<std::string> unit_names = {"first", "middle", "last"};
@@ -173,43 +176,24 @@ void check_undecided(const std::vector<Seen>& seen, const std::string& names, in
   }
 }
 
-struct Row {
-  const char* name;
-  std::function<void(zero::Config&)> change;
-};
-
-std::vector<Row> rows() {
-  const auto stage = [](int number) {
-    return [number](zero::Config& c) { c.zero_optimization.stage = number; };
-  };
-  return {{"stage 0", stage(0)},
-          {"stage 1", stage(1)},
-          {"stage 2", stage(2)},
-          {"stage 3", stage(3)},
-          {"SHARD_GRAD_OP", [](zero::Config& c) {
-             c.zero_optimization.stage = 3;
-             c.zero_core.reshard_after_forward = false;
-           }}};
-}
-
 }  // namespace
 
 TEST_CASE("recomputation: every stage and dtype has the results of a run without it") {
-  const std::vector<Row> precisions = {{"fp32", [](zero::Config&) {}},
-                                       {"bf16", [](zero::Config& c) { c.bf16_enabled = true; }},
-                                       {"fp16", [](zero::Config& c) {
-                                          c.fp16_enabled = true;
-                                          c.loss_scale.initial_scale_power =
-                                              22;  // the first steps overflow
-                                          c.loss_scale.loss_scale_window = 2;
-                                          c.loss_scale.hysteresis = 1;
-                                        }}};
-  for (const Row& precision : precisions)
+  const std::vector<ConfigRow> precisions = {
+      {"fp32", [](zero::Config&) {}},
+      {"bf16", [](zero::Config& c) { c.bf16_enabled = true; }},
+      {"fp16", [](zero::Config& c) {
+         c.fp16_enabled = true;
+         c.loss_scale.initial_scale_power = 22;  // the first steps overflow
+         c.loss_scale.loss_scale_window = 2;
+         c.loss_scale.hysteresis = 1;
+       }}};
+  for (const ConfigRow& precision : precisions)
     for (const int batches : {4, 7}) {
       zero::Config plain = config_of(0, batches, 0);
       precision.change(plain);
       const toy::Trace expected = toy::train_ranks(1, plain, 4);
-      for (const Row& row : rows())
+      for (const ConfigRow& row : stage_rows())
         for (const int ranks : {1, 2, 3, 4})
           for (const std::int64_t every : {1, 2}) {
             CAPTURE(precision.name);
@@ -227,7 +211,7 @@ TEST_CASE("recomputation: every stage and dtype has the results of a run without
 
 TEST_CASE("recomputation: offload, second copies, slots, groups and executors change no result") {
   const zero::tests::TemporaryDirectory directory;
-  const std::vector<Row> variants = {
+  const std::vector<ConfigRow> variants = {
       {"optimizer in a file",
        [&](zero::Config& c) {
          c.zero_optimization.offload_optimizer.device = zero::OffloadDevice::nvme;
@@ -248,7 +232,7 @@ TEST_CASE("recomputation: offload, second copies, slots, groups and executors ch
          c.zero_core.rank_independent_group = 2;
        }},
       {"all slots", [](zero::Config& c) { c.zero_optimization.prefetch_bucket_size = 1'000'000; }}};
-  for (const Row& variant : variants) {
+  for (const ConfigRow& variant : variants) {
     CAPTURE(variant.name);
     zero::Config config = config_of(3, 9, 0);
     variant.change(config);
@@ -286,7 +270,8 @@ TEST_CASE("recomputation: a repeated micro step gathers what a first one does, a
     // Each step has one micro step. Strict mode has the gathers of stage 3 at every stage.
     std::map<std::string, std::int64_t> expected = sent(0);
     CHECK(expected.at("all_gather") > 0);
-    if (stage == 3 || zero::detail::strict_mode()) expected["all_gather"] += expected["all_gather"] / 2;
+    if (stage == 3 || zero::detail::strict_mode())
+      expected["all_gather"] += expected["all_gather"] / 2;
     CHECK(sent(2) == expected);
   }
 }

@@ -34,6 +34,15 @@ zero::Config random_config(std::mt19937_64& draw) {
   return config;
 }
 
+// With nine micro batches.
+zero::Config random_independent_config(std::mt19937_64& draw) {
+  zero::Config config = random_config(draw);
+  config.zero_core.rank_independent = true;
+  config.zero_core.gradient_sync = zero::GradientSync::automatic;
+  config.batch = {9, 1, 0};
+  return config;
+}
+
 }  // namespace
 
 TEST_CASE("the checker accepts the builder's plans, for random models and settings") {
@@ -127,10 +136,7 @@ TEST_CASE("a rank without a batch makes the exchanges of the last micro step, in
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     std::mt19937_64 draw(seed);
     const zero::ModelSpec spec = models::random(seed);
-    zero::Config config = random_config(draw);
-    config.zero_core.rank_independent = true;
-    config.zero_core.gradient_sync = zero::GradientSync::automatic;
-    config.batch = {9, 1, 0};
+    zero::Config config = random_independent_config(draw);
     const EnginePlan plan(spec.declared(), config, {3, 4});
     CAPTURE(seed);
     CHECK(plan.own_micro_steps() == 2);
@@ -153,10 +159,7 @@ TEST_CASE("a micro step that repeats a micro batch has the gathers of a first on
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     std::mt19937_64 draw(seed);
     const zero::ModelSpec spec = models::random(seed);
-    zero::Config config = random_config(draw);
-    config.zero_core.rank_independent = true;
-    config.zero_core.gradient_sync = zero::GradientSync::automatic;
-    config.batch = {9, 1, 0};
+    zero::Config config = random_independent_config(draw);
     CAPTURE(seed);
     CHECK(EnginePlan(spec.declared(), config, {3, 4}).steps.repeated.instructions.empty());
     config.zero_core.recompute_every = 10;
