@@ -89,6 +89,11 @@ class Training(restarts.Training):
         goal = self.last_step() + steps
         self.until(lambda: self.last_step() >= goal, f"step {goal}")
 
+    def until_saved(self):
+        """Waits until `zero run` can know a checkpoint: its directory exists before it is reported, but the second one is
+        begun after the report of the first."""
+        self.until(lambda: len(list((self.folder / "saves").glob("step-*"))) > 1, "two checkpoints")
+
     def until_resumed(self, count, pattern):
         """Waits until a step is made after this number of restarts. Returns the step that the last one resumed from."""
         self.until(lambda: len(re.findall(r"^zero run: step \d+ done, ", self.error_text(), re.MULTILINE)) >= count,
@@ -158,7 +163,7 @@ def a_killed_keeper(folder):
     keeper, = job.keepers()
     os.kill(keeper, signal.SIGKILL)
     job.until(lambda: "the copy in memory failed, and none is made until the next start" in job.error_text(), "the notice")
-    job.until(lambda: list((job.folder / "saves").glob("step-*")), "a checkpoint")
+    job.until_saved()
     job.send(signal.SIGKILL, 1)
     job.until_resumed(1, FROM_DISK)
     job.until_later(4 * EVERY)

@@ -119,7 +119,7 @@ def two_neighbors_lost(folder):
     """Copies of the second host's files were on the third one: none is left, and the checkpoint on disk is loaded."""
     with Hosts([1, 1, 1]) as hosts:
         job = Training(folder, options=("--restarts", "5", "--min-ranks", "1"), hosts=hosts, save_every=20)
-        job.until(lambda: list((folder / "saves").glob("step-*")), "a checkpoint")
+        job.until_saved()
         job.until_later(2 * EVERY)
         hosts.stop(1, 2)
         step = job.until_resumed(1, FROM_DISK)

@@ -421,10 +421,12 @@ void Restarts::report_failure(const JobFailure& failure) const {
   const std::int64_t kept = kept_step().value_or(0);
   // The ranks report at most 20 steps a second, so later ones may have been made.
   if (!failure.step || *failure.step <= kept) return report("no step that was reported is lost");
-  report(count_of(*failure.step - kept, "step") +
-         (kept_step() ? std::string(" since the ") + (copied_ > saved_ ? "copy" : "checkpoint") +
-                            " of step " + std::to_string(kept) + " will be repeated"
-                      : " are lost: no checkpoint was saved (train_gpt --checkpoint)"));
+  const std::string repeated = count_of(*failure.step - kept, "step") + " since the ";
+  if (!kept_step())
+    return report(repeated +
+                  "start will be repeated: no checkpoint was reported (train_gpt --checkpoint)");
+  report(repeated + (copied_ > saved_ ? "copy" : "checkpoint") + " of step " +
+         std::to_string(kept) + " will be repeated");
 }
 
 // Returns true if a lost host answers again in time.
