@@ -52,7 +52,9 @@ void serve_steps(zero::Engine& engine, zero::Runtime& runtime, const gpt::ModelC
   zero::bench::Turns(directory, runtime.rank()).serve([&] {
     for (zero::MicroStep micro : engine.micro_steps())
       micro.loss(training.run(tokens.next(), micro.loss_scale()));
-    return engine.step().wait().loss;
+    const double loss = engine.step().wait().loss;
+    if (engine.peer_copy_due()) engine.copy_to_peers(options.checkpoint_directory);
+    return loss;
   });
 }
 
