@@ -203,7 +203,7 @@ void ManagedParameter::set_gradient_aside(const at::Tensor& tensor) {
         " is in its engine until the step, which unscales, averages and clips it: clip by "
         "gradient_clipping in the config, take the norm of engine.get_global_grad_norm() after the "
         "step and the gradient of zerocore.safe_get_full_grad(), change it in a hook "
-        "(register_hook), and clear it by engine.zero_grad()");
+        "(register_hook) or by zerocore.safe_set_full_grad(), and clear it by engine.zero_grad()");
   }
   tensor.mutable_grad() = aside_;
 }

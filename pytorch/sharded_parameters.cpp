@@ -293,6 +293,10 @@ void ShardedParameters::continue_pass() {
   begin_micro_step(false);
 }
 
+bool ShardedParameters::is_recomputing() const {
+  return pass_ == Pass::training && running_backward();
+}
+
 void ShardedParameters::end_forward() {
   rethrow();
   in_call_ = false;
@@ -309,7 +313,8 @@ MicroStep& ShardedParameters::micro_step() {
     throw UsageError(
         "backward was called before a training pass of forward(): in eval() mode, or without "
         "gradients, a pass keeps nothing for it; to train without dropout, let the model be in "
-        "train() mode, and put the modules in it into eval() mode that shall be");
+        "train() mode, and put the modules in it into eval() mode that shall be; give "
+        "torch.utils.checkpoint() around the whole model use_reentrant=False");
   return *micro_step_;
 }
 
@@ -440,7 +445,8 @@ void ShardedParameters::take_gradients_back() {
     if (state == ManagedParameter::Aside::replaced)
       throw UsageError("the gradient of parameter " + gradient.parameter->name() +
                        " was set by the program, and the engine has its own: change it in a hook "
-                       "(register_hook), or clear all gradients by engine.zero_grad()");
+                       "(register_hook) or by zerocore.safe_set_full_grad(), or clear all "
+                       "gradients by engine.zero_grad()");
     (state == ManagedParameter::Aside::there ? there : cleared) = gradient.parameter;
   }
   if (cleared == nullptr) return;

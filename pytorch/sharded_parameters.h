@@ -69,6 +69,8 @@ class ShardedParameters final : private StorageOwner {
   // and whether some came from any other backward.
   struct Origins {
     bool scaled = false, by_hand = false;
+    bool any() const { return scaled || by_hand; }
+    bool mixed() const { return scaled && by_hand; }
   };
   const Origins& origins() const { return origins_; }
   // Call after backward: closes open scopes, and the next pass begins another micro step.
@@ -80,6 +82,9 @@ class ShardedParameters final : private StorageOwner {
   int begun() const { return begun_; }
   // Whether a training pass has begun that waits for its backward.
   bool is_before_backward() const { return pass_ == Pass::training && !had_backward_; }
+  // Whether the backward of a training pass runs on this thread: a forward inside it computes the
+  // pass once more, for a checkpoint (torch.utils.checkpoint) around the whole model.
+  bool is_recomputing() const;
   // Number of times that gradients were dropped.
   std::int64_t drops() const { return drops_; }
   // Throws UsageError if the program has given a parameter other memory or, for a training pass,

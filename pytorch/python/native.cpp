@@ -439,13 +439,11 @@ void declare_model(py::module_& module) {
           "end_forward", [](Model& m) { m.parameters().end_forward(); }, Unlocked())
       .def("loss_scale", &Model::loss_scale, Unlocked())
       .def("note_loss", &Model::note_loss, Unlocked())
-      .def("mixes_origins",
-           [](Model& m) {
-             return m.parameters().origins().scaled && m.parameters().origins().by_hand;
-           })
+      .def("mixes_origins", [](Model& m) { return m.parameters().origins().mixed(); })
       .def("begun", [](Model& m) { return m.parameters().begun(); })
       .def("micro_batches", [](Model& m, long step) { return m.engine().micro_batches(step); })
       .def("is_before_backward", [](Model& m) { return m.parameters().is_before_backward(); })
+      .def("is_recomputing", [](Model& m) { return m.parameters().is_recomputing(); })
       .def("by_hand", [](Model& m) { return m.parameters().origins().by_hand; })
       .def(
           "end_backward", [](Model& m) { m.parameters().end_backward(); }, Unlocked())
@@ -477,10 +475,7 @@ void declare_model(py::module_& module) {
       .def("write_state", &Model::write_state, py::arg("name"), py::arg("state"), py::arg("values"),
            Unlocked())
       .def("drops", [](Model& m) { return m.parameters().drops(); })
-      .def("has_gradients",
-           [](Model& m) {
-             return m.parameters().origins().scaled || m.parameters().origins().by_hand;
-           })
+      .def("has_gradients", [](Model& m) { return m.parameters().origins().any(); })
       .def(
           "lend",
           [](Model& m, const std::string& name, const std::optional<at::Tensor>& values) {

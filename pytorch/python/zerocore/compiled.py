@@ -12,7 +12,7 @@ from .units import is_in_engine
 
 
 def refuse_compiled(name):
-    """Called first in forward() of every module around units: raises UsageError if that module is compiled."""
+    """Called first in forward() of every module around units: raises UsageError if that module is compiled or exported."""
     if torch.compiler.is_compiling():
         _refuse(name)
 
@@ -21,7 +21,8 @@ def refuse_compiled(name):
 def _refuse(name):
     raise _native.UsageError(
         f"{name} was compiled as a whole, and its parameters are gathered and freed unit by unit: compile the units, "
-        "such as `for block in model.blocks: block.compile()`")
+        "such as `for block in model.blocks: block.compile()`. For torch.export and ONNX give a plain copy: "
+        "copy.deepcopy(engine.module), at stage 3 inside of zero.GatheredParameters(engine.parameters())")
 
 
 class CompiledModules:

@@ -59,6 +59,7 @@ class Pass:
         self._name = type(module).__name__
         self._engine = weakref.ref(engine)
         functools.update_wrapper(self, self._call)
+        self.__code__ = getattr(self._call, "__code__", None)  # torch.export reads it before its first call
 
     def __call__(self, *args, **kwargs):
         refuse_compiled(self._name)
@@ -103,14 +104,21 @@ class Tree:
         self._held = [(module._parameters, name, parameter) for module in model.modules()
                       for name, parameter in module._parameters.items() if parameter is not None]
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
-        self._sizes = self._list_sizes()
+        self._note_members()
 
-    def _list_sizes(self):
-        return [(module._parameters, len(module._parameters), module._modules, len(module._modules))
-                for module in self._model.modules()]
+    def _note_members(self):
+        holders = [held for module in self._model.modules() for held in (module._parameters, module._modules)]
+        self._members = [(held, name, member) for held in holders for name, member in held.items()]
+        self._sizes = [(held, len(held)) for held in holders]
+
+    def _has_changed(self):
+        return (any(held.get(name) is not member for held, name, member in self._members)
+                or any(len(held) != count for held, count in self._sizes))
 
     def check(self, model_name):
         """Raises UsageError if a parameter was replaced or added since zerocore.initialize()."""
+        if not self._has_changed():
+            return
         for owner, name, parameter in self._held:
             if owner.get(name) is not parameter:
                 raise _native.UsageError(
@@ -118,15 +126,12 @@ class Tree:
                     "after zerocore.initialize() (torch.func.functional_call, or an assignment to the module): the "
                     "engine has its own values, so call the module itself, and give it other values by "
                     "zero.GatheredParameters or engine.write()")
-        if all(len(parameters) == count and len(modules) == children
-               for parameters, count, modules, children in self._sizes):
-            return
         for name, parameter in self._model.named_parameters():
             if id(parameter) not in self._names:
                 raise _native.UsageError(
                     f"parameter {name} was added to {model_name} after zerocore.initialize(), and would never be "
                     "trained: add it before (adapters too), and make the engine then")
-        self._sizes = self._list_sizes()
+        self._note_members()
 
 
 def refuse_no_loss(loss):

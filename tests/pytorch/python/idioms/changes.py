@@ -99,6 +99,26 @@ def added_later(job):
     return {}
 
 
+@idiom("a module that is replaced after initialize", refused="was added")
+def replaced_module(job):
+    engine = job.start(job.net())
+    engine.module.head = nn.Linear(18, 5)
+    job.micro_steps(engine)
+    return {}
+
+
+@idiom("a bias that a module gets after initialize", refused="was added")
+def bias_added_later(job):
+    class WithoutBias(Net):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(18, 5, bias=False)
+    engine = job.start(job.net(1, WithoutBias))
+    engine.module.head.bias = nn.Parameter(torch.zeros(5))
+    job.micro_steps(engine)
+    return {}
+
+
 @idiom("two parameters over one memory", refused="share memory")
 def one_memory(job):
     class Sharing(Net):

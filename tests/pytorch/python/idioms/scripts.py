@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from idioms.harness import Net, idiom
 
@@ -122,6 +123,38 @@ def kept_losses(job):
         engine.backward(engine.module.loss + 0.1 * sum(block.balance for block in engine.module.blocks))
         engine.step()
     return job.values(engine)
+
+
+def checkpoint_model(job, reentrant, both=False):
+    engine = job.start(job.net())
+    for _ in range(3):
+        x, y = job.batch()
+        prediction = checkpoint(engine, x.requires_grad_(), use_reentrant=reentrant)
+        loss = nn.functional.mse_loss(prediction, y)
+        engine.backward(loss + nn.functional.mse_loss(engine(2 * x), y) if both else loss)
+        engine.step()
+    return job.values(engine)
+
+
+@idiom("torch.utils.checkpoint around the whole model")
+def checkpointed(job):
+    return checkpoint_model(job, False)
+
+
+@idiom("torch.utils.checkpoint around the whole model, reentrant", refused="use_reentrant=False")
+def checkpointed_reentrant(job):
+    return checkpoint_model(job, True)
+
+
+@idiom("torch.utils.checkpoint around the whole model, next to a pass without")
+def checkpointed_and_not(job):
+    return checkpoint_model(job, False, both=True)
+
+
+@idiom("torch.utils.checkpoint around the whole model, reentrant, next to a pass without",
+       refused="is in its engine until the step")
+def checkpointed_reentrant_and_not(job):
+    return checkpoint_model(job, True, both=True)
 
 
 class InPlace(Net):
