@@ -1,5 +1,6 @@
 """ZEROCORE_AS_DEEPSPEED=1: `import deepspeed` finds zerocore's package of that name, under any launcher. Python runs
-this from zerocore.pth when it starts, in launchers too, so at that time it imports neither torch nor zerocore."""
+this from zerocore.pth when it starts, in launchers too, so at that time it imports neither torch nor zerocore. It reads
+that file in site-packages alone: a package on PYTHONPATH does this when it is imported."""
 
 import importlib.abc
 import importlib.util
@@ -10,11 +11,12 @@ import sys
 
 def install():
     sys.path.insert(0, str(pathlib.Path(__file__).parent / "zerocore/as_deepspeed/shim"))
-    sys.meta_path.insert(0, _WhenImported({"accelerate.state": "let_accelerate_see_cpu_ranks",
-                                           "accelerate.accelerator": "let_fsdp_become_a_stage",
-                                           "argparse": "give_local_rank"}))
-    if "argparse" in sys.modules:
-        _call("give_local_rank")
+    functions = {"accelerate.state": "let_accelerate_see_cpu_ranks",
+                 "accelerate.accelerator": "let_fsdp_become_a_stage", "argparse": "give_local_rank"}
+    sys.meta_path.insert(0, _WhenImported(functions))
+    for module, function in functions.items():
+        if module in sys.modules:
+            _call(function)
 
 
 def _call(name):

@@ -13,6 +13,7 @@ config and the engine's methods are DeepSpeed's; docs/pytorch.md of the reposito
 """
 
 import torch
+import zerocore_startup  # noqa: F401  ZEROCORE_AS_DEEPSPEED
 
 from ._build import torch_version as _built_for
 

@@ -1,5 +1,6 @@
 """zerocore.initialize(): DeepSpeed's arguments, ZeroCore's engine."""
 
+import sys
 import weakref
 
 import torch
@@ -31,6 +32,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         raise _native.UsageError("zerocore.initialize: mpu and mesh_param (model parallelism) are not supported "
                                  "from Python")
     job = ranks()
+    _compare_with_accelerate(job)
     views.guard()
     optimizers.guard_steps()
     evaluation.end_all()
@@ -39,7 +41,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     without_values, slices = leave_meta(model), construction.take_slices(model)
     if model_parameters is not None:
         model_parameters = list(model_parameters)
-    _thaw(model)
+    thaw(model)
     client = _client_optimizer(optimizer, model, model_parameters)
     evaluates = client is None and not settings.optimizer_given
     if evaluates:
@@ -156,11 +158,25 @@ def _freeze(parameters):
             parameter._zerocore_frozen = True
 
 
-def _thaw(model):
+def thaw(model):
     """Undoes _freeze() of an earlier engine: the optimizer of this one decides."""
     for parameter in model.parameters():
         if parameter.__dict__.pop("_zerocore_frozen", False):
             parameter.requires_grad_(True)
+
+
+def _compare_with_accelerate(job):
+    """Raises UsageError if accelerate has found another number of ranks: it would give all of them the same samples."""
+    state = sys.modules.get("accelerate.state")
+    if state is None or not state.is_initialized():
+        return
+    found = state.PartialState().num_processes
+    if found != job.size:
+        raise _native.UsageError(
+            f"zerocore.initialize: accelerate has found {found} process{'es' if found > 1 else ''}, and the job has {job.size} "
+            "ranks: it would split samples and write files for the wrong number. Its state was made before it could see "
+            "the ranks: start the script with torchrun or `python -m zerocore.as_deepspeed script.py`, or call "
+            "zerocore.as_deepspeed.install() in its first line")
 
 
 def _note_doubles(settings, model):

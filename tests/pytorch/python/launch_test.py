@@ -40,8 +40,8 @@ def by_torchrun(ranks, *arguments, options=(), script=SCRIPT, **more):
                 str(free_port()), *options, script, *arguments], **more)
 
 
-def by_mpirun(ranks, *arguments, environment=(), **more):
-    return run([MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", SCRIPT, *arguments],
+def by_mpirun(ranks, *arguments, script=None, environment=(), **more):
+    return run([MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", script or SCRIPT, *arguments],
                environment={**OMPI, **dict(environment)}, **more)
 
 
@@ -440,6 +440,22 @@ def launch_accelerate():
     expect_plain_losses([(HERE / f"accelerate_zero{stage}.yaml", ()) for stage in (2, 3)])
     # The precision apart, which is bf16 in all of these.
     expect_plain_losses([(file, ("--mixed_precision", "no")) for file in trl_files()])
+
+
+def launch_accelerate_by_mpirun():
+    """mpirun sets none of the variables from which accelerate reads its ranks."""
+    if not has("accelerate"):
+        print("SKIPPED: accelerate is not installed")
+        return
+    script = str(HERE / "accelerate_by_mpirun.py")
+    with tempfile.TemporaryDirectory() as folder:
+        package = installed_package(folder)
+        # Found by zerocore.pth, and by PYTHONPATH alone if the script imports zerocore.
+        for environment, arguments in ((package, ()), ({"PYTHONPATH": f"{PACKAGE}:{HERE}"}, ("imported",))):
+            out, _ = by_mpirun(2, *arguments, script=script, environment={**environment, "ZEROCORE_AS_DEEPSPEED": "1"})
+            contains(out, "rank 0 of 2", "rank 1 of 2")
+        _, err = by_mpirun(2, "late", script=script, environment=package, expect=70)
+        contains(err, "accelerate has found 1 process, and the job has 2 ranks", "python -m zerocore.as_deepspeed")
 
 
 def launch_accelerate_shipped():

@@ -39,6 +39,7 @@ def let_accelerate_see_cpu_ranks(state=None):
 
     @functools.wraps(prepare)
     def prepare_backend(self, *args, **kwargs):
+        _export_ranks_of_mpi()
         backend, kind = prepare(self, *args, **kwargs)
         by_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
         if backend is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -51,6 +52,15 @@ def let_accelerate_see_cpu_ranks(state=None):
 
     prepare_backend.sees_cpu_ranks = True
     state.PartialState._prepare_backend = prepare_backend
+
+
+def _export_ranks_of_mpi():
+    """Sets torchrun's variables on a rank of mpirun, where nothing else has: accelerate reads its ranks from them."""
+    if "RANK" in os.environ or not {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"} & os.environ.keys():
+        return
+    from zerocore import distributed, launch
+    if launch.by_mpi():
+        distributed.export_ranks()
 
 
 def let_fsdp_become_a_stage():
