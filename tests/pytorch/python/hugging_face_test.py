@@ -20,8 +20,10 @@ SHORT = {
     2: ["features:stage=2,schedule=linear", "features:stage=3,bf16=1", "features:stage=1,schedule=linear,lora=1",
         "features:fsdp=2,schedule=linear", "sft:yaml=zero3,bf16=1,lora=1", "sft:yaml=fsdp1", "dpo:yaml=zero2,bf16=1",
         "dpo:stage=3,lora=1", "reward:yaml=fsdp2,bf16=1", "reward:stage=1,lora=1", "grpo:yaml=zero3,bf16=1", "grpo:stage=2,lora=1",
-        "loop:stage=3", "loop:yaml=zero1,clip=1,bf16=1", "loop:yaml=fsdp2", "loop:yaml=multi_gpu", "interrupted:stage=3,in=shared"],
-    1: ["resumed:stage=2,in=shared", "features:stage=3,schedule=linear,lora=1", "grpo:yaml=zero3,bf16=1,lora=1", "loop:stage=2"],
+        "loop:stage=3", "loop:yaml=zero1,clip=1,bf16=1", "loop:yaml=fsdp2", "loop:yaml=multi_gpu", "interrupted:stage=3,in=shared",
+        "given:stage=1", "given:stage=3"],
+    1: ["resumed:stage=2,in=shared", "features:stage=3,schedule=linear,lora=1", "grpo:yaml=zero3,bf16=1,lora=1", "loop:stage=2",
+        "given:stage=2"],
 }
 
 
@@ -31,6 +33,7 @@ def whole():
         for stage in (1, 2, 3):
             cells += [f"features:stage={stage}{more}", f"features:stage={stage},schedule=linear,lora=1{more}",
                       f"loop:stage={stage}{more}"]
+            cells += [] if more else [f"given:stage={stage}"]
             cells += [f"{kind}:stage={stage}{lora}{more}" for kind in TRL for lora in ("", ",lora=1")]
         for file in ("zero1", "zero2", "zero3", "fsdp1", "fsdp2"):
             cells += [f"{kind}:yaml={file}{lora}{more}" for kind in TRL for lora in ("", ",lora=1")]

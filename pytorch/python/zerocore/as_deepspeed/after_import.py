@@ -4,7 +4,7 @@ import importlib.abc
 import importlib.util
 import sys
 
-_actions = {}  # by the module's name
+_actions = {}  # lists, by the module's name
 
 
 def after_import(name, action):
@@ -12,7 +12,7 @@ def after_import(name, action):
     if name in sys.modules:
         action(sys.modules[name])
         return
-    _actions[name] = action
+    _actions.setdefault(name, []).append(action)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
 
@@ -35,7 +35,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads the module with its own loader, then calls the action."""
+    """Loads the module with its own loader, then calls the actions."""
 
     def __init__(self, own):
         self._own = own
@@ -45,8 +45,7 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module):
         self._own.exec_module(module)
-        action = _actions.pop(module.__name__, None)  # it may be imported a second time
-        if action is not None:
+        for action in _actions.pop(module.__name__, []):  # none if it is imported a second time
             action(module)
 
     def __getattr__(self, name):

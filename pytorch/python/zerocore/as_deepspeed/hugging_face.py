@@ -13,7 +13,7 @@ from .. import _native
 from ..construction import ZeroParamStatus
 from ..engine import Engine
 from ..ranks import ranks
-from . import rank_independence
+from . import rank_independence, trainer
 from .accelerate_files import BY_FSDP, for_accelerate, tell
 from .after_import import after_import
 from .patches import let_accelerate_see_cpu_ranks
@@ -29,6 +29,7 @@ def adapt():
     after_import("transformers.training_args", _adapt_arguments)
     after_import("transformers.modeling_utils", _adapt_saving)
     rank_independence.adapt()
+    trainer.adapt()
 
 
 def _tell_once(text):

@@ -17,7 +17,7 @@ import hugging_face.trainer_cells
 import hugging_face.trl_cells
 
 KINDS = {"features": hugging_face.trainer_cells.features, "interrupted": hugging_face.trainer_cells.interrupted,
-         "resumed": hugging_face.trainer_cells.resumed, "loop": hugging_face.loop_cells.loop,
+         "resumed": hugging_face.trainer_cells.resumed, "given": hugging_face.trainer_cells.given, "loop": hugging_face.loop_cells.loop,
          "sft": hugging_face.trl_cells.sft, "dpo": hugging_face.trl_cells.dpo, "reward": hugging_face.trl_cells.reward,
          "grpo": hugging_face.trl_cells.grpo}
 

@@ -90,3 +90,17 @@ def resumed(cell):
                       args=arguments(cell, save_steps=100, lr_scheduler_type="linear", warmup_steps=2))
     trainer.train(resume_from_checkpoint=None if cell.plain else os.path.join(cell.folder, "checkpoint-3"))
     return {"losses": losses(trainer)}
+
+
+def given(cell):
+    """Evaluates first, trains with an optimizer and a schedule of the script, and then once more."""
+    model = model_of(cell)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    trainer = Trainer(model=model, train_dataset=made.Sequences(48), eval_dataset=made.Sequences(10, seed=1, masked=False),
+                      args=arguments(cell, save_strategy="no"),
+                      optimizers=(optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)))
+    before = trainer.evaluate()["eval_loss"]
+    trainer.train()
+    first = losses(trainer)
+    trainer.train()
+    return {"before": before, "losses": first, "again": losses(trainer)[0]}  # the optimizer begins anew
