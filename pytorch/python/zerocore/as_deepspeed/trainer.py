@@ -33,6 +33,9 @@ def _end(engine):
     """Ends the engine. Its model has all values again, whole on each rank."""
     values = [(parameter, engine.read(parameter).to(parameter.dtype)) for parameter in engine.module.parameters()
               if is_in_engine(parameter)]
+    rounded = {str(parameter.dtype).removeprefix("torch.") for parameter, _ in values} - {"float32"}
+    if rounded:
+        tell([f"the next engine of {type(engine.module).__name__} starts from its weights, rounded to {', '.join(sorted(rounded))}"])
     engine.destroy()
     for parameter, value in values:
         _native.give_memory(parameter, value)
