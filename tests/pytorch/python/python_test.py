@@ -400,6 +400,7 @@ def accelerate():
         return
     for stage in ("1", "3"):
         contains(as_deepspeed(1, str(HERE / "accelerate_deepspeed.py"), stage), "Finished Training")
+        contains(as_deepspeed(2, str(HERE / "accelerate_failed.py"), stage), "freed after a failure")
 
 
 def plugin():

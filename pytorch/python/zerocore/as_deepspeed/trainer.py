@@ -16,14 +16,16 @@ def adapt():
 
 
 def _give_values_back(module):
-    """The Trainer frees its engine before it makes the next one of the same model."""
+    """The Trainer frees its engine before it makes the next one of the same model. After a failure there are no values to
+    give back."""
     free = module.Accelerator.free_memory
 
     @functools.wraps(free)
     def free_memory(self, *objects):
         wrapped = getattr(self, "deepspeed_engine_wrapped", None)
-        if not objects and wrapped is not None and wrapped.engine.native is not None:
-            _end(wrapped.engine)
+        engine = wrapped.engine if wrapped is not None and not objects else None
+        if engine is not None and engine._failure is None and engine._successor is None:
+            _end(engine)
         return free(self, *objects)
 
     module.Accelerator.free_memory = free_memory
