@@ -97,12 +97,10 @@ def make_passes(model, unit_names, engine):
 
 
 class Tree:
-    """The model's parameters at their declaration, to notice a later change."""
+    """The model's parameters and modules at their declaration, to notice a later change."""
 
     def __init__(self, model):
         self._model = model
-        self._held = [(module._parameters, name, parameter) for module in model.modules()
-                      for name, parameter in module._parameters.items() if parameter is not None]
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._note_members()
 
@@ -119,10 +117,10 @@ class Tree:
         """Raises UsageError if a parameter was replaced or added since zerocore.initialize()."""
         if not self._has_changed():
             return
-        for owner, name, parameter in self._held:
-            if owner.get(name) is not parameter:
+        for held, name, member in self._members:
+            if id(member) in self._names and held.get(name) is not member:
                 raise _native.UsageError(
-                    f"parameter {self._names[id(parameter)]} of {model_name} was replaced by another tensor "
+                    f"parameter {self._names[id(member)]} of {model_name} was replaced by another tensor "
                     "after zerocore.initialize() (torch.func.functional_call, or an assignment to the module): the "
                     "engine has its own values, so call the module itself, and give it other values by "
                     "zero.GatheredParameters or engine.write()")
