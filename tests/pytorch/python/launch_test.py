@@ -40,8 +40,8 @@ def by_torchrun(ranks, *arguments, options=(), script=SCRIPT, **more):
                 str(free_port()), *options, script, *arguments], **more)
 
 
-def by_mpirun(ranks, *arguments, script=None, environment=(), **more):
-    return run([MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", script or SCRIPT, *arguments],
+def by_mpirun(ranks, *arguments, script=SCRIPT, environment=(), **more):
+    return run([MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", script, *arguments],
                environment={**OMPI, **dict(environment)}, **more)
 
 
