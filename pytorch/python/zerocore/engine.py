@@ -13,6 +13,7 @@ from .evaluation import Evaluation
 from .figures import Figures
 from .global_sampler import GlobalSampler
 from .gradients import GivenGradients, read_gradient
+from .guard import Guard
 from .micro_batches import MicroBatches
 from .optimizers import clear_by, refuse_missing_metrics
 from .passes import Link, PlainState, Tree, make_passes, refuse_no_loss, supersede
@@ -39,7 +40,7 @@ class Engine(Figures, nn.Module):
         count = sum(parameter.numel() for parameter in module.parameters() if is_in_engine(parameter))
         self._progress = Progress(settings, ranks, count)
         self._scaled = False  # whether this micro-batch's loss was multiplied by the loss scale
-        self._failure = None
+        self._guard = Guard(self)
         self._said_dropped = False
         self._boundary = None  # the argument of set_gradient_accumulation_boundary()
         self._boundary_of_this_step = False
@@ -137,7 +138,7 @@ class Engine(Figures, nn.Module):
                                      "parameters of the model gathered; leave the block first")
         self._check_values()
         self._tree.check(type(self.module).__name__)
-        if self._failure is None:
+        if self._guard.failure is None:
             self.native.check_unchanged(training)
         with self._guarded("forward", evaluates=not training):
             self._compiled.open_before_calls()
@@ -527,60 +528,15 @@ class Engine(Figures, nn.Module):
     def destroy(self):
         """Ends the engine and frees its parameters' memory. Collective; the end of the script does it too."""
         try:
-            if self._failure is None:
+            if self._guard.failure is None:
                 with self._guarded("destroy"):
-                    self._failure = "the engine was destroyed"
+                    self._guard.failure = "the engine was destroyed"
         finally:
             self.native = self._evaluation = None
 
-    @contextlib.contextmanager
     def _guarded(self, what, evaluates=False, settles=False):
-        """Wraps a call: raises after a failure, and records one. `settles` is for a collective call other than a
-        pass or a step: open passes end first."""
-        if self._successor is not None and what != "destroy":
-            raise _native.UsageError(f"engine.{what}: the model was given to zerocore.initialize() again, and has another "
-                                     "engine since: use that one")
-        if self._failure is not None:
-            raise _native.UsageError(
-                f"{what} was called after an earlier call had failed, and the ranks may differ since; end the job "
-                f"and resume from a checkpoint. The failure was: {self._failure}")
-        try:
-            if not evaluates:
-                self._evaluation.end()
-            if settles:
-                self._buffers_of_model.take_back()
-                self.native.come_to_rest()
-            yield
-        except BaseException as error:
-            if self._stays_sound(what, error):
-                raise
-            self._failure = f"{type(error).__name__}: {error}"
-            self._evaluation.drop()
-            if self.native is None:
-                raise
-            self.native.abandon()
-            try:
-                self.native.rethrow()  # the engine's own error, which torch's may hide
-            except _native.Error as cause:
-                self._add_call(cause, what)
-                raise
-            self._add_call(error, what)
-            raise
-
-    def _add_call(self, error, what):
-        """Adds the script's call to an error that names the library's."""
-        call = f"Rank {self._ranks.rank} was in engine.{what}() of {type(self.module).__name__}"
-        if isinstance(error, _native.DisagreementError):
-            error.args = (f"{error}. {call}",)
-        elif isinstance(error, _native.PeerFailed):
-            error.call = call
-
-    def _stays_sound(self, what, error):
-        """Returns whether the engine stays usable: all ranks have refused the call alike, before it changed
-        anything."""
-        ends = (_native.PeerFailed, _native.DisagreementError, _native.StalledError)
-        return (what not in ("forward", "backward") and isinstance(error, _native.Error) and not isinstance(error, ends)
-                and self.native is not None and not self.native.failed())
+        """Wraps a call: see Guard.around()."""
+        return self._guard.around(what, evaluates, settles)
 
     def __deepcopy__(self, memo):
         raise _native.UsageError("an engine cannot be copied: copy engine.module, at stage 3 inside of "

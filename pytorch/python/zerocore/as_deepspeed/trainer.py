@@ -24,7 +24,7 @@ def _give_values_back(module):
     def free_memory(self, *objects):
         wrapped = getattr(self, "deepspeed_engine_wrapped", None)
         engine = wrapped.engine if wrapped is not None and not objects else None
-        if engine is not None and engine._failure is None and engine._successor is None:
+        if engine is not None and engine._guard.failure is None and engine._successor is None:
             _end(engine)
         return free(self, *objects)
 
