@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -136,8 +137,8 @@ class Model {
   void note_loss(double mean) { parameters_->micro_step().loss(mean); }
 
   // `max_norm` clips this step, in addition to the config. The returned norm is the one before
-  // clipping. `given`: whole averaged gradients by parameter, fp32 on the CPU,
-  // used instead of those of backward.
+  // clipping, and the loss NaN if the program has called no engine.backward(). `given`: whole
+  // averaged gradients by parameter, fp32 on the CPU, used instead of those of backward.
   StepResult step(std::optional<double> learning_rate, const ValuesByGroup& groups,
                   std::optional<double> mean_over, std::optional<double> max_norm,
                   const std::map<std::string, at::Tensor>& given) {
@@ -153,7 +154,10 @@ class Model {
         if (max_norm) norm = clip(gradients, *max_norm);
         return Decision::apply;
       };
+    const auto origins = parameters_->origins();
     StepResult result = parameters_->step(options).wait();
+    if (origins.by_hand && !origins.scaled)
+      result.loss = std::numeric_limits<double>::quiet_NaN();  // loss.backward() reports none
     if (max_norm && !result.skipped) result.grad_norm = norm;
     return result;
   }

@@ -3,6 +3,7 @@ unit."""
 
 import dataclasses
 import functools
+import sys
 
 import torch
 from torch import nn
@@ -17,7 +18,7 @@ def refuse_compiled(name):
         _refuse(name)
 
 
-@torch.compiler.disable
+@torch._disable_dynamo  # unlike torch.compiler.disable, imports the compiler at its first call
 def _refuse(name):
     raise _native.UsageError(
         f"{name} was compiled as a whole, and its parameters are gathered and freed unit by unit: compile the units, "
@@ -30,17 +31,26 @@ class CompiledModules:
 
     def __init__(self, module, unit_of):
         self._modules = list(module.modules())
+        self._names = dict(module.named_modules())
         self._unit_of = unit_of  # id of a parameter -> its unit and the units around it, innermost first
 
     def open_before_calls(self):
         """Wraps the modules that were compiled since the last call, so that calling one opens its unit first."""
         for module in self._modules:
             place = "_compiled_call_impl"
-            if isinstance(module, torch._dynamo.OptimizedModule):
+            if "torch._dynamo" in sys.modules and isinstance(module, torch._dynamo.OptimizedModule):
                 place = "forward"
             call = module.__dict__.get(place)
             if call is not None and not hasattr(call, "opens_unit"):
                 module.__dict__[place] = _opening(call, self._innermost(module))
+
+    def compile_units(self, unit_names, options):
+        """Compiles each unit without units inside of it, as module.compile(**options) does. Without units but the model,
+        its children are compiled."""
+        names = [name for name in unit_names if name in self._names and name]
+        chosen = [self._names[name] for name in names if not any(other.startswith(name + ".") for other in names)]
+        for module in chosen or list(self._modules[0].children()):
+            module.compile(**options)
 
     def _innermost(self, module):
         """Returns a parameter of the unit that contains the module."""

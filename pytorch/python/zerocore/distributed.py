@@ -50,7 +50,7 @@ def export_ranks():
     job = ranks()
     os.environ.update(RANK=str(job.rank), LOCAL_RANK=str(job.local_rank), WORLD_SIZE=str(job.size),
                       LOCAL_WORLD_SIZE=str(job.local_size))
-    if launch.store_for_torch() is None:
+    if not launch.has_store():
         _export_rendezvous(job)
     for name in _COLLECTIVES:
         if not hasattr(getattr(dist, name), "ends_evaluations"):

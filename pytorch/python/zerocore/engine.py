@@ -16,7 +16,7 @@ from .gradients import GivenGradients, read_gradient
 from .guard import Guard
 from .micro_batches import MicroBatches
 from .optimizers import clear_by, refuse_missing_metrics
-from .passes import Link, PlainState, Tree, make_passes, refuse_no_loss, supersede
+from .passes import Link, PlainState, Tree, has_pass, make_passes, refuse_no_loss, supersede
 from .progress import NoTimer, Progress
 from .ranks import register
 from .units import is_in_engine
@@ -122,7 +122,17 @@ class Engine(Figures, nn.Module):
     def forward(self, *args, **kwargs):
         """Runs the model's forward(), as a training or an evaluation pass."""
         refuse_compiled(type(self).__name__)
-        return self.module(*args, **kwargs)
+        if has_pass(self.module):
+            return self.module(*args, **kwargs)
+        return self._run(self.module, args, kwargs)
+
+    def compile(self, backend="inductor", compile_kwargs=None, schedule=None, compiled_autograd_enabled=False, **options):
+        """Compiles each unit by torch.compile(): the whole model cannot be, since units are gathered and freed one by one.
+        `backend`, `compile_kwargs` and `options` (mode, dynamic, fullgraph, ...) are torch.compile()'s."""
+        if schedule is not None or compiled_autograd_enabled:
+            raise _native.UsageError("engine.compile: schedule and compiled_autograd_enabled change how DeepSpeed gathers; "
+                                     "the engine gathers around each compiled unit: leave them out")
+        self._compiled.compile_units(self.native.unit_names(), {"backend": backend, **(compile_kwargs or {}), **options})
 
     def _run(self, call, args, kwargs):
         """Runs the module's own forward as a pass of the engine, for calls of the engine and of the module."""
@@ -151,10 +161,16 @@ class Engine(Figures, nn.Module):
                 self.native.begin_forward(training, self._surely_last())
                 with self._around_training() if training else contextlib.nullcontext():
                     result = call(*args, **kwargs)
-                self.native.end_forward()
+                self._end_call()
             finally:
                 self._in_forward = False
         return result
+
+    def _end_call(self):
+        """Ends the open call of forward(), unless a backward inside of it has done so (Lightning's manual optimization)."""
+        if self._in_forward:
+            self._in_forward = False
+            self.native.end_forward()
 
     @contextlib.contextmanager
     def _around_training(self):
@@ -181,6 +197,7 @@ class Engine(Figures, nn.Module):
                                      "number of micro-batches, which depends on the number of ranks; with "
                                      "zero_core.rank_independent give the mean over the micro-batch")
         with self._guarded("scale"):
+            self._end_call()
             self._scaled = True
             steps = self._accumulation if scale_wrt_gas and not independent else 1
             self.native.note_loss(float(loss.detach()) / steps)

@@ -25,8 +25,8 @@ class Figures:
 
     @property
     def last_step(self):
-        """The loss of the last step (a mean over ranks and micro-batches), its gradient norm, rate and loss scale;
-        None before the first step."""
+        """The loss of the last step (a mean over ranks and micro-batches; NaN if the script called loss.backward(), which
+        does not report it), its gradient norm, rate and loss scale; None before the first step."""
         return self._result
 
     @property

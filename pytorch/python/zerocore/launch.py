@@ -11,6 +11,7 @@ import torch.distributed as dist
 from . import _native
 
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_groups = 0  # made by store_for_torch()
 _store = None  # the store through which the ranks met, used by torch.distributed too
 
 
@@ -70,9 +71,19 @@ def rendezvous():
         return _joined(_open_store(os.environ["MASTER_ADDR"], port, rank, size, place), rank, size, place)
 
 
+def has_store():
+    """Returns whether the ranks met in a store of torch.distributed."""
+    return _store is not None
+
+
 def store_for_torch():
-    """Returns the store for a process group of torch.distributed, or None if there is none."""
-    return None if _store is None else dist.PrefixStore("torch.distributed", _store)
+    """Returns the store for the next process group of torch.distributed, or None if there is none. Each has keys of its own:
+    a script may destroy its group (accelerator.end_training()) and make another one."""
+    global _groups
+    if not has_store():
+        return None
+    _groups += 1
+    return dist.PrefixStore(f"torch.distributed/{_groups}", _store)
 
 
 def _number(name):

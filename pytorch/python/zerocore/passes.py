@@ -96,6 +96,12 @@ def make_passes(model, unit_names, engine):
             module.forward = Pass(module, engine)
 
 
+def has_pass(module):
+    """Returns whether forward() is the one that make_passes() has put in, not one that the program has put there since, as
+    Lightning does for the steps of a module."""
+    return isinstance(module.__dict__.get("forward"), Pass)
+
+
 class Tree:
     """The model's parameters and modules at their declaration, to notice a later change."""
 

@@ -1,9 +1,8 @@
 """Progress of training as the config requests it: lines on the terminal, and records in files. Only rank 0 writes."""
 
 import contextlib
+import math
 import time
-
-from torch.utils.flop_counter import FlopCounterMode
 
 from . import _native
 
@@ -34,6 +33,7 @@ class Progress:
         if self._diagnostics is None or not self._diagnostics.profiles_after(step):
             yield
             return
+        from torch.utils.flop_counter import FlopCounterMode  # imports triton
         with FlopCounterMode(display=False) as counter:
             yield
         self._forward_flops += counter.get_total_flops()
@@ -57,13 +57,20 @@ class Progress:
         now = time.monotonic()
         steps_per_second = (step.step - self._shown) / max(now - self._since, 1e-9)
         self._shown, self._since = step.step, now
-        words = [f"step {step.step}", f"loss {step.loss:.4f}", f"gradient norm {step.grad_norm:.4g}",
+        words = [f"step {step.step}", _loss_in_words(step), f"gradient norm {step.grad_norm:.4g}",
                  "rate " + ", ".join(f"{rate:.4g}" for rate in dict.fromkeys(rates)), f"{steps_per_second:.3g} steps/s"]
         if step.loss_scale != 1:
             words.append(f"loss scale {step.loss_scale:g}")
         if skipped:
             words.append(f"{skipped} skipped")
         print("zero: " + " | ".join(words), flush=True)
+
+
+def _loss_in_words(step):
+    """A loss that is not known is NaN, and one that is NaN makes the norm NaN too."""
+    if math.isnan(step.loss) and not math.isnan(step.grad_norm):
+        return "loss unknown (no engine.backward())"
+    return f"loss {step.loss:.4f}"
 
 
 class NoTimer:

@@ -1,8 +1,10 @@
 """The ranks that a launcher has started, one process each."""
 
 import atexit
+import multiprocessing
 import os
 import sys
+import time
 import weakref
 
 import torch
@@ -11,6 +13,7 @@ from . import _native, evaluation, launch, signals
 
 _ranks = None
 _engines = []  # weak references, in the order in which all ranks made them
+_failed = None  # the error with which a worker of multiprocessing ends
 
 
 def ranks():
@@ -18,6 +21,8 @@ def ranks():
     global _ranks
     if _ranks is None:
         _tell_others_of_errors()
+        if multiprocessing.parent_process() is not None:
+            _note_exit_of_worker()
         device = _chosen_device()
         _ranks = _native.Ranks(sys.argv, device, launch.rendezvous())
         if device == "cuda":
@@ -75,7 +80,27 @@ def text_of_root(job, make):
     return text[1:]
 
 
+def _note_exit_of_worker():
+    """Notes how a worker of multiprocessing ends. No exception hook is called in it: its start calls sys.exit() with its code
+    at last, as torch's does in the handler of the worker's error."""
+    leave = sys.exit
+
+    def exit(status=None):
+        global _failed
+        _failed = (sys.exc_info()[1] or _failed or SystemExit(status)) if status else None
+        leave(status)
+
+    sys.exit = exit
+
+
 def _end():
+    if isinstance(_failed, _native.PeerFailed):
+        time.sleep(1)  # mp.spawn() prints the error of the worker that ends first, and ends the others
+    elif _failed is not None:
+        _ranks.fail(f"{type(_failed).__name__}: {_failed}", 1)
+    if _failed is not None:
+        sys.stdout.flush()
+        os._exit(1)
     try:
         signals.say_at_end(_ranks.rank == 0)
         evaluation.end_all()

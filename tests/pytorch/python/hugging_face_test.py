@@ -1,12 +1,17 @@
 """Hugging Face's trainers and loops over the engine, against one plain process:
-`hugging_face_test.py MPIEXEC PYTHON PACKAGE short|whole`. Cells run one after another in the same processes."""
+`hugging_face_test.py MPIEXEC PYTHON PACKAGE short|whole|ways`. Cells run one after another in the same processes, and each
+cell of the short form by each way to start a script: `python -m zerocore.as_deepspeed`, ZEROCORE_AS_DEEPSPEED=1, and install()
+in the script, after its imports. `ways` runs these by each launcher."""
 
+import importlib.util
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+
+from launch_test import MPIEXEC, PACKAGE, PYTHON, free_port, installed_package
 
 HERE = pathlib.Path(__file__).parent
 RUN = HERE / "hugging_face" / "run.py"
@@ -21,10 +26,14 @@ SHORT = {
         "features:fsdp=2,schedule=linear", "sft:yaml=zero3,bf16=1,lora=1", "sft:yaml=fsdp1", "dpo:yaml=zero2,bf16=1",
         "dpo:stage=3,lora=1", "reward:yaml=fsdp2,bf16=1", "reward:stage=1,lora=1", "grpo:yaml=zero3,bf16=1", "grpo:stage=2,lora=1",
         "loop:stage=3", "loop:yaml=zero1,clip=1,bf16=1", "loop:yaml=fsdp2", "loop:yaml=multi_gpu", "interrupted:stage=3,in=shared",
-        "given:stage=1", "given:stage=3"],
+        "given:stage=1", "given:stage=3", "compiled:stage=3"],
     1: ["resumed:stage=2,in=shared", "features:stage=3,schedule=linear,lora=1", "grpo:yaml=zero3,bf16=1,lora=1", "loop:stage=2",
         "given:stage=2"],
 }
+
+WAYS = ("module", "variable", "installs")
+# In the short form; each launcher's own settings are those of its first cell.
+LAUNCHERS = {"module": "accelerate:fsdp1", "variable": "accelerate:fsdp2", "installs": "mpirun"}
 
 
 def whole():
@@ -86,27 +95,74 @@ def bound(cell, name):
     return IN_BF16.get(cell.partition(":")[0], LOSSES) if name in ("losses", "again", "evaluated", "best") else REST_IN_BF16
 
 
-def main(mpiexec, python, package, form):
+def settings_of(name, folder):
+    """Returns one of TRL's files for accelerate, in fp32."""
+    spec = importlib.util.find_spec("trl")
+    text = (pathlib.Path(spec.origin).parent / "accelerate_configs" / f"{name}.yaml").read_text()
+    path = pathlib.Path(folder, f"launched_{name}.yaml")
+    path.write_text(text.replace("mixed_precision: bf16", "mixed_precision: 'no'"))
+    return str(path)
+
+
+def command_of(launcher, way, ranks, folder):
+    """Returns the command up to the script's arguments."""
+    module = ["-m", "zerocore.as_deepspeed"] if way == "module" else []
+    python = [PYTHON, "-W", "ignore", *module, str(RUN)]
+    port = str(free_port())
+    if launcher == "mpirun":
+        return [MPIEXEC, "--oversubscribe", "-n", str(ranks), *python]
+    if launcher == "zero":
+        return [str(pathlib.Path(PACKAGE).parent / "bin/zero"), "run", "-n", str(ranks), *python]
+    if launcher == "torchrun":
+        return [PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", port,
+                *module, str(RUN)]
+    return [PYTHON, "-W", "ignore", "-m", "accelerate.commands.launch", "--config_file",
+            settings_of(launcher.partition(":")[2], folder), "--num_processes", str(ranks), "--main_process_port", port,
+            *(("--module", "zerocore.as_deepspeed") if module else ()), str(RUN)]
+
+
+def run_cells(way, launcher, ranks, cells, plain, folder, package, limit):
+    """Returns the differences to the plain process that are too large."""
+    if launcher.startswith("accelerate"):
+        cells = [f"features:file={launcher.partition(':')[2]},schedule=linear", *cells]
+    environment = {"ZEROCORE_AS_DEEPSPEED": "1", **package} if way == "variable" else {"PYTHONPATH": f"{PACKAGE}:{HERE}"}
+    found = run([*command_of(launcher, way, ranks, folder), f"{folder}/{way}", str(ranks),
+                 "installs" if way == "installs" else "engine", *cells], environment, limit)
+    wrong = []
+    for cell in cells:
+        worst = differences(cell, found[cell], plain[key_of(cell)])
+        print(cell, f"on {ranks} ranks, {way} by {launcher}", {name: f"{value:.1e}" for name, value in worst.items()})
+        wrong += [f"{cell} on {ranks} ranks, {way} by {launcher}: {name} differs by {value:.1e}"
+                  for name, value in worst.items() if value > bound(cell, name)]
+    return wrong
+
+
+def jobs_of(form):
+    """Returns (way, launcher, ranks, cells) of each job."""
+    if form == "whole":
+        return [("module", "mpirun", ranks, cells) for ranks, cells in whole().items()]
+    if form == "short":
+        return [(way, LAUNCHERS[way], 2, SHORT[2]) for way in WAYS] + [("module", "mpirun", 1, SHORT[1])]
+    return [(way, launcher, 2, SHORT[2]) for way in WAYS
+            for launcher in ("torchrun", "accelerate:fsdp1", "accelerate:fsdp2", "accelerate:zero2", "mpirun", "zero")]
+
+
+def main(form):
     for module in ("transformers", "accelerate", "trl", "peft"):
-        if subprocess.run([python, "-c", f"import importlib.util as u; raise SystemExit(not u.find_spec('{module}'))"]).returncode:
+        if subprocess.run([PYTHON, "-c", f"import importlib.util as u; raise SystemExit(not u.find_spec('{module}'))"]).returncode:
             print(f"SKIPPED: {module} is not installed")
             return
-    by_ranks = SHORT if form == "short" else whole()
-    limit = 300 if form == "short" else 6000
+    jobs = jobs_of(form)
+    limit = 300 if form != "whole" else 6000
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
-        keys = dict.fromkeys(key_of(cell) for cells in by_ranks.values() for cell in cells)
-        plain = run([python, "-W", "ignore", str(RUN), f"{folder}/plain", "1", "plain", *keys], {"PYTHONPATH": str(HERE)}, limit)
-        for ranks, cells in by_ranks.items():
-            found = run([mpiexec, "--oversubscribe", "-n", str(ranks), python, "-W", "ignore", "-m", "zerocore.as_deepspeed",
-                         str(RUN), folder, str(ranks), "engine", *cells], {"PYTHONPATH": f"{package}:{HERE}"}, limit)
-            for cell in cells:
-                worst = differences(cell, found[cell], plain[key_of(cell)])
-                print(cell, f"on {ranks} ranks", {name: f"{value:.1e}" for name, value in worst.items()})
-                wrong += [f"{cell} on {ranks} ranks: {name} differs by {value:.1e}" for name, value in worst.items()
-                          if value > bound(cell, name)]
+        package = installed_package(f"{folder}/site")
+        keys = dict.fromkeys(key_of(cell) for _, _, _, cells in jobs for cell in ["features:schedule=linear", *cells])
+        plain = run([PYTHON, "-W", "ignore", str(RUN), f"{folder}/plain", "1", "plain", *keys], {"PYTHONPATH": str(HERE)}, limit)
+        for way, launcher, ranks, cells in jobs:
+            wrong += run_cells(way, launcher, ranks, cells, plain, folder, package, limit)
     if wrong:
         raise SystemExit("\n".join(wrong))
 
 
-main(*sys.argv[1:])
+main(sys.argv[4])

@@ -245,6 +245,11 @@ def launch_faults():
     os.kill(processes[1].pid, signal.SIGCONT)
     expect_codes(silent + outcomes(processes[1:]), 18, 18)
     expect_printed_once(silent, "waited 3 s in")
+    # A worker of multiprocessing has no exception hook; its parent prints the error that came first.
+    _, err = run([PYTHON, "-W", "ignore", SCRIPT, "spawns", str(free_port())], expect=1)
+    contains(err, "Process 1 terminated with the following error", "ValueError: a bug of the second worker")
+    if "disagree" in err or "PeerFailed" in err:
+        raise SystemExit(f"a false cause: {err}")
     out, err = by_torchrun(2, "restarts", options=("--max-restarts", "1"))
     contains(out, "attempt 1 done")
     contains(err, "exitcode: 10", "zerocore.ConfigError: the first attempt ends here")
@@ -351,6 +356,8 @@ def launch_variables():
              ({**torchrun, **by_pmix}, "False 3"), ({**torchrun, **by_pmi2}, "False 3"), ({**torchrun, **step}, "False 3"))
     script = """import json, os, sys
 from zerocore import launch
+slow = {"torch._dynamo", "torch._inductor", "triton", "transformers", "accelerate"} & sys.modules.keys()
+assert not slow, f"import zerocore imports {slow}"
 before = dict(os.environ)
 for variables in json.loads(sys.argv[1]):
     os.environ.update(variables)

@@ -145,6 +145,20 @@ def groups(order):
         dist.destroy_process_group()  # zerocore destroys its own at exit
 
 
+def spawns(port):
+    """Starts its ranks itself, of which the second fails."""
+    torch.multiprocessing.spawn(_fails_in_step_2, (port,), nprocs=2)
+
+
+def _fails_in_step_2(rank, port):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    engine = make_engine(2)
+    for number in range(3):
+        step(engine)
+        if rank and number:
+            raise ValueError("a bug of the second worker")
+
+
 def arrives(*seconds):
     """Starts only the ranks."""
     if seconds:
@@ -169,4 +183,5 @@ def conforms(transport):
     gloo_conformance.check(launch.rendezvous(), transport)
 
 
-globals()[sys.argv[1]](*sys.argv[2:])
+if __name__ == "__main__":  # not in a worker of spawns()
+    globals()[sys.argv[1]](*sys.argv[2:])

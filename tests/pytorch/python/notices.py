@@ -1,6 +1,7 @@
 """One rank: every notice of the package that a program can cause, `notices.py FOLDER CASE...`, under
 zerocore.as_deepspeed."""
 
+import math
 import sys
 import warnings
 
@@ -80,6 +81,13 @@ def progress():
     for _ in range(2):
         engine.backward(engine(torch.ones(2, 4, dtype=torch.float16)).float().pow(2).mean())
         engine.step()
+
+
+def by_hand():
+    engine = start(config=config(optimizer=ADAMW, steps_per_print=1))
+    engine(torch.ones(2, 4)).pow(2).mean().backward()
+    engine.step()
+    assert math.isnan(engine.last_step.loss), engine.last_step.loss
 
 
 def clipping():

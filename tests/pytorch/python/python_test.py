@@ -112,6 +112,7 @@ def whole_values():
 
 def evaluation():
     run(3, "uneven_evaluation")
+    run(2, "redirected")
     if not has("transformers"):
         print("SKIPPED: transformers is not installed, and generate() is not tried")
         return
@@ -135,6 +136,7 @@ def comparison():
 def compiled():
     run(2, "transformed")
     run(2, "compiled", "aot_eager")
+    run(1, "compiled_by_engine", "aot_eager")
     if shutil.which("g++"):
         run(2, "compiled", "inductor")
     contains(run(1, "refused", "compiled", expect=None)[1], "OptimizedModule was compiled as a whole",
@@ -416,12 +418,12 @@ def plugin():
 
 
 def lightning():
-    """Lightning's DeepSpeedStrategy, on CPU ranks too."""
+    """Lightning's DeepSpeedStrategy, on CPU ranks too, for its Trainer and Fabric."""
     if not has("lightning"):
         print("SKIPPED: lightning is not installed")
         return
     with tempfile.TemporaryDirectory() as folder:
-        out = as_deepspeed(2, str(HERE / "lightning_deepspeed.py"), "3", folder)
+        out = as_deepspeed(2, str(HERE / "lightning_deepspeed.py"), folder, "0", "1", "2", "3")
         if out.count("Finished Training") != 2:
             raise SystemExit(out)
 
@@ -448,6 +450,7 @@ NOTICES = {
     "forgotten": "zero: zero_grad() was called among the micro steps of a step",
     "late_buffer": "zero: 1 buffers were added after zerocore.initialize(), count among them",
     "progress": "| loss scale 16",
+    "by_hand": "zero: step 1 | loss unknown (no engine.backward()) | gradient norm",
     "groups_alone": "state_dict() of the engine's optimizer has its groups, and no moments",
     "clipping": "zero: accelerator.clip_grad_norm_(0.25) does not act, as under DeepSpeed: the step clips to the norm 0.5",
     "no_engine": "zero: accelerate trains by torch's DistributedDataParallel",

@@ -2,6 +2,7 @@
 checks."""
 
 import io
+import math
 import os
 import sys
 import warnings
@@ -402,6 +403,53 @@ def compiled(backend):
         engine.destroy()
         first = first or outcome
         assert outcome == first, f"stage {stage} has {outcome}, not {first}"
+    say("equal")
+
+
+def compiled_by_engine(backend):
+    """engine.compile(), with the arguments of accelerate and of torch: the numbers of units that are not compiled."""
+    for stage in ("0", "3"):
+        outcomes = []
+        for arguments in (None, {"compile_kwargs": {"dynamic": False}}, {"fullgraph": True}):
+            model, loss_of = models.make("tied")
+            engine, *_ = zerocore.initialize(model=model, config=config(stage))
+            if arguments is not None:
+                engine.compile(backend=backend, **arguments)
+                assert all(block._compiled_call_impl is not None for block in model.blocks)
+            outcomes.append(train(engine, loss_of, 2)[:2])
+            engine.destroy()
+        assert all(math.isclose(*pair, rel_tol=1e-5) for outcome in outcomes for pair in zip(outcome, outcomes[0])), outcomes
+    say("equal")
+
+
+def redirected():
+    """forward() replaced after initialize(), as Lightning does for its steps: the pass is around all of it, and a backward
+    in it ends the pass."""
+    outcomes = []
+    for stage in ("0", "3"):
+        torch.manual_seed(7)
+        model = torch.nn.ModuleDict({"blocks": torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(3))),
+                                     "head": torch.nn.Linear(8, 2)})
+        engine, *_ = zerocore.initialize(model=model, config=config(stage))
+
+        def loss_of(x):
+            return model["head"](model["blocks"](x)).pow(2).mean()
+
+        def trained(x):
+            for _ in range(2):
+                engine.backward(loss_of(x))
+                engine.step()
+
+        x, seen = torch.ones(4, 8), []
+        for replaced in (loss_of, trained, loss_of):
+            model.forward = replaced
+            with torch.set_grad_enabled(replaced is trained):
+                seen.append(engine(x))
+        model.forward = loss_of
+        engine.backward(engine(x))
+        engine.step()
+        outcomes.append((seen[0].item(), seen[2].item(), engine.digest()))
+    assert outcomes[0] == outcomes[1] and outcomes[0][1] < outcomes[0][0], outcomes
     say("equal")
 
 

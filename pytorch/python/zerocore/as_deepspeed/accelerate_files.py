@@ -1,4 +1,5 @@
-"""Sets the environment of `accelerate launch --config_file` under mpirun: option --config_file of as_deepspeed."""
+"""Settings of accelerate: the environment of `accelerate launch --config_file` under mpirun (option --config_file of
+as_deepspeed), and FSDP's keys and variables as a DeepSpeed config."""
 
 import json
 import os
@@ -27,7 +28,14 @@ _LOWER = ("gradient_clipping", "offload_optimizer_device", "offload_param_device
 
 # Keys of the launcher, which mpirun replaces.
 _LAUNCHER = ("deepspeed_hostfile", "deepspeed_multinode_launcher", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter")
-BY_FSDP = "zerocore_by_fsdp"  # marks a config for accelerate's plugin that was made from FSDP's keys
+# Marks a config for accelerate's plugin that was made from FSDP's keys: {key: value} of those that nobody has set.
+BY_FSDP = "zerocore_by_fsdp"
+_OPEN = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
+# Variables with which accelerate's launcher passes FSDP's keys on, without FSDP_.
+_VARIABLES = ("VERSION", "SHARDING_STRATEGY", "RESHARD_AFTER_FORWARD", "OFFLOAD_PARAMS", "MIN_NUM_PARAMS", "AUTO_WRAP_POLICY",
+              "TRANSFORMER_CLS_TO_WRAP", "BACKWARD_PREFETCH", "STATE_DICT_TYPE", "FORWARD_PREFETCH", "USE_ORIG_PARAMS",
+              "CPU_RAM_EFFICIENT_LOADING", "SYNC_MODULE_STATES", "ACTIVATION_CHECKPOINTING",
+              "ACTIVATION_CHECKPOINTING_OFFLOAD", "IGNORED_MODULES")
 
 
 def use_config_file(path):
@@ -50,7 +58,7 @@ def environment_of(path):
     found = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_MIXED_PRECISION": "no" if mixed in ("false", "none") else mixed}
     if str(document.get("distributed_type", "")).upper() != "DEEPSPEED":
         found["ACCELERATE_DEEPSPEED_CONFIG_FILE"] = json.dumps(
-            for_accelerate(json.loads(_native.Config.file_as_json(path))))
+            _for_accelerate(json.loads(_native.Config.file_as_json(path))))
         tell(_native.Config.of_file(path, {}).notices)
         return found
     own = document.get("deepspeed_config") or {}
@@ -75,13 +83,56 @@ def load(path):
         return yaml.safe_load(file)
 
 
-def for_accelerate(document):
+def use_fsdp_environment():
+    """Makes this process train at the stage that FSDP's variables say, which accelerate's launcher or the script has set."""
+    if os.environ.pop("ACCELERATE_USE_FSDP", "").lower() != "true":
+        return
+    keys = {name.lower(): os.environ.pop(f"FSDP_{name}") for name in _VARIABLES if f"FSDP_{name}" in os.environ}
+    keys["transformer_layer_cls_to_wrap"] = keys.pop("transformer_cls_to_wrap", "None")
+    # The launcher sets the strategies of both versions.
+    if keys.setdefault("version", "1") == "2" or keys.get("reshard_after_forward", "true") not in ("true", "false"):
+        keys.pop("sharding_strategy", None)
+    else:
+        keys.pop("reshard_after_forward", None)
+    document = {"distributed_type": "FSDP", "fsdp_config": {
+        f"fsdp_{key}": json.loads(value) if value in ("true", "false") or value.isdigit() else value
+        for key, value in keys.items() if value != "None"}}
+    os.environ.update(ACCELERATE_USE_DEEPSPEED="true", ACCELERATE_DEEPSPEED_CONFIG_FILE=json.dumps(
+        stage_of(document, "the variables FSDP_* of accelerate launch")))
+
+
+def stage_of(document, source):
+    """Returns a DeepSpeed config for accelerate from FSDP's keys. Raises ConfigError that names the source."""
+    text = json.dumps(document)
+    tell(_native.Config.of_text(text, source, {}).notices)
+    return _for_accelerate(json.loads(_native.Config.text_as_json(text, source)))
+
+
+def _for_accelerate(document):
     """Returns a DeepSpeed config, which the library's reader has made from FSDP's keys, with "auto" for the values
     that accelerate and the Trainer fill in. Their bf16 and fp16 come from mixed_precision and from arguments."""
-    return {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
-            "gradient_clipping": "auto", "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"},
+    return {**dict.fromkeys(_OPEN, "auto"), "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"},
             **{key: value for key, value in document.items() if key not in ("bf16", "fp16", "gradient_clipping")},
-            BY_FSDP: True}
+            BY_FSDP: {}}
+
+
+def fill(config, accumulation, ranks_in_job):
+    """Gives numbers to the values that are "auto" in a config from FSDP's keys, because scripts read them. A later prepare()
+    or a Trainer sets them anew (reopen())."""
+    if BY_FSDP not in config:
+        return
+    values = dict(zip(_OPEN, (accumulation * ranks_in_job, 1, accumulation, 0.0)))
+    config[BY_FSDP] |= {key: values[key] for key in _OPEN if config.get(key) == "auto"}
+    config.update(config[BY_FSDP])
+
+
+def reopen(config):
+    """Sets the values of fill() to "auto", unless the script has changed them. Returns their keys."""
+    filled = config.get(BY_FSDP, {})
+    keys = [key for key, value in filled.items() if config.get(key) == value]
+    config.update(dict.fromkeys(keys, "auto"))
+    filled.clear()
+    return keys
 
 
 def tell(notices):

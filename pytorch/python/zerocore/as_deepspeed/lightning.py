@@ -1,29 +1,54 @@
-"""Adapts Lightning's DeepSpeedStrategy to the engine."""
+"""Lightning's DeepSpeedStrategy over the engine, for its Trainer and for Fabric."""
 
-import functools
-
-from .after_import import after_import
-
-
-def adapt():
-    for package in ("lightning.pytorch", "pytorch_lightning"):
-        after_import(f"{package}.strategies.deepspeed", _allow_cpu_ranks)
+from ..initialize import thaw
+from ..ranks import engines
+from ..wrapping import replaces
+from .trainer import end
 
 
-def _allow_cpu_ranks(module):
+def allow_cpu_ranks(module):
     """Lightning allows its DeepSpeed strategy only on GPUs; this allows it on CPU ranks."""
-    strategy = module.DeepSpeedStrategy
-    set_up, validate = strategy.setup_environment, module._validate_device_index_selection
+    strategy, validate = module.DeepSpeedStrategy, module._validate_device_index_selection
 
-    @functools.wraps(set_up)
-    def setup_environment(self):
+    @replaces(strategy, "setup_environment")
+    def setup_environment(self, own):
         if isinstance(self.accelerator, module.CUDAAccelerator):
-            return set_up(self)
+            return own(self)
         return super(strategy, self).setup_environment()
 
-    @functools.wraps(validate)
     def validate_devices(devices):
         if all(device.type == "cuda" for device in devices):
             validate(devices)
 
-    strategy.setup_environment, module._validate_device_index_selection = setup_environment, validate_devices
+    module._validate_device_index_selection = validate_devices
+
+
+def end_engines(module):
+    """Ends the engine of a Trainer's last fit(), validate(), test() or predict() before the next one makes its own."""
+
+    @replaces(module.DeepSpeedStrategy, "setup")
+    def setup(self, own, trainer):
+        links = [getattr(parameter, "_zerocore_engine", None) for parameter in self.model.parameters()]
+        for engine in [self.__dict__.pop("zerocore_engine", None), *(link() for link in links if link is not None)]:
+            if engine is not None:
+                end(engine)
+        thaw(self.model)  # an evaluation has frozen it
+        own(self, trainer)
+        self.zerocore_engine = self.model  # the Trainer forgets it when the next call begins
+
+
+def divide_once(module):
+    """Lightning has divided the loss by accumulate_grad_batches, so the engine does not, and clips as DDP does."""
+
+    @replaces(module.DeepSpeedPrecision, "backward")
+    def backward(self, own, tensor, model, *args, **kwargs):
+        return own(self, tensor, model, *args, scale_wrt_gas=False, **kwargs)
+
+
+def step_engine(module):
+    """Fabric calls optimizer.step(), which in DeepSpeed is a part of the engine's."""
+
+    @replaces(module.DeepSpeedStrategy, "optimizer_step")
+    def optimizer_step(self, own, optimizer, **kwargs):
+        engine = next((engine for engine in engines() if engine.optimizer is optimizer), optimizer)
+        return own(self, engine, **kwargs)

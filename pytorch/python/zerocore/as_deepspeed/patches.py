@@ -1,18 +1,27 @@
-"""Changes that let unmodified scripts and libraries run on ranks. It imports nothing of zerocore before a rank needs it."""
+"""The table of all changes that scripts and libraries need to run on the engine's ranks as they are. zerocore_startup.py
+applies a row when its module is complete. This file imports nothing of zerocore, because Python may load it at its start;
+a function that is named by a text is one of a file of this folder, which is imported then."""
 
-import argparse
 import functools
 import os
 import sys
 
 
-def give_local_rank():
-    """Adds --local_rank to the arguments for parsers that have this option, as DeepSpeed's launcher does for every
-    script; scripts without the option do not get it."""
+def export_ranks_of_mpirun():
+    """Sets the variables of torchrun that say which rank this process is, if mpirun started it: scripts read them in their
+    first lines. Those that are set stay. How ranks meet becomes known when they do (distributed.export_ranks())."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    for own in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+                ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")):
+        values = [os.environ.get(name) for name in own]
+        if all(values) and "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
+            os.environ.update(zip(names, values))
+
+
+def give_local_rank(argparse):
+    """Adds --local_rank to the arguments for parsers that have this option; scripts without the option do not get it."""
     parse = argparse.ArgumentParser.parse_known_args
     names = ("--local_rank", "--local-rank")
-    if hasattr(parse, "gives_local_rank"):
-        return
 
     @functools.wraps(parse)
     def parse_known_args(self, args=None, namespace=None):
@@ -23,52 +32,79 @@ def give_local_rank():
                 args = [f"{name}={os.environ['LOCAL_RANK']}", *given]
         return parse(self, args, namespace)
 
-    parse_known_args.gives_local_rank = True
     argparse.ArgumentParser.parse_known_args = parse_known_args
 
 
-def let_accelerate_see_cpu_ranks(state=None):
-    """Lets accelerate find CPU ranks. Without a GPU it finds no backend and treats each rank as its own job. Whether
-    DeepSpeed is requested may become known after its first state. `state`: the module accelerate.state."""
-    if state is None:
-        from accelerate import state
+def let_ranks_meet(distributed):
+    """Makes torch's group of a script over gloo if it asks for nccl and torch has no GPU, as deepspeed.init_distributed()
+    does, and sets MASTER_ADDR and MASTER_PORT, which mpirun does not."""
+    init = distributed.init_process_group
 
-    prepare = state.PartialState._prepare_backend
-    if hasattr(prepare, "sees_cpu_ranks"):
-        return
-
-    @functools.wraps(prepare)
-    def prepare_backend(self, *args, **kwargs):
-        _export_ranks_of_mpi()
-        backend, kind = prepare(self, *args, **kwargs)
-        by_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
-        if backend is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    @functools.wraps(init)
+    def init_process_group(backend=None, *args, **kwargs):
+        import torch
+        if backend == "nccl" and not torch.cuda.is_available():
             backend = "gloo"
-            if not by_deepspeed:
-                kind = state.DistributedType.MULTI_CPU
-        elif backend is None and by_deepspeed and "RANK" in os.environ:
-            backend = "gloo"
-        return backend, kind
+        if "MASTER_PORT" not in os.environ:
+            from zerocore.distributed import export_ranks
+            from zerocore.launch import by_mpi
+            if by_mpi():
+                export_ranks()
+        return init(backend, *args, **kwargs)
 
-    prepare_backend.sees_cpu_ranks = True
-    state.PartialState._prepare_backend = prepare_backend
-
-
-def _export_ranks_of_mpi():
-    """Sets torchrun's variables on a rank of mpirun, where nothing else has: accelerate reads its ranks from them."""
-    if "RANK" in os.environ or not {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"} & os.environ.keys():
-        return
-    from zerocore import distributed, launch
-    if launch.by_mpi():
-        distributed.export_ranks()
+    distributed.init_process_group = init_process_group
 
 
-def let_fsdp_become_a_stage():
-    """Installs the adapters under `accelerate launch` with FSDP's settings, because nothing imports deepspeed there. Does
-    nothing in the launcher itself, which is not a rank."""
-    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" and "RANK" in os.environ:
-        # This setting loads weights only on rank 0, and FSDP sends them to the others. accelerate refuses it without a GPU,
-        # and the engine uses each rank's own weights.
-        os.environ.update(FSDP_CPU_RAM_EFFICIENT_LOADING="false", FSDP_SYNC_MODULE_STATES="false")
-        from zerocore import as_deepspeed
-        as_deepspeed.install()
+# Module, change, and the reason.
+ROWS = (
+    ("argparse", give_local_rank,
+     "DeepSpeed's launcher gives every script the option --local_rank"),
+    ("torch.distributed", let_ranks_meet,
+     "mpirun sets no MASTER_ADDR and MASTER_PORT, and CPU ranks have no nccl"),
+    ("accelerate.state", "accelerate_ranks.see_cpu_ranks",
+     "accelerate finds no backend without a GPU, and takes each rank for a job of its own"),
+    ("accelerate.utils", "accelerate_ranks.complete",
+     "imported before install(), it has not found DeepSpeed, and lacks its wrappers"),
+    ("accelerate.utils.deepspeed", "accelerate_loops.read_config_files",
+     "configs are read by the library's reader, which accepts comments and names the user's own lines"),
+    ("accelerate.utils.deepspeed", "accelerate_loops.step_after_clipping",
+     "with FSDP's keys the step comes after accelerator.clip_grad_norm_()"),
+    ("accelerate.utils.dataclasses", "accelerate_loops.start_fsdp_alike",
+     "FSDP's plugin sends rank 0's weights to the others, which needs a GPU; the engine has its own"),
+    ("accelerate.accelerator", "accelerate_ranks.complete",
+     "imported before install(), it has not found DeepSpeed, and lacks its wrappers"),
+    ("accelerate.accelerator", "accelerate_loops.make_fsdp_a_stage",
+     "FSDP's settings become a stage"),
+    ("accelerate.accelerator", "accelerate_loops.clip_by_engine",
+     "clip_grad_norm_() clips with FSDP's keys, and a notice says that it does not with DeepSpeed's"),
+    ("accelerate.accelerator", "trainer.give_values_back",
+     "the Trainer frees its engine before it makes the next one of the same model"),
+    ("transformers.integrations.deepspeed", "trainer.complete_configs",
+     "imported before install(), it has not found DeepSpeed, and its configs are empty classes"),
+    ("transformers.integrations.deepspeed", "rank_independence.adapt_config",
+     "the number of micro-batches is the rank's own with zero_core.rank_independent"),
+    ("transformers.integrations.deepspeed", "trainer.fill_fsdp_values",
+     "the Trainer's arguments go before the values that FSDP's keys have left open"),
+    ("transformers.training_args", "trainer.adapt_arguments",
+     "TrainingArguments(fsdp=...) becomes a stage, and bf16 needs no GPU"),
+    ("transformers.modeling_utils", "trainer.adapt_saving",
+     "accelerate.get_state_dict() returns a state on rank 0 alone, and save_pretrained() would read sharded weights"),
+    ("transformers.trainer", "accelerate_ranks.complete",
+     "imported before install(), it has not found DeepSpeed, and lacks its wrappers"),
+    ("transformers.trainer", "trainer.adapt_init",
+     "evaluation before training, optimizers=(...) and a second train(), which transformers leaves to DeepSpeed or drops"),
+    ("transformers.trainer", "rank_independence.adapt_trainer",
+     "samples and losses do not depend on the number of ranks with zero_core.rank_independent"),
+    *((f"{package}.strategies.deepspeed", "lightning.allow_cpu_ranks",
+       "Lightning allows its DeepSpeed strategy only on GPUs")
+      for package in ("lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lightning_fabric")),
+    *((f"{package}.strategies.deepspeed", "lightning.end_engines",
+       "each fit(), validate(), test() and predict() of one Trainer makes an engine of the same model")
+      for package in ("lightning.pytorch", "pytorch_lightning")),
+    *((f"{package}.strategies.deepspeed", "lightning.step_engine",
+       "Fabric calls optimizer.step(), which in DeepSpeed is a part of the engine's")
+      for package in ("lightning.fabric", "lightning_fabric")),
+    *((f"{package}.plugins.precision.deepspeed", "lightning.divide_once",
+       "Lightning divides the loss by accumulate_grad_batches itself")
+      for package in ("lightning.pytorch", "pytorch_lightning")),
+)

@@ -1,7 +1,6 @@
 """The Trainer of transformers under zero_core.rank_independent: its samples, losses and number of micro-batches do not
 depend on the number of ranks."""
 
-import functools
 import inspect
 import types
 
@@ -11,13 +10,7 @@ from .. import _native
 from ..global_sampler import GlobalSampler
 from ..micro_batches import Share
 from ..ranks import ranks
-from .after_import import after_import
-
-
-def adapt():
-    """Registers all changes; each happens when a script imports the module."""
-    after_import("transformers.integrations.deepspeed", _adapt_config)
-    after_import("transformers.trainer", _adapt_trainer)
+from ..wrapping import replaces
 
 
 def _share_of(config):
@@ -37,12 +30,11 @@ def _share_of(config):
     return Share(size, total // size, ranks().rank, ranks().size)
 
 
-def _adapt_config(module):
+def adapt_config(module):
     """Sets gradient_accumulation_steps of the arguments to the number of micro-batches of this rank."""
-    process = module.HfTrainerDeepSpeedConfig.trainer_config_process
 
-    @functools.wraps(process)
-    def with_own_accumulation(self, args, *more, **kwargs):
+    @replaces(module.HfTrainerDeepSpeedConfig, "trainer_config_process")
+    def with_own_accumulation(self, process, args, *more, **kwargs):
         config = self.config
         if config.get("train_micro_batch_size_per_gpu") in (None, "auto"):
             own = {**config, "train_micro_batch_size_per_gpu": args.per_device_train_batch_size}
@@ -61,8 +53,6 @@ def _adapt_config(module):
         process(self, args, *more, **kwargs)
         # The reader compares it with the largest number of micro-batches of a rank.
         config.update(train_batch_size=total, gradient_accumulation_steps=-(-share.count // share.ranks))
-
-    module.HfTrainerDeepSpeedConfig.trainer_config_process = with_own_accumulation
 
 
 def _share(trainer):
@@ -84,20 +74,17 @@ class _Samples(GlobalSampler):
 
 
 def _replaces(cls, name):
-    """Makes a function a method of the class: without rank_independent the class's own method is called in its place."""
+    """As replaces(), for a Trainer's method; without rank_independent the class's own method is called in its place."""
     def decorate(function):
-        own = getattr(cls, name)
-
-        @functools.wraps(own)
-        def method(self, *args, **kwargs):
+        @replaces(cls, name)
+        def method(self, own, *args, **kwargs):
             share = _share(self)
             return own(self, *args, **kwargs) if share is None else function(self, own, share, *args, **kwargs)
-
-        setattr(cls, name, method)
+        return method
     return decorate
 
 
-def _adapt_trainer(module):
+def adapt_trainer(module):
     trainer = module.Trainer
 
     @_replaces(trainer, "_get_train_sampler")

@@ -1,38 +1,98 @@
-"""The engines of transformers' Trainer: one for each train(), and one for an evaluation before the first, of one model."""
+"""The Trainer of transformers: its arguments, what it saves, and its engines, one for each train(), and one for an
+evaluation before the first, of one model."""
 
-import functools
+import importlib
+import json
+import sys
 
 from .. import _native
+from ..construction import ZeroParamStatus
 from ..initialize import thaw
+from ..ranks import ranks
 from ..units import is_in_engine
-from .accelerate_files import tell
-from .after_import import after_import
+from ..wrapping import replaces
+from .accelerate_files import reopen, stage_of, tell
 
 
-def adapt():
-    """Registers all changes; each happens when a script imports the module."""
-    after_import("accelerate.accelerator", _give_values_back)
-    after_import("transformers.integrations.deepspeed", _adapt_init)
+def adapt_arguments(module):
+    """Makes TrainingArguments(fsdp=...) train with the engine, and allows bf16 on CPU ranks."""
+
+    @replaces(module.TrainingArguments, "__post_init__")
+    def after_init(self, own):
+        if self.fsdp and not self.deepspeed:
+            self.deepspeed = _of_arguments(self)
+            self.fsdp, self.fsdp_config = None, None
+        own(self)
+
+    has_bf16 = module.is_torch_bf16_gpu_available
+    module.is_torch_bf16_gpu_available = lambda: ranks().gpu < 0 or has_bf16()
 
 
-def _give_values_back(module):
-    """The Trainer frees its engine before it makes the next one of the same model. After a failure there are no values to
-    give back."""
-    free = module.Accelerator.free_memory
+def _of_arguments(arguments):
+    words = arguments.fsdp
+    if isinstance(words, (list, tuple)):
+        words = " ".join(str(getattr(word, "value", word)) for word in words)
+    document = {"fsdp": True if words in (True, "True", "true", "1") else str(words)}
+    given = arguments.fsdp_config
+    if isinstance(given, str):
+        with open(given, encoding="utf-8") as file:
+            given = json.load(file)
+    if given:
+        document["fsdp_config"] = given
+    return stage_of(document, "TrainingArguments")
 
-    @functools.wraps(free)
-    def free_memory(self, *objects):
+
+def adapt_saving(module):
+    """Makes save_pretrained() write nothing on ranks that have no state: accelerate.get_state_dict() returns None to
+    all ranks but 0."""
+
+    @replaces(module.PreTrainedModel, "save_pretrained")
+    def save_pretrained(self, own, save_directory, is_main_process=True, state_dict=None, **kwargs):
+        if not is_main_process and not state_dict and any(_is_sharded(parameter) for parameter in self.parameters()):
+            return None
+        return own(self, save_directory, is_main_process=is_main_process, state_dict=state_dict, **kwargs)
+
+
+def _is_sharded(parameter):
+    return getattr(parameter, "ds_status", None) == ZeroParamStatus.NOT_AVAILABLE
+
+
+def complete_configs(module):
+    """Loads the module again if it was imported when no deepspeed was found: its configs are empty classes then. Functions
+    that other modules have of it use the new classes."""
+    if module.DeepSpeedConfig is not object or not module.is_accelerate_available():
+        return
+    importlib.reload(module)
+    package = sys.modules["transformers.integrations"]
+    for name in ("HfDeepSpeedConfig", "HfTrainerDeepSpeedConfig"):
+        if name in vars(package):  # a package that imports names at their first use
+            setattr(package, name, getattr(module, name))
+
+
+def fill_fsdp_values(module):
+    """Lets the arguments set the values that FSDP's keys have left open."""
+
+    @replaces(module.HfTrainerDeepSpeedConfig, "trainer_config_process")
+    def process(self, own, *args, **kwargs):
+        reopen(self.config)
+        return own(self, *args, **kwargs)
+
+
+def give_values_back(module):
+    """The Trainer frees its engine before it makes the next one of the same model."""
+
+    @replaces(module.Accelerator, "free_memory")
+    def free_memory(self, own, *objects):
         wrapped = getattr(self, "deepspeed_engine_wrapped", None)
-        engine = wrapped.engine if wrapped is not None and not objects else None
-        if engine is not None and engine._guard.failure is None and engine._successor is None:
-            _end(engine)
-        return free(self, *objects)
-
-    module.Accelerator.free_memory = free_memory
+        if wrapped is not None and not objects:
+            end(wrapped.engine)
+        return own(self, *objects)
 
 
-def _end(engine):
-    """Ends the engine. Its model has all values again, whole on each rank."""
+def end(engine):
+    """Ends the engine, whose model then has all values, whole on each rank. After a failure there are none. Collective."""
+    if engine.native is None or engine._guard.failure is not None or engine._successor is not None:
+        return
     values = [(parameter, engine.read(parameter).to(parameter.dtype)) for parameter in engine.module.parameters()
               if is_in_engine(parameter)]
     rounded = {str(parameter.dtype).removeprefix("torch.") for parameter, _ in values} - {"float32"}
@@ -43,12 +103,11 @@ def _end(engine):
         _native.give_memory(parameter, value)
 
 
-def _adapt_init(module):
+def adapt_init(module):
     """Lets the Trainer evaluate before it trains, at every stage; train more than once; and train with
     Trainer(optimizers=(optimizer, scheduler)), which transformers drops under DeepSpeed."""
     init = module.deepspeed_init
 
-    @functools.wraps(init)
     def deepspeed_init(trainer, num_training_steps, inference=False):
         document = trainer.accelerator.state.deepspeed_plugin.hf_ds_config
         if inference:

@@ -1,5 +1,6 @@
-"""Runs cells one after another in the same processes: run.py FOLDER RANKS ("plain" or "engine") CELL...
-A cell is KIND:KEY=VALUE,...; rank 0 prints its values as JSON. Only `use_config_file` refers to ZeroCore."""
+"""Runs cells one after another in the same processes: run.py FOLDER RANKS ("plain", "engine" or "installs") CELL...
+A cell is KIND:KEY=VALUE,...; rank 0 prints its values as JSON. Only `use_config_file` refers to ZeroCore, and with
+"installs" the call of install(), after the libraries have been imported, as in a notebook."""
 
 import dataclasses
 import json
@@ -17,7 +18,8 @@ import hugging_face.trainer_cells
 import hugging_face.trl_cells
 
 KINDS = {"features": hugging_face.trainer_cells.features, "interrupted": hugging_face.trainer_cells.interrupted,
-         "resumed": hugging_face.trainer_cells.resumed, "given": hugging_face.trainer_cells.given, "loop": hugging_face.loop_cells.loop,
+         "resumed": hugging_face.trainer_cells.resumed, "given": hugging_face.trainer_cells.given,
+         "compiled": hugging_face.trainer_cells.compiled, "loop": hugging_face.loop_cells.loop,
          "sft": hugging_face.trl_cells.sft, "dpo": hugging_face.trl_cells.dpo, "reward": hugging_face.trl_cells.reward,
          "grpo": hugging_face.trl_cells.grpo}
 
@@ -78,13 +80,17 @@ def shipped(cell):
 
 
 def main(folder, ranks, mode, *cells):
-    rank = int(os.environ.get("RANK", "0"))
     plain = mode == "plain"
+    if mode == "installs":
+        import zerocore.as_deepspeed
+        zerocore.as_deepspeed.install()
+    rank = int(os.environ.get("RANK", "0"))
     if not plain:
         import deepspeed
         deepspeed.init_distributed()
     for text in cells:
-        forget()
+        if "file=" not in text:  # else the first cell, which has the settings of accelerate's launcher
+            forget()
         cell = cell_of(text, folder, int(ranks) if not plain else 1, rank, plain)
         if plain:
             (hugging_face.plain.train_in_bf16 if cell.bf16 else hugging_face.plain.train_in_fp32)()
@@ -103,4 +109,5 @@ def main(folder, ranks, mode, *cells):
             print("CELL " + json.dumps({"cell": text, "seconds": round(time.monotonic() - begin, 1), **found}), flush=True)
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

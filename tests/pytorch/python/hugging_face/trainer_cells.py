@@ -104,3 +104,14 @@ def given(cell):
     first = losses(trainer)
     trainer.train()
     return {"before": before, "losses": first, "again": losses(trainer)[0]}  # the optimizer begins anew
+
+
+def compiled(cell):
+    """As TrainingArguments(torch_compile=True): each block is compiled."""
+    compiles = {} if cell.plain else {"torch_compile": True, "torch_compile_backend": "eager"}
+    trainer = Trainer(model=model_of(cell), train_dataset=made.Sequences(48), eval_dataset=made.Sequences(10, seed=1, masked=False),
+                      args=arguments(cell, save_strategy="no", **compiles))
+    trainer.train()
+    blocks = getattr(trainer.model, "transformer", trainer.model).h
+    assert cell.plain or all(block._compiled_call_impl is not None for block in blocks)
+    return {"losses": losses(trainer), "evaluated": trainer.evaluate()["eval_loss"]}

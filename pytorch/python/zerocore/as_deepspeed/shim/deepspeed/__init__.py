@@ -4,11 +4,14 @@ import functools as _functools
 import sys as _sys
 
 import zerocore as _zerocore
+import zerocore_startup as _startup
 from zerocore import ConfigError as DeepSpeedConfigError
 from zerocore import Engine as DeepSpeedEngine
 from zerocore import add_config_arguments
 from zerocore.as_deepspeed import VERSION as __version__
 from zerocore.as_deepspeed.accelerate_files import BY_FSDP as _BY_FSDP
+
+_startup.install()
 
 from . import accelerator, checkpoint, comm, launcher, ops, runtime, utils, zero
 from ._missing import refuse_missing
