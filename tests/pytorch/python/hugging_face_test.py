@@ -1,7 +1,7 @@
 """Hugging Face's trainers and loops over the engine, against one plain process:
-`hugging_face_test.py MPIEXEC PYTHON PACKAGE short|whole|ways`. Cells run one after another in the same processes, and each
+`hugging_face_test.py MPIEXEC PYTHON PACKAGE short|whole|ways|packaged|packaged_everywhere`. Cells run one after another in the same processes, and each
 cell of the short form by each way to start a script: `python -m zerocore.as_deepspeed`, ZEROCORE_AS_DEEPSPEED=1, and install()
-in the script, after its imports. `ways` runs these by each launcher."""
+in the script, after its imports. `ways` runs these by each launcher. `packaged` runs accelerate's own test scripts."""
 
 import importlib.util
 import json
@@ -11,10 +11,12 @@ import subprocess
 import sys
 import tempfile
 
-from launch_test import MPIEXEC, PACKAGE, PYTHON, free_port, installed_package
+from launch_test import free_port
+from python_test import MPIEXEC, PACKAGE, PYTHON, installed_package
 
 HERE = pathlib.Path(__file__).parent
 RUN = HERE / "hugging_face" / "run.py"
+PACKAGED = HERE / "hugging_face" / "packaged.py"
 TRL = ("sft", "dpo", "reward", "grpo")
 LOSSES = 1e-4  # relative; under fp32 everything else too
 IN_BF16 = {"reward": 4.2e-3}  # the loss is a bf16 number itself: one step of it
@@ -104,10 +106,10 @@ def settings_of(name, folder):
     return str(path)
 
 
-def command_of(launcher, way, ranks, folder):
+def command_of(launcher, way, ranks, folder, script=RUN):
     """Returns the command up to the script's arguments."""
     module = ["-m", "zerocore.as_deepspeed"] if way == "module" else []
-    python = [PYTHON, "-W", "ignore", *module, str(RUN)]
+    python = [PYTHON, "-W", "ignore", *module, str(script)]
     port = str(free_port())
     if launcher == "mpirun":
         return [MPIEXEC, "--oversubscribe", "-n", str(ranks), *python]
@@ -115,19 +117,22 @@ def command_of(launcher, way, ranks, folder):
         return [str(pathlib.Path(PACKAGE).parent / "bin/zero"), "run", "-n", str(ranks), *python]
     if launcher == "torchrun":
         return [PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", port,
-                *module, str(RUN)]
+                *module, str(script)]
     return [PYTHON, "-W", "ignore", "-m", "accelerate.commands.launch", "--config_file",
             settings_of(launcher.partition(":")[2], folder), "--num_processes", str(ranks), "--main_process_port", port,
-            *(("--module", "zerocore.as_deepspeed") if module else ()), str(RUN)]
+            *(("--module", "zerocore.as_deepspeed") if module else ()), str(script)]
+
+
+def environment_of(way, package):
+    return {"ZEROCORE_AS_DEEPSPEED": "1", **package} if way == "variable" else {"PYTHONPATH": f"{PACKAGE}:{HERE}"}
 
 
 def run_cells(way, launcher, ranks, cells, plain, folder, package, limit):
     """Returns the differences to the plain process that are too large."""
     if launcher.startswith("accelerate"):
         cells = [f"features:file={launcher.partition(':')[2]},schedule=linear", *cells]
-    environment = {"ZEROCORE_AS_DEEPSPEED": "1", **package} if way == "variable" else {"PYTHONPATH": f"{PACKAGE}:{HERE}"}
     found = run([*command_of(launcher, way, ranks, folder), f"{folder}/{way}", str(ranks),
-                 "installs" if way == "installs" else "engine", *cells], environment, limit)
+                 "installs" if way == "installs" else "engine", *cells], environment_of(way, package), limit)
     wrong = []
     for cell in cells:
         worst = differences(cell, found[cell], plain[key_of(cell)])
@@ -137,6 +142,30 @@ def run_cells(way, launcher, ranks, cells, plain, folder, package, limit):
     return wrong
 
 
+# Scripts and their settings; the first are the launcher's.
+SCRIPTS = ["test_checkpointing:launched", "test_performance:zero1", "test_checkpointing:zero3", "test_script:zero2",
+           "test_metrics:zero3", "test_cli:zero1", "test_ds_multiple_model:none", "test_zero3_integration:none", "test_ops:fsdp1"]
+
+
+def run_packaged(form, package, folder):
+    """Runs accelerate's test scripts: each once, or each by each way and launcher with each of TRL's files."""
+    if form == "packaged":
+        jobs = [("variable", "accelerate:fsdp2", SCRIPTS)]
+    else:
+        every = [f"{script}:{file}" for script in ("test_performance", "test_checkpointing", "test_script", "test_metrics", "test_cli",
+                 "test_ops") for file in ("zero1", "zero2", "zero3", "fsdp1", "fsdp2")]
+        jobs = [(way, launcher, [*(SCRIPTS[:1] if "fsdp" in launcher else ()), *SCRIPTS[6:8], *every])
+                for way in WAYS for launcher in EVERY_LAUNCHER]
+    for way, launcher, cells in jobs:
+        own = f"{folder}/{way}_{launcher.replace(':', '_')}"
+        found = run([*command_of(launcher, way, 2, folder, PACKAGED), own, "installs" if way == "installs" else "engine", *cells],
+                    environment_of(way, package), 300 if form == "packaged" else 1500)
+        print(f"{way} by {launcher}: {len(found)} of {len(cells)} scripts have passed", flush=True)
+
+
+EVERY_LAUNCHER = ("torchrun", "accelerate:fsdp1", "accelerate:fsdp2", "accelerate:zero2", "mpirun", "zero")
+
+
 def jobs_of(form):
     """Returns (way, launcher, ranks, cells) of each job."""
     if form == "whole":
@@ -144,7 +173,7 @@ def jobs_of(form):
     if form == "short":
         return [(way, LAUNCHERS[way], 2, SHORT[2]) for way in WAYS] + [("module", "mpirun", 1, SHORT[1])]
     return [(way, launcher, 2, SHORT[2]) for way in WAYS
-            for launcher in ("torchrun", "accelerate:fsdp1", "accelerate:fsdp2", "accelerate:zero2", "mpirun", "zero")]
+            for launcher in EVERY_LAUNCHER]
 
 
 def main(form):
@@ -152,6 +181,9 @@ def main(form):
         if subprocess.run([PYTHON, "-c", f"import importlib.util as u; raise SystemExit(not u.find_spec('{module}'))"]).returncode:
             print(f"SKIPPED: {module} is not installed")
             return
+    if form.startswith("packaged"):
+        with tempfile.TemporaryDirectory() as folder:
+            return run_packaged(form, installed_package(f"{folder}/site"), folder)
     jobs = jobs_of(form)
     limit = 300 if form != "whole" else 6000
     wrong = []

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-from python_test import HERE, MPIEXEC, PACKAGE, PYTHON, contains, has
+from python_test import HERE, MPIEXEC, PACKAGE, PYTHON, contains, has, installed_package
 
 # A launcher's own variables must not reach the jobs that are tested.
 CLEAN = {name: value for name, value in os.environ.items()
@@ -407,14 +407,6 @@ def found_lines(environment):
     return lines
 
 
-def installed_package(folder):
-    """Installed as pip does: Python reads zerocore.pth of a site folder."""
-    subprocess.run(["cmake", "--install", str(pathlib.Path(PACKAGE).parent), "--component", "python", "--prefix", folder],
-                   check=True, capture_output=True)
-    pathlib.Path(folder, "sitecustomize.py").write_text(f"import site\nsite.addsitedir({str(folder)!r})\n")
-    return {"PYTHONPATH": f"{folder}:{HERE}"}
-
-
 def launch_as_deepspeed():
     """ZEROCORE_AS_DEEPSPEED=1: unmodified scripts that import deepspeed, under launchers without support for
     zerocore."""
@@ -434,12 +426,34 @@ def launch_as_deepspeed():
         _, err = run([PYTHON, "-X", "importtime", "-c", "pass"], environment=asked)
         if "torch" in err:
             raise SystemExit("Python's start imports torch")
+        replaced_deepspeed(pathlib.Path(folder), asked)
         # A machine without MPI.
         pathlib.Path(folder, "zerocore/libzerocore_openmpi.so").unlink()
         _, err = by_mpirun(1, "arrives", environment=package, expect=11)
         contains(err, "OMPI_COMM_WORLD_SIZE is set), and MPI cannot be loaded", "start the ranks with torchrun")
         out, _ = by_torchrun(2, script=str(HERE / "installing_deepspeed.py"), environment=package)
         contains(out, "local rank 0 of 2", "local rank 1 of 2")
+
+
+def replaced_deepspeed(folder, asked):
+    """Another package of that name is not found, or named if it was imported before. The package itself installs, too, after
+    the modules that have looked for it."""
+    other = folder / "scripts"
+    other.joinpath("deepspeed").mkdir(parents=True)
+    other.joinpath("deepspeed/__init__.py").write_text("")
+    script = other / "script.py"
+    script.write_text("import os, sys\nranks = os.environ['LOCAL_RANK'], os.environ['WORLD_SIZE']\nimport deepspeed\n"
+                      "print(*ranks, deepspeed.__version__)\n")
+    out, _ = by_mpirun(2, script=str(script), environment=asked)
+    contains(out, "0 2 0.19.8", "1 2 0.19.8")
+    late = {"PYTHONPATH": f"{other}:{PACKAGE}", "ZEROCORE_AS_DEEPSPEED": "1"}  # Python finds no zerocore.pth
+    for line in ("import zerocore", "import zerocore.as_deepspeed as a; a.install()"):
+        _, err = run([PYTHON, "-W", "ignore", "-c", f"import deepspeed; {line}"], environment=late, expect=1)
+        contains(err, f"it was imported before, from {other}/deepspeed/__init__.py", "python -m zerocore.as_deepspeed")
+    if has("transformers") and has("accelerate"):
+        run([PYTHON, "-W", "ignore", "-c", "import transformers.trainer as trainer, accelerate.accelerator as loops, deepspeed; "
+             "assert 'zerocore' in trainer.deepspeed_init.__module__; loops.DeepSpeedEngineWrapper"],
+            environment={"PYTHONPATH": f"{PACKAGE}/zerocore/as_deepspeed/shim:{PACKAGE}"})
 
 
 def launch_accelerate():

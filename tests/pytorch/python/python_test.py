@@ -283,6 +283,14 @@ def configs():
              "zero: memory   parameters", "zero: the config in effect:\n", "zero: the units:\n")
 
 
+def installed_package(folder):
+    """Installed as pip does: Python reads zerocore.pth of a site folder."""
+    subprocess.run(["cmake", "--install", str(pathlib.Path(PACKAGE).parent), "--component", "python", "--prefix", folder],
+                   check=True, capture_output=True)
+    pathlib.Path(folder, "sitecustomize.py").write_text(f"import site\nsite.addsitedir({str(folder)!r})\n")
+    return {"PYTHONPATH": f"{folder}:{HERE}"}
+
+
 def as_deepspeed(ranks, *arguments):
     """Runs a script that imports deepspeed; returns its output."""
     done = subprocess.run(
@@ -525,8 +533,7 @@ def fsdp_in_a_script(folder):
 def installed():
     """A wheel contains the whole package, including as_deepspeed's folder."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["cmake", "--install", str(pathlib.Path(PACKAGE).parent), "--component", "python", "--prefix", folder],
-                       check=True, capture_output=True)
+        installed_package(folder)
         done = subprocess.run(
             [PYTHON, "-W", "ignore", "-c", "import zerocore, zerocore.as_deepspeed as a; print(zerocore.__file__); "
              "a.install(); import deepspeed, importlib.metadata as m; print(m.version('deepspeed')); "
@@ -538,16 +545,16 @@ def installed():
 
 
 def example():
-    """examples/trainer, as the README starts it from the wheel."""
+    """examples/trainer, as the README starts it: the wheel is installed, and the variable is set."""
     if not has("transformers") or not has("accelerate"):
         print("SKIPPED: transformers or accelerate is not installed")
         return
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "zerocore.as_deepspeed",
+            [PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2",
              str(HERE.parents[2] / "examples/trainer/train.py")],
             cwd=folder, capture_output=True, text=True, timeout=500,
-            env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"})
+            env={**os.environ, **installed_package(folder), "ZEROCORE_AS_DEEPSPEED": "1", "OMP_NUM_THREADS": "1"})
         losses = re.search(r"^loss (\S+) at step 10, (\S+) at step 60", done.stdout, re.MULTILINE)
         if done.returncode or not losses or not float(losses[2]) < 0.8 * float(losses[1]):
             raise SystemExit(done.stdout + done.stderr)
