@@ -93,14 +93,7 @@ void add_precision(RowList& rows) {
   rows.in("torch_autocast", {section("PyTorch's automatic casts")});
 }
 
-constexpr std::string_view loco_beta = "share of a residue that stays in a step; not set: 0.8";
-constexpr std::string_view loco_reset = "steps after which residues start from zero; not set: 1024";
-
 void add_sharding(RowList& rows) {
-  rows.in("zero_optimization.zeropp_loco_param",
-          {section("error feedback of zero_quantized_gradients (LoCo): what an encoding loses is "
-                   "added to the gradient of the next step")
-               .or_null()});
   rows.in("zero_optimization",
           {section("what is sharded over the ranks, and in what pieces; the old form true is stage "
                    "1, false stage 0"),
@@ -123,10 +116,6 @@ void add_sharding(RowList& rows) {
            acts("zero_quantized_gradients",
                 "reduce gradients as int4, inside groups of zero_core.inner_group_size ranks and "
                 "then over these groups (qgZ)")
-               .with(&Key::sharded_parameters_only, true),
-           acts("zeropp_loco_param.err_beta", unit_interval, loco_beta)
-               .with(&Key::sharded_parameters_only, true),
-           acts("zeropp_loco_param.reset_T", positive_counts, loco_reset)
                .with(&Key::sharded_parameters_only, true),
            acts("reduce_bucket_size", positive_counts, "elements per gradient reduction"),
            acts("allgather_bucket_size", counts, "elements per all-gather of parameters"),
@@ -411,10 +400,6 @@ void add_core(RowList& rows) {
        acts("max_error", rates,
             "measure the relative error of encodings, and print a warning if a unit's is larger; "
             "not set: it is not measured")});
-  rows.in(
-      "zero_core.wire.error_feedback",
-      {section("error feedback of encoded reductions (LoCo), on if one of its keys is given"),
-       acts("err_beta", unit_interval, loco_beta), acts("reset_T", positive_counts, loco_reset)});
   rows.in("zero_core.param_groups", {section("optimizer groups by name")});
   rows.in("zero_core.param_groups.*",
           {section("one group"), acts("lr_scale", rates, "factor of the learning rate"),

@@ -54,6 +54,10 @@ void add_removed(RowList& rows) {
   rows.in("zero_optimization", {boolean("cpu-offload", "false", never_read,
                                         "no DeepSpeed release reads this spelling; it is written "
                                         "offload_optimizer.device")});
+  rows.in("zero_optimization",
+          {block("zeropp_loco_param", "error feedback of zero_quantized_gradients",
+                 "DeepSpeed removed it in 0.19.8; remove it, or reduce in 8 bits by "
+                 "zero_core.wire.reduce")});
   rows.in("optimizer.params", {plain(Type::number, "max_grad_norm", "", never_read,
                                      "DeepSpeed refuses it too: it is written gradient_clipping")
                                    .with(&Key::range, {.low = -1e30, .high = 1e30})

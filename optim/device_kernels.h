@@ -117,12 +117,9 @@ class DeviceKernels {
   virtual void normalize(RuleKind rule, float* values, std::int64_t count, NormSum* norm,
                          Stream stream) = 0;
 
-  // These do nothing unless the decision is to apply the step. Byte counts and addresses are
-  // multiples of 16.
+  // Does nothing unless the decision is to apply the step. Addresses are multiples of 16.
   virtual void update(RuleKind rule, const DeviceUpdate& update, const StepDecision* decision,
                       Stream stream) = 0;
-  virtual void copy_if_applied(const void* from, void* to, std::int64_t bytes,
-                               const StepDecision* decision, Stream stream) = 0;
 };
 
 // Kernels run at once, on the threads of the pool, which must outlive them. Thread-safe.

@@ -81,14 +81,6 @@ struct AioOptions {
   std::int64_t intra_op_parallelism = 1;  // multiplies queue_depth
 };
 
-// Error feedback of encoded reductions (LoCo): on if one of them is given.
-struct ErrorFeedbackOptions {
-  std::optional<double> err_beta;       // share of a residue that is kept; 0.8
-  std::optional<std::int64_t> reset_T;  // residues restart from zero after this many steps; 1024
-
-  bool on() const { return err_beta || reset_T; }
-};
-
 struct ZeroOptions {
   int stage = 0;
   std::int64_t reduce_bucket_size = 500'000'000;     // elements per reduce-scatter
@@ -107,7 +99,6 @@ struct ZeroOptions {
   bool quantized_weights = false, quantized_nontrainable_weights = false;
   // Stage 3: gradients are reduced as int4, inside groups and then across them (qgZ).
   bool quantized_gradients = false;
-  ErrorFeedbackOptions loco;  // "zeropp_loco_param"
   OffloadOptimizerOptions offload_optimizer;
   OffloadParamOptions offload_param;
 };
@@ -140,8 +131,7 @@ struct WireOptions {
   std::string reduce = "none";  // gradients
   // Inside a node; empty: the format used between nodes.
   std::string gather_inside, reduce_inside;
-  std::int64_t block_size = 256;        // elements that share a scale; mxfp8 always uses 32
-  ErrorFeedbackOptions error_feedback;  // for encoded reductions
+  std::int64_t block_size = 256;  // elements that share a scale; mxfp8 always uses 32
   // Measure the error of encodings, and warn if it exceeds this share of a unit's exchanges.
   std::optional<double> max_error;
 };

@@ -124,13 +124,6 @@ struct Mxfp8 : E4m3 {
   [[gnu::always_inline]] static constexpr float unit(std::uint8_t code) { return e4m3_value(code); }
 };
 
-// Returns the next residue of error feedback, for one element or a vector; `wanted` is the gradient
-// plus the residue.
-template <class T>
-[[gnu::always_inline]] constexpr T next_residue(T residue, T wanted, T decoded, float beta) {
-  return beta * residue + (1.0f - beta) * (wanted - decoded);
-}
-
 // Calls body<F>() with the type of a block format.
 template <class Body>
 void with_block_format(Format format, const Body& body) {

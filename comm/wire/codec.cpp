@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <string>
 
 #include "comm/bytes.h"
 #include "comm/grouped_piece.h"
@@ -45,12 +43,7 @@ void add_source(const Codec& codec, const std::byte* source, std::int64_t count,
 // Encodes n elements from `first` on; `first` starts a block.
 void encode_piece(const Codec& codec, const Elements& from, std::int64_t first, std::int64_t n,
                   const Encoded& to) {
-  const void* elements = at(from.data, first * size_of(from.dtype));
-  if (from.feedback == nullptr) return kernels().encode(codec, elements, from.dtype, n, to);
-  Feedback feedback = *from.feedback;
-  for (Residue* residue : {&feedback.before, &feedback.after})
-    *residue = {residue->codes + first, residue->scales + first / codec.block};
-  kernels().encode_with_feedback(codec, elements, from.dtype, feedback, n, to);
+  kernels().encode(codec, at(from.data, first * size_of(from.dtype)), from.dtype, n, to);
 }
 
 void add_errors(const void* values, DType dtype, const float* decoded, std::int64_t n,
@@ -83,24 +76,8 @@ void check_elements(DType dtype) {
     throw UsageError("wire formats are for elements in fp32, bf16 and fp16, not int64");
 }
 
-void check_feedback(Format format) {
-  if (format == Format::none || format == Format::bf16)
-    throw UsageError(std::string("error feedback needs a format with blocks, which ") +
-                     name_of(format) + " has not: take int4, int8, fp8_e4m3 or mxfp8");
-}
-
-std::int64_t residue_bytes(const Codec& codec, std::int64_t count) {
-  return encoded_bytes(residue_codec(codec), count, DType::fp32);
-}
-
-Residue residue_at(const Codec& codec, void* residue, std::int64_t count, std::int64_t first) {
-  const Encoded part = encoded_at(residue_codec(codec), residue, count, first);
-  return {part.codes, static_cast<float*>(part.scales)};
-}
-
 void encode(const Codec& codec, const Elements& from, void* encoded, Stream) {
   check_elements(from.dtype);
-  if (from.feedback != nullptr) check_feedback(codec.format);
   if (codec.format == Format::none) {
     const std::int64_t bytes = from.count * size_of(from.dtype);
     copy_bytes(encoded, from.data, bytes);

@@ -21,7 +21,7 @@
 // stream is given, allocate no memory, and may run at the same time on other buffers.
 //
 // int8 weights and int4 gradients: ZeRO++, arXiv 2306.10209. mxfp8: OCP Microscaling Formats (MX)
-// Specification 1.0. Error feedback: LoCo, arXiv 2407.04480.
+// Specification 1.0.
 #pragma once
 
 #include <cstdint>
@@ -75,30 +75,6 @@ struct Sources {
 void decode_sum(const Codec& codec, const Sources& sources, const ReduceGroups& groups,
                 std::int64_t count, void* to, DType dtype, Stream stream = {});
 
-// Returns the size of a residue: the encoding errors of earlier steps, as an int8 vector with the
-// blocks of the codec. Zeros are an empty residue.
-std::int64_t residue_bytes(const Codec& codec, std::int64_t count);
-
-// Blocks of a residue.
-struct Residue {
-  std::uint8_t* codes = nullptr;
-  float* scales = nullptr;
-};
-// Returns the residue from element `first` on (the start of a block), within the residue of `count`
-// elements that begins at `residue`, aligned like encoded vectors.
-Residue residue_at(const Codec& codec, void* residue, std::int64_t count, std::int64_t first = 0);
-
-struct Feedback {
-  Residue before;
-  Residue after;      // the next residue is written here; it may be `before`
-  float beta = 0.8f;  // zeropp_loco_param.err_beta
-  // The residue counts as zero; set every zeropp_loco_param.reset_T steps.
-  bool reset = false;
-  // Loss scale that the gradient is multiplied by, in the memory of the device; null: 1. Residues
-  // are stored without it, so that they stay valid when it changes. Powers of two lose no bits.
-  const float* loss_scale = nullptr;
-};
-
 // Errors of encodings: sums of squares over the elements. Elements that are not finite add nothing.
 struct ErrorSums {
   double difference = 0, values = 0;
@@ -112,19 +88,15 @@ struct ErrorTarget {
   ErrorSums* parts = nullptr;
 };
 
-// Elements to encode, with the residue of their earlier encodings, or null, and the sums that the
-// errors of this encoding are added to. On a GPU all of it is in its memory. `none` has no errors.
+// Elements to encode, and the sums that the errors of this encoding are added to. On a GPU all of it
+// is in its memory. `none` has no errors.
 struct Elements {
   const void* data;
   DType dtype;
   std::int64_t count;
-  const Feedback* feedback = nullptr;
   ErrorTarget errors = {};
 };
 
-// With a feedback, encodes y = element + residue, and writes beta * residue + (1 - beta) * (y -
-// decoded y) as the next residue, all in fp32. If a value of a block is not finite, the block keeps
-// its residue. The codec must have a block format.
 void encode(const Codec& codec, const Elements& from, void* encoded, Stream stream = {});
 
 }  // namespace zero::comm::wire

@@ -1,6 +1,6 @@
 // Codecs of codec.h on a device (the host or a GPU), in the order of a stream: no call waits, and
 // all pointers are to the device's memory. Every device gives bitwise identical results (payloads
-// of NaN excepted). Calls with the same residue must not be concurrent.
+// of NaN excepted).
 #pragma once
 
 #include <cstdint>

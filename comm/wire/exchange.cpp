@@ -1,7 +1,6 @@
 #include "comm/wire/exchange.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 
 #include "comm/bytes.h"
@@ -22,23 +21,11 @@ std::int64_t words(std::int64_t bytes) {
   return bytes / size_of(word);
 }
 
-// The feedback for slice number `slice`.
-std::optional<Feedback> feedback_of(const Hop& hop, std::int64_t slice) {
-  if (hop.feedback == nullptr) return {};
-  const SliceFeedback& all = *hop.feedback;
-  const auto residue = [&](void* residues) {
-    return residue_at(hop.codec, residues, all.elements, all.first + slice * all.stride);
-  };
-  return Feedback{residue(all.before), residue(all.after), all.beta, all.reset, all.loss_scale};
-}
-
 // Encodes slice number `slice` of a hop to its place among the slices to send.
 void encode_slice(const Hop& hop, const Elements& elements, std::int64_t slice, std::byte* sent,
                   const Workspace& workspace) {
   const std::int64_t bytes = encoded_bytes(hop.codec, elements.count, elements.dtype);
-  const std::optional<Feedback> feedback = feedback_of(hop, slice);
   Elements from = elements;
-  from.feedback = feedback ? &*feedback : nullptr;
   from.errors = workspace.errors;
   workspace.codec.encode(hop.codec, from, sent + slice * bytes, workspace.stream);
 }
@@ -62,7 +49,7 @@ void all_gather(Communicator& communicator, const Codec& codec, const void* slic
                                    workspace.stream);
   const std::int64_t bytes = encoded_bytes(codec, cut.count, cut.dtype);
   std::byte* own = workspace.staging + communicator.rank() * bytes;
-  workspace.codec.encode(codec, {slice, cut.dtype, cut.count, nullptr, workspace.errors}, own,
+  workspace.codec.encode(codec, {slice, cut.dtype, cut.count, workspace.errors}, own,
                          workspace.stream);
   communicator.all_gather(own, workspace.staging, words(bytes), word, 0, workspace.stream);
   for (int r = 0; r < communicator.size(); ++r)

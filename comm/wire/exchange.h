@@ -43,22 +43,10 @@ struct Grid {
   DType dtype;
 };
 
-// Residues of the slices that an exchange sends, in one vector of `elements`: that of slice k
-// begins at element first + k * stride, the start of a block. The other members are as in Feedback.
-struct SliceFeedback {
-  void *before, *after;
-  std::int64_t elements;
-  std::int64_t stride, first = 0;
-  float beta = 0.8f;
-  bool reset = false;
-  const float* loss_scale = nullptr;
-};
-
-// Ranks and format of a hop, and for summands its error feedback, or null.
+// Ranks and format of a hop.
 struct Hop {
   Communicator& communicator;
   Codec codec;
-  const SliceFeedback* feedback = nullptr;
 };
 
 std::int64_t gather_staging_bytes(const Codec& codec, const Cut& cut, int ranks);
@@ -92,8 +80,7 @@ std::int64_t two_hop_staging_bytes(const Codec& inner, const Codec& outer, const
 // groups. Sums between the hops are rounded to the dtype of the summands, so that two calls, one
 // for each group, with the sums kept between them give bitwise identical results. A group of one
 // rank makes no hop, and its format is not used (if both groups have one rank, the inner one makes
-// its hop). Slices of the first hop, and so its residues, are in the order of the inner group's
-// ranks, then of the outer group's; those of the second hop in the order of the outer group's.
+// its hop).
 void reduce_scatter(const Hop& inner, const Hop& outer, const void* summands, const Sum& sum,
                     const Grid& grid, const Workspace& workspace);
 

@@ -49,14 +49,7 @@ inline Encoded encoded_at(const Codec& codec, const void* encoded, std::int64_t 
           scales + first / codec.block * scale_bytes(codec.format)};
 }
 
-// Returns the int8 codec in which residues are stored.
-inline Codec residue_codec(const Codec& codec) {
-  return Codec(Format::int8, codec.block);
-}
-
 // Throws UsageError for int64.
 void check_elements(DType dtype);
-// Throws UsageError for formats without blocks.
-void check_feedback(Format format);
 
 }  // namespace zero::comm::wire

@@ -249,11 +249,6 @@ class HostKernels final : public DeviceKernels {
     for (std::int64_t i = 0; i < count; ++i) values[i] *= inverse;
   }
 
-  void copy_if_applied(const void* from, void* to, std::int64_t bytes, const StepDecision* decision,
-                       Stream) override {
-    if (decision->apply != 0) std::memcpy(to, from, bytes);
-  }
-
   void update(RuleKind rule, const DeviceUpdate& update, const StepDecision* decision,
               Stream) override {
     if (decision->apply == 0) return;

@@ -96,13 +96,6 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
-__global__ void __launch_bounds__(threads)
-    copy_if_applied_kernel(const uint4* from, uint4* to, std::int64_t words,
-                           const StepDecision* decision) {
-  if (decision->apply == 0) return;
-  for_elements(words, [&](std::int64_t at) { to[at] = from[at]; });
-}
-
 __global__ void add_loss_kernel(const float* loss, double* sum) {
   *sum += static_cast<double>(*loss);
 }
@@ -291,13 +284,6 @@ class CudaKernels final : public DeviceKernels {
       launch_over("update_kernel", update.count / update_lane<Rule>, stream,
                   update_kernel<Rule, update_lane<Rule>>, update, decision);
     });
-  }
-
-  void copy_if_applied(const void* from, void* to, std::int64_t bytes, const StepDecision* decision,
-                       Stream stream) override {
-    const std::int64_t words = bytes / static_cast<std::int64_t>(sizeof(uint4));
-    launch_over("copy_if_applied_kernel", words, stream, copy_if_applied_kernel,
-                static_cast<const uint4*>(from), static_cast<uint4*>(to), words, decision);
   }
 };
 

@@ -27,8 +27,6 @@ WAYS = {
     "mxfp8": {"zero_core.wire.gather": "mxfp8", "zero_core.wire.reduce": "mxfp8"},
     "qwz": {"zero_optimization.zero_quantized_weights": "true"},
     "qgz": {"zero_optimization.zero_quantized_gradients": "true"},
-    "qgz+loco": {"zero_optimization.zero_quantized_gradients": "true",
-                 "zero_optimization.zeropp_loco_param.err_beta": 0.8},
 }
 
 

@@ -133,23 +133,8 @@ def check(ranks, items, keys, single_keys):
 
 
 def check_groups_of_nodes():
-    """The advice of stage 3 on two nodes about HFSDP and ZeRO++ must state the bytes that they move between nodes."""
     os.environ["ZERO_TEST_NODES"] = "0,0,1,1"
     check(4, ["3", "hybrid/2", "hfsdp/2", "3+hpz/2"], {"train_micro_batch_size_per_gpu": 1}, {SUMS: 2})
-    with tempfile.TemporaryDirectory() as folder:
-        deep = pathlib.Path(folder) / "deep.json"
-        deep.write_text(json.dumps({"model_type": "gpt2", "n_layer": 8, "n_head": 6, "n_embd": 192, "n_positions": 128,
-                                    "vocab_size": 256}))
-        command = [PROGRAM, "--threads", "1", "--model", str(deep), "--steps", "2", "--sequence-length", "24",
-                   "--compare-stages", "3,hfsdp/2,3+hpz+qwz+qgz/2", "--report", str(deep.parent / "report")]
-        job = launch.Job(launch.mpirun(MPIEXEC, 4, *command), folder)
-        require(job.finish(120) == 0, job.text())
-        variants = json.loads((deep.parent / "report" / "report.json").read_text())["variants"]
-    said = re.findall(r"sends (\S+) MiB between nodes .* \(HFSDP\) it would be (\S+) MiB, for .* \(ZeRO\+\+\) it would "
-                      r"be (\S+) MiB, for", job.text())
-    between = [sum(use["between_nodes"] for use in variant["wire_bytes_per_step"].values()) for variant in variants]
-    moved = [tuple(f"{sent / MIB:.2f}" for sent in between)]
-    require(said == moved, f"said {said}, moved {moved}\n{job.text()}")
     del os.environ["ZERO_TEST_NODES"]
 
 

@@ -35,7 +35,6 @@ TEST_CASE("reductions in two hops: hybrid strategies have the bits of stage 3, i
       if (sync != zero::GradientSync::last) config.grad_accum_dtype = zero::DType::fp32;
       config.zero_core.gradient_sync = sync;
       config.zero_optimization.quantized_gradients = true;
-      if (sync == zero::GradientSync::each) config.zero_optimization.loco.err_beta = 0.8;
       const toy::Trace expected = toy::train_ranks(4, hybrid::with_sums_of(config, 2), steps);
       for (const hybrid::Row& row : hybrid::rows) {
         CAPTURE(std::string(row.name));

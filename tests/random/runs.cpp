@@ -161,9 +161,6 @@ Outcome run(const Job& job) {
       outcome.exit_code = zero::Error::code;
     }
   });
-  // A resumed run prints this if other groups or hops store residues differently.
-  if (outcome.printed.find(": they start from zero") != std::string::npos)
-    outcome.encodings += "; residues start from zero";
   return outcome;
 }
 

@@ -103,11 +103,6 @@ void draw_optimizer(Dice& dice, Terms& terms) {
   if (scaling == 2) keys["gradient_allreduce_op"] = "sum";
 }
 
-void draw_feedback(Dice& dice, Text& keys, const std::string& section) {
-  set(keys, section + ".err_beta", dice.text({"", "0.5", "0"}));
-  keys[section + ".reset_T"] = dice.text({"2", "1024"});
-}
-
 void draw_formats(Dice& dice, Terms& terms) {
   Text& keys = terms.keys;
   const Choices formats = {"bf16", "fp8_e4m3", "mxfp8", "int8", "int4"};
@@ -127,11 +122,6 @@ void draw_formats(Dice& dice, Terms& terms) {
   terms.gathers_encoded = which & 1;
   terms.reduces_encoded = which & 2;
   set(keys, core + "wire.block_size", dice.text({"", "32", "96", "256"}));
-  const bool has_blocks = plus_plus || keys[core + "wire.reduce"] != "bf16";
-  if (terms.reduces_encoded && has_blocks && dice.one_in(3))
-    draw_feedback(dice, keys,
-                  plus_plus && dice.one_in(2) ? zero_optimization + "zeropp_loco_param"
-                                              : core + "wire.error_feedback");
 }
 
 // Draws formats inside nodes, here for the innermost group of sums.

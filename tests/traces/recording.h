@@ -364,10 +364,6 @@ class Kernels final : public zero::optim::DeviceKernels {
               const zero::optim::StepDecision*, zero::Stream) override {
     record("update", rule, update);
   }
-  void copy_if_applied(const void* from, void* to, std::int64_t bytes,
-                       const zero::optim::StepDecision*, zero::Stream) override {
-    trace_.line("copy_if_applied", at(from), at(to), bytes);
-  }
 
  private:
   std::string at(const void* address) const { return trace_.place_of(address); }
@@ -393,11 +389,6 @@ inline const zero::comm::wire::DeviceCodec codec = {
       trace.line("encode", zero::comm::wire::name_of(codec.format), codec.block,
                  trace.place_of(from.data), from.dtype, from.count, trace.place_of(encoded),
                  from.errors.sums != nullptr);
-      if (from.feedback == nullptr) return;
-      trace.line(
-          "feedback", trace.place_of(from.feedback->before.codes),
-          trace.place_of(from.feedback->before.scales), trace.place_of(from.feedback->after.codes),
-          trace.place_of(from.feedback->after.scales), from.feedback->beta, from.feedback->reset);
     },
     [](const zero::comm::wire::Codec& codec, const void* encoded, std::int64_t count, void* to,
        zero::DType dtype, zero::Stream) {

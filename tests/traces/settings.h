@@ -127,9 +127,8 @@ inline void choose_formats(Draw& draw, Setting& s) {
       s.name += " qwz";
       break;
     case 2:
-      zero.quantized_gradients = true;
-      zero.loco.err_beta = 0.8;
-      s.name += " loco";
+      zero.quantized_weights = zero.quantized_gradients = true;
+      s.name += " qwz qgz";
       break;
     case 3:
       wire.gather = wire.reduce = "int8";

@@ -151,15 +151,6 @@ TEST_CASE("the same with ZeRO++'s keys, in two hops") {
   compare(4, config);
 }
 
-TEST_CASE("the same with error feedback, whose residues wait for the decision on the device") {
-  zero::Config config = toy::overflowing_config(3, {});
-  config.zero_core.reduce_group_size = 2;
-  config.zero_optimization.quantized_gradients = true;
-  config.zero_optimization.loco.err_beta = 0.8;
-  config.zero_core.wire.max_error = 1000;
-  compare(4, config);
-}
-
 TEST_CASE(
     "Lamb, Muon and Adafactor have the CPU's bits on a device, and so have groups of several "
     "rules") {

@@ -135,7 +135,6 @@ void set_formats(StageVariant& variant, const Item& item) {
   const auto text = [](bool on) { return on ? "true" : "false"; };
   variant.overrides[section + "zero_quantized_weights"] = text(item.quantized_weights);
   variant.overrides[section + "zero_quantized_gradients"] = text(item.quantized_gradients);
-  if (!item.quantized_gradients) variant.overrides[section + "zeropp_loco_param"] = "null";
   variant.encoded = item.encoded();
   // The limit enables the measurement of errors, and no error is as large.
   if (item.encoded()) variant.overrides["zero_core.wire.max_error"] = "1000";

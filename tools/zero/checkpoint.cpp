@@ -93,7 +93,7 @@ std::string remarks_on(const ManifestParameter& parameter) {
 }
 
 const char* kind_of(const ManifestParameter& parameter) {
-  if (parameter.of_rank) return "residues";
+  if (parameter.is_residues()) return "residues";
   if (!parameter.moment_of.empty()) return "state";
   if (parameter.buffer) return "buffer";
   if (parameter.left_out) return "left out";

@@ -85,10 +85,6 @@ const std::vector<Difference> table = {
      "read as 0.18.2 read it; with zero_core.rank_independent the first start chooses the batch, "
      "and checkpoints keep it",
      "older releases have it"},
-    {{"zero_optimization.zeropp_loco_param"},
-     "refused by presence since 0.19.8",
-     "error feedback of zero_quantized_gradients",
-     "older releases have it"},
     {{"compile.enabled", "compile.disable", "compile.backend", "compile.kwargs", "bf16.loss_scale",
       "bf16.initial_scale_power", "bf16.loss_scale_window", "bf16.hysteresis",
       "bf16.min_loss_scale", "bf16.auto_cast", "fp16.opt_level", "fp16.fp16_scale_tolerance",

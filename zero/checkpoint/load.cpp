@@ -159,11 +159,9 @@ class Load {
     for (const ManifestParameter& parameter : own_.parameters)
       own.emplace(std::pair(parameter.name, parameter.buffer), static_cast<int>(own.size()));
     number_of_.clear();
-    const bool residues_fit = saved_.has_residues_for(own_);
     for (const ManifestParameter& parameter : saved_.parameters) {
       const auto found = own.find({parameter.name, parameter.buffer});
-      const bool fits = found != own.end() && (!parameter.of_rank || residues_fit);
-      number_of_.push_back(fits ? found->second : -1);
+      number_of_.push_back(found == own.end() ? -1 : found->second);
     }
     kind_of_ = {0};
     for (const std::string& state : saved_.states) {
@@ -177,7 +175,6 @@ class Load {
   void add_misfits(int number, std::vector<std::string>& problems) const {
     const ManifestParameter& was = saved_.parameters[number];
     const ManifestParameter& now = own_.parameters[number_of_[number]];
-    if (was.of_rank) return;  // their length follows from the layout
     if (was.shape != now.shape)
       problems.push_back(was.name + " has shape " + checkpoint::shape_text(was.shape) +
                          ", the model has " + checkpoint::shape_text(now.shape));
@@ -218,10 +215,10 @@ class Load {
       return !own.buffer && std::ranges::find(frozen, own.name) != frozen.end();
     };
     for (int i = 0; i < std::ssize(number_of_); ++i)
-      if (number_of_[i] < 0 && !saved_.parameters[i].of_rank)
+      if (number_of_[i] < 0 && !saved_.parameters[i].is_residues())
         problems.push_back(saved_.parameters[i].name + " is in the checkpoint, not in the model");
     for (int p = 0; p < std::ssize(own_.parameters); ++p)
-      if (!found.contains(p) && !own_.parameters[p].of_rank && !is_base(own_.parameters[p]))
+      if (!found.contains(p) && !is_base(own_.parameters[p]))
         problems.push_back((own_.parameters[p].buffer && own_.parameters[p].moment_of.empty()
                                 ? "the buffer "
                                 : "") +
@@ -240,8 +237,8 @@ class Load {
       throw LoadError(path() + " does not fit the model:\n  " + list_of(problems, 20, "\n  "));
   }
 
-  // Lists this rank's ranges of parameters, states and residues, and all buffers, with the
-  // checkpoint's numbers.
+  // Lists this rank's ranges of parameters and states, and all buffers, with the checkpoint's
+  // numbers.
   std::vector<ElementRange> wanted_ranges() const {
     std::vector<int> saved_number(own_.parameters.size(), -1), saved_kind(kind_of_.size());
     for (int i = 0; i < std::ssize(number_of_); ++i)
@@ -254,17 +251,9 @@ class Load {
       range.kind = saved_kind[range.kind];
       if (saved_.has(saved_.parameters[range.parameter], range.kind)) ranges.push_back(range);
     }
-    for (ElementRange range : context_.snapshot->residues_laid_otherwise()) {
-      range.parameter = saved_number[range.parameter];
-      ranges.push_back(range);
-    }
-    const bool moves = !saved_.lays_residues_as(own_);
     for (int i = 0; i < std::ssize(saved_.parameters); ++i) {
       const ManifestParameter& parameter = saved_.parameters[i];
-      if (parameter.of_rank && moves) continue;
-      const bool own = parameter.of_rank.value_or(context_.rank()) == context_.rank();
-      if (parameter.buffer && number_of_[i] >= 0 && own)
-        ranges.push_back({i, 0, 0, parameter.elements()});
+      if (parameter.buffer && number_of_[i] >= 0) ranges.push_back({i, 0, 0, parameter.elements()});
     }
     return ranges;
   }
@@ -310,28 +299,19 @@ class Load {
     });
   }
 
-  void notice_residues() const {
-    const auto own = own_.equality.find(checkpoint::residue_term),
-               saved = saved_.equality.find(checkpoint::residue_term);
-    if (own == own_.equality.end() || saved_.has_residues_for(own_)) return;
-    const bool alike = saved != saved_.equality.end() && saved->second == own->second;
-    print_notice(saved_.tag +
-                 (alike ? " has residues of error feedback for another layout of the "
-                          "parameters, and does not say how they lie there"
-                        : " has no residues of error feedback for " + own->second) +
-                 ": they start from zero");
-  }
-
   void notice_differences() const {
     if (context_.rank() != 0) return;
     std::vector<std::string> differing;
     for (const auto& [term, value] : saved_.equality) {
       const auto now = own_.equality.find(term);
       const bool same = now == own_.equality.end() || now->second == value;
-      if (same || term == "layout_hash" || term == checkpoint::residue_term) continue;
+      if (same || term == "layout_hash") continue;
       differing.push_back(term + " " + value + " (now " + now->second + ")");
     }
-    notice_residues();
+    if (std::ranges::any_of(saved_.parameters, &ManifestParameter::is_residues))
+      print_notice(saved_.tag +
+                   " has residues of error feedback, which this version no longer has: "
+                   "they are left out");
     if (!differing.empty())
       print_notice(
           saved_.tag + " was saved with " + list_of(differing, differing.size()) +

@@ -33,8 +33,7 @@ class Snapshot {
   // Returns the first elements of a range that are in the device's memory.
   virtual std::span<const std::byte> on_device(const ElementRange& range) const = 0;
 
-  // Updates change the state of one group after the other. -1: nothing changes the parameter. If
-  // there are residues, they are the last group, changed by reductions.
+  // Updates change the state of one group after the other. -1: nothing changes the parameter.
   virtual int group_count() const = 0;
   virtual int group_of(int parameter) const = 0;
 
@@ -43,9 +42,6 @@ class Snapshot {
   // Throws LoadError, beginning with `path`, if this model cannot continue from the checkpoint
   // although its parameters and states fit; collective.
   virtual void check(const std::string& path, const Manifest& saved) = 0;
-  // Returns the ranges that this rank needs of all ranks' residues, by their numbers in describe(),
-  // if the layout of the checked checkpoint's residues differs from this model's.
-  virtual std::vector<ElementRange> residues_laid_otherwise() const = 0;
   // Throws LoadError, beginning with `file`, for values of dtype `stored` that the config rejects.
   // Any thread.
   virtual void check_values(const std::string& file, const ElementRange& range, DType stored,

@@ -3,7 +3,6 @@
 #include <exception>
 
 #include "zero/base/notice.h"
-#include "zero/plan/hybrid_advice.h"
 #include "zero/step/replica_check.h"
 #include "zero/weights/train_snapshot.h"
 
@@ -88,10 +87,6 @@ void EngineCore::notice_settings() const {
     warn_once(train_.offload->describe());
     for (const std::string& notice : train_.offload->notices()) warn_once(notice);
   }
-  const auto memory_of = [](const EnginePlan& plan) { return ModelState(plan).bytes(); };
-  if (const std::string advice = hybrid_advice(train_.plan, train_.config, memory_of);
-      train_.rank() == 0 && !advice.empty())
-    warn_once(advice);
   if (train_.plan.strict)
     warn_once(
         "strict mode: stage 3's rules hold at every stage, which costs time and memory; "

@@ -95,16 +95,14 @@ void Transfers::queue(Op op, int flat_unit) {
 }
 
 void Transfers::queue(std::vector<RouteWork> works, int flat_unit, bool shows_parameters) {
-  const Residues::Use first = use_of_residues(true), later = use_of_residues(false);
   for (RouteWork& each : works) {
     const GroupId group = each.first;
     const std::optional<GroupId> second = each.second;
     transfer(group, second, flat_unit,
-             [this, flat_unit, shows_parameters, first, later, work = std::move(each)](
-                 const Hops* hops, Stream stream) {
+             [this, flat_unit, shows_parameters, work = std::move(each)](const Hops* hops,
+                                                                         Stream stream) {
                if (shows_parameters) hidden_.show_parameters(flat_unit);
-               for (const Route& route : work.routes)
-                 run(route, work, hops, route.first_use ? first : later, stream);
+               for (const Route& route : work.routes) run(route, work, hops, stream);
                if (work.ends_gradient) hidden_.hide_gradients(flat_unit);
              });
   }
@@ -114,8 +112,7 @@ void Transfers::spread_gradients(const SegmentId& id) {
   queue(train_.plan.routes.spread_gradient(id), id.flat_unit, false);
 }
 
-void Transfers::run(const Route& route, const RouteWork& work, const Hops* hops,
-                    const Residues::Use& use, Stream stream) {
+void Transfers::run(const Route& route, const RouteWork& work, const Hops* hops, Stream stream) {
   if (route.kind == Route::Kind::copy)
     assign_or_add(at(route, route.to), at(route, route.from), route.count, route.replaces, stream);
   else if (route.kind == Route::Kind::gather)
@@ -123,7 +120,7 @@ void Transfers::run(const Route& route, const RouteWork& work, const Hops* hops,
   else if (route.kind == Route::Kind::fold)
     fold(route, hops, stream);
   else
-    sum(route, legs_of(route, work, *hops), *hops, use, stream);
+    sum(route, legs_of(route, work, *hops), *hops, stream);
 }
 
 Hops Transfers::legs_of(const Route& route, const RouteWork& work, const Hops& hops) {
@@ -143,22 +140,6 @@ void Transfers::assign_or_add(const Typed& sum, const Typed& addend, std::int64_
   if (first) return cast(addend, sum, count, stream);
   train_.runtime.kernels().accumulate(sum.data, sum.dtype, addend.data, addend.dtype, count,
                                       stream);
-}
-
-Residues::Use Transfers::use_of_residues(bool first) const {
-  const auto& feedback = train_.policy().wire.feedback;
-  return {first, first && feedback && train_.step % feedback->reset_steps == 0};
-}
-
-std::optional<comm::wire::SliceFeedback> Transfers::feedback_of(const Route& route, int leg,
-                                                                const Residues::Use& use,
-                                                                std::int64_t begin) const {
-  auto feedback = train_.arrays.residues().feedback(route.id, route.exchange + leg, use);
-  if (feedback) {
-    feedback->first = route.residue_begin + begin;
-    feedback->loss_scale = scalars_.loss_scale();
-  }
-  return feedback;
 }
 
 void Transfers::fold(const Route& route, const Hops* hops, Stream stream) {
@@ -252,8 +233,7 @@ std::byte* Transfers::group_sums(const Route& route, const Hops& hops, std::int6
 }
 
 // `all`: the communicators of the route's work, for the gather of its whole result.
-void Transfers::sum(const Route& route, const Hops& hops, const Hops& all, const Residues::Use& use,
-                    Stream stream) {
+void Transfers::sum(const Route& route, const Hops& hops, const Hops& all, Stream stream) {
   const DType wire = route.wire;
   const Typed to = at(route, route.to);
   std::byte* const whole = route.whole ? at(route, *route.whole).data : nullptr;
@@ -273,16 +253,13 @@ void Transfers::sum(const Route& route, const Hops& hops, const Hops& all, const
     std::byte* target = to.data + begin * size_of(to.dtype);
     const bool direct = route.replaces && to.dtype == wire;
     const comm::wire::Sum result{direct ? target : own, wire};
-    const auto first = feedback_of(route, 0, use, begin);
-    const comm::wire::Hop inner{hops.first, route.legs.front().codec, first ? &*first : nullptr};
+    const comm::wire::Hop inner{hops.first, route.legs.front().codec};
     if (hops.second == nullptr) {
       comm::wire::reduce_scatter(inner, outgoing.data, result, {count, outgoing.stride, wire},
                                  workspace);
     } else {
-      const auto second = feedback_of(route, 1, use, begin);
       comm::wire::reduce_scatter(
-          inner, {*hops.second, route.legs.back().codec, second ? &*second : nullptr},
-          outgoing.data, result,
+          inner, {*hops.second, route.legs.back().codec}, outgoing.data, result,
           {count, outgoing.stride, hops.first.size() * outgoing.stride, wire}, workspace);
     }
     if (!direct) assign_or_add({target, to.dtype}, {own, wire}, count, route.replaces, stream);

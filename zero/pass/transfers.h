@@ -62,8 +62,7 @@ class Transfers {
   void queue(Op op, int flat_unit);
   // shows_parameters: strict mode has hidden the destination of the works.
   void queue(std::vector<RouteWork> works, int flat_unit, bool shows_parameters);
-  void run(const Route& route, const RouteWork& work, const Hops* hops, const Residues::Use& use,
-           Stream stream);
+  void run(const Route& route, const RouteWork& work, const Hops* hops, Stream stream);
   // `hops` is null on a single rank.
   void fold(const Route& route, const Hops* hops, Stream stream);
   // A piece of a part, of which all summands have arrived.
@@ -81,21 +80,12 @@ class Transfers {
   // Returns the sums of all groups instead, for a route that folds twice.
   std::byte* group_sums(const Route& route, const Hops& hops, std::int64_t begin,
                         std::int64_t count, Stream stream);
-  void sum(const Route& route, const Hops& hops, const Hops& all, const Residues::Use& use,
-           Stream stream);
+  void sum(const Route& route, const Hops& hops, const Hops& all, Stream stream);
   // The communicators of a route's legs, among those of its work.
   static Hops legs_of(const Route& route, const RouteWork& work, const Hops& hops);
   Typed at(const Route& route, const ArrayRef& ref) const {
     return {train_.arrays.array(route.id, ref), ref.dtype};
   }
-  // Returns the residues for work queued now. `first`: the route's first use of its residues in the
-  // step.
-  Residues::Use use_of_residues(bool first) const;
-  // Returns the residues of one leg from element `begin` of its part on; empty without error
-  // feedback.
-  std::optional<comm::wire::SliceFeedback> feedback_of(const Route& route, int leg,
-                                                       const Residues::Use& use,
-                                                       std::int64_t begin) const;
   comm::wire::ErrorTarget errors_of(int flat_unit) const { return scalars_.errors_of(flat_unit); }
   // Casts gradients in their memory, in stream order.
   void cast(const Typed& from, const Typed& to, std::int64_t count, Stream stream) const;

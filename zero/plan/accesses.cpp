@@ -60,7 +60,6 @@ class AccessTable {
       case Op::accumulate:
         write(Resource::gradient_slot, gradient_slot(flat));
         if (!offload_.gradients) write(Resource::gradient_shard, flat);
-        if (op != Op::accumulate && inputs_.policy->wire.feedback) write(Resource::residues, 0);
         return;
       case Op::spill:
         return add_spill(flat);

@@ -18,7 +18,6 @@ using States = OffloadOptimizerOptions;
 using Params = OffloadParamOptions;
 using Group = ParamGroupOptions;
 using Files = CheckpointOptions;
-using Feedback = ErrorFeedbackOptions;
 using Elastic = ElasticityOptions;
 
 // The sections that occur once in a config: each has a type of its own.
@@ -128,8 +127,6 @@ constexpr ConfigField fields[] = {
     {"zero_optimization.zero_hpz_partition_size", at<&ZeroOptions::hpz_partition_size>},
     {"zero_optimization.zero_quantized_weights", at<&ZeroOptions::quantized_weights>},
     {"zero_optimization.zero_quantized_gradients", at<&ZeroOptions::quantized_gradients>},
-    {"zero_optimization.zeropp_loco_param.err_beta", at<&ZeroOptions::loco, &Feedback::err_beta>},
-    {"zero_optimization.zeropp_loco_param.reset_T", at<&ZeroOptions::loco, &Feedback::reset_T>},
     {"zero_optimization.zero_quantized_nontrainable_weights",
      at<&ZeroOptions::quantized_nontrainable_weights>},
     {"zero_optimization.mics_shard_size", at<&ZeroOptions::mics_shard_size>},
@@ -235,9 +232,6 @@ constexpr ConfigField fields[] = {
     {"zero_core.wire.reduce_inside", at<&WireOptions::reduce_inside>},
     {"zero_core.wire.block_size", at<&WireOptions::block_size>},
     {"zero_core.wire.max_error", at<&WireOptions::max_error>},
-    {"zero_core.wire.error_feedback.err_beta",
-     at<&WireOptions::error_feedback, &Feedback::err_beta>},
-    {"zero_core.wire.error_feedback.reset_T", at<&WireOptions::error_feedback, &Feedback::reset_T>},
     {"zero_core.offload_chunk_bytes", at<&CoreOptions::offload_chunk_bytes>},
     {"zero_core.offload_cache_bytes", at<&CoreOptions::offload_cache_bytes>},
     {"zero_core.offload_step", at<&CoreOptions::offload_step>},

@@ -54,7 +54,7 @@ std::string gradients_text(const StatePolicy& policy) {
              text_of(codec) + (summed == 1 ? " of each rank"
                                            : " of sums of " + std::to_string(summed) + " ranks"));
   if (text.empty()) return "";
-  return "gradients as " + text + (wire.feedback ? " with error feedback" : "");
+  return "gradients as " + text;
 }
 
 }  // namespace

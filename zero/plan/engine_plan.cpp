@@ -96,8 +96,6 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   if (on.ranks > 1 || policy.rank_independent) policy.reduce_bucket = options.reduce_bucket_size;
   policy.gather_bucket = options.allgather_bucket_size;
   policy.wire = plan.wire;
-  policy.residues_await_decision =
-      plan.wire.feedback && config.fp16_enabled && config.loss_scale.loss_scale == 0;
   policy.measures_errors = plan.wire.encodes() && config.zero_core.wire.max_error;
   const bool groups = plan.grid.replicas() > 1;
   const bool accumulates = plan.accumulates;

@@ -54,8 +54,6 @@ void check_formats(const Config& config) {
   refuse_format("gather_inside", wire.gather_inside);
   refuse_format("reduce", wire.reduce);
   refuse_format("reduce_inside", wire.reduce_inside);
-  if (wire.error_feedback.on()) refuse("zero_core.wire.error_feedback", encodes);
-  if (zero.loco.on()) refuse("zero_optimization.zeropp_loco_param", encodes);
   if (zero.quantized_gradients) refuse("zero_optimization.zero_quantized_gradients", encodes);
   if (zero.quantized_weights) refuse("zero_optimization.zero_quantized_weights", encodes);
   if (zero.quantized_nontrainable_weights)

@@ -270,11 +270,9 @@ void Routes::add_inside_sums(const SegmentId& id, bool first, RouteWork& work) c
                 segment.slice};
     route.from.offset = begin;
     route.legs = {{GroupId::reduce_inside, inner, plan_.wire.reduce_inside}};
-    route.replaces = route.first_use = first;
+    route.replaces = first;
     route.wire = types.wire;
     route.divisor = plan_.policy.precision.predivision;
-    route.exchange = exchange_inside;
-    route.residue_begin = begin;
     work.routes.push_back(std::move(route));
   }
 }
@@ -290,7 +288,6 @@ Route Routes::group_sums_to_shard(const SegmentId& id) const {
   route.legs = {
       {GroupId::reduce_between, plan_.grid.ranks / plan_.policy.inner_ranks, plan_.wire.reduce}};
   route.wire = types.wire;
-  route.exchange = exchange_between;
   if (!plan_.policy.optimizer_sharded()) route.whole = whole_sum(id);
   return route;
 }
@@ -312,10 +309,9 @@ Route Routes::sum_in_group(const SegmentId& id, bool replaces, bool last) const 
               {Role::gradient_shard, types.sum},
               plan_.policy.shard(segment).count()};
   route.legs = reduce_legs();
-  route.replaces = route.first_use = replaces;
+  route.replaces = replaces;
   route.wire = types.wire;
   route.divisor = plan_.policy.precision.predivision;
-  route.exchange = exchange_inside;
   const bool lands = plan_.inputs.offload.gradients;
   if (lands || waits_for_groups(id, replaces)) {
     route.to = {lands ? Role::landing : Role::group_sum, types.wire};
@@ -339,9 +335,7 @@ Route Routes::sum_over_groups(const SegmentId& id, bool replaces, bool last) con
   route.to.offset = policy.slice_in_shard(segment);
   route.legs = {{GroupId::replicas, plan_.grid.replicas(), plan_.wire.reduce}};
   route.replaces = replaces || lands;
-  route.first_use = replaces;
   route.wire = types.wire;
-  route.exchange = exchange_over_groups;
   if (!lands && waits_for_groups(id, replaces)) route.from = {Role::group_sum, types.wire};
   if ((last || lands) && policy.updates == Holding::shard) route.whole = rest;
   return route;
@@ -357,22 +351,6 @@ std::vector<Route> Routes::sums(const SegmentId& id) const {
           if ((route.kind == Route::Kind::sum || route.kind == Route::Kind::fold) && route.id == id)
             sums.push_back(std::move(route));
   return sums;
-}
-
-std::string Routes::describe_residues() const {
-  const WireFormats& wire = plan_.wire;
-  const auto text = [](const comm::wire::Codec& codec) {
-    return std::string(name_of(codec.format)) + " in blocks of " + std::to_string(codec.block);
-  };
-  const int first = plan_.policy.first_sum_ranks();
-  const std::string hops = first > 0 ? " in two hops, with " + text(wire.reduce_inside) +
-                                           " inside " + std::to_string(first) + " of them"
-                                     : "";
-  // The same hops in one reduction keep their residues in another order.
-  const std::string apart =
-      plan_.policy.inner_ranks > 0 && wire.reduce_hop > 0 ? ", the second once per step" : "";
-  return text(wire.reduce) + " over " + std::to_string(plan_.grid.ranks) + " ranks in groups of " +
-         std::to_string(plan_.grid.shard_ranks) + hops + apart;
 }
 
 std::int64_t Routes::waiting_elements(const SegmentId& id) const {

@@ -1,5 +1,5 @@
 // Routes describe how an instruction moves the arrays of a segment: over groups of ranks, in wire
-// formats, from one memory to another. Execution, staging memory, residues of error feedback and
+// formats, from one memory to another. Execution, staging memory and
 // the groups of ranks of a training run are all derived from routes, so that a strategy is
 // interpreted only once. Routes follow from the plan alone, and are the same on all ranks except
 // for offsets.
@@ -83,13 +83,6 @@ struct Route {
   float divisor = 1;           // applied to each summand in the wire dtype
   std::optional<ArrayRef> whole = {};  // receives all parts of `to`, on every rank of the work
 
-  // Residues of error feedback: the exchange that the first leg belongs to (see residue exchanges
-  // below), the element of its residues for the start of the first part, and whether this is its
-  // first use in the step.
-  int exchange = 0;
-  std::int64_t residue_begin = 0;
-  bool first_use = true;
-
   // Whether the parts of a piece of this many elements each are packed before they are sent.
   bool packs(std::int64_t piece) const {
     return kind == Kind::fold && parts() > 1 && piece < count;
@@ -102,11 +95,6 @@ struct Route {
     return product;
   }
 };
-
-// Exchanges of reductions that have residues of their own: the sum over the shard group or the
-// first of two hops, the second hop, and the sum over groups.
-inline constexpr int exchange_inside = 0, exchange_between = 1, exchange_over_groups = 2,
-                     exchange_count = 3;
 
 // Routes that are queued as one item of work on the communicators of one group, or of two.
 struct RouteWork {
@@ -143,9 +131,6 @@ class Routes {
   std::vector<Route> sums(const SegmentId& id) const;
   // The array that the reductions of a segment read.
   ArrayRef summands(const SegmentId& id) const;
-  // Describes the sums that have residues, for checkpoints: the text differs if their layout
-  // differs.
-  std::string describe_residues() const;
   // Elements of Role::group_sum for the segment.
   std::int64_t waiting_elements(const SegmentId& id) const;
   // Elements of Role::group_sums for the segment.

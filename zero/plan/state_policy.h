@@ -100,9 +100,6 @@ struct StatePolicy {
     return std::max(alignment, bucket / parts / alignment * alignment);
   }
   WireFormats wire;
-  // With a dynamic loss scale skipped steps are common: new residues are stored separately, and
-  // replace the old ones when the step is applied.
-  bool residues_await_decision = false;
   bool measures_errors = false;  // measures errors of encodings
   // With replicas: a group's sums accumulate in its shards and are summed over the groups in the
   // last micro step; or each micro step sums them over the groups first, and then adds them to the

@@ -68,7 +68,6 @@ const char* name_of(Resource resource) {
                                                     "gradient in the file",
                                                     "staging of shards",
                                                     "decision",
-                                                    "residues",
                                                     "turn of reads",
                                                     "turn of writes"};
   return names[resource];
@@ -86,8 +85,6 @@ std::optional<int> saved_part(const ResourceAccess& access, const PlanInputs& in
     case Resource::state:
     case Resource::parameters_outside:
       return inputs.chunks[access.index].flat_unit;
-    case Resource::residues:
-      return static_cast<int>(inputs.layout->flat_units.size());
     default:
       return std::nullopt;
   }

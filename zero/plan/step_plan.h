@@ -90,7 +90,6 @@ enum class Resource : std::uint8_t {
   gradient_in_file,  // flat unit
   shard_staging,     // shard slot: staging after the read from the file
   decision,          // 0: whether the step is applied
-  residues,          // 0: of error feedback
   // Serialized because the config requests it:
   reads_in_turn,   // 0: offload_optimizer.pipeline_read is false
   writes_in_turn,  // 0: offload_optimizer.pipeline_write is false
@@ -153,8 +152,8 @@ struct PlanInputs {
 };
 
 int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunks);
-// The part of a rank's state that a write changes: a flat unit, or their number for the residues;
-// none if a checkpoint does not contain the resource. A save in the background reads these parts.
+// The flat unit whose saved state a write changes; none if a checkpoint does not contain the
+// resource. A save in the background reads these parts.
 std::optional<int> saved_part(const ResourceAccess& access, const PlanInputs& inputs);
 std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int target);
 // Appends an instruction with its accesses.

@@ -143,34 +143,6 @@ void choose_hops_of_qgz(const Config& config, const Strategy& strategy, const Ra
   if (group > 1 && group < grid.ranks && grid.ranks % group == 0) formats.reduce_hop = group;
 }
 
-// Call it after the formats are chosen.
-void choose_feedback(const Config& config, const Strategy& strategy, WireFormats& formats) {
-  const ErrorFeedbackOptions& own = config.zero_core.wire.error_feedback;
-  const ErrorFeedbackOptions& loco = config.zero_optimization.loco;
-  const bool loco_acts = loco.on() && strategy.parameter == Placement::shard;
-  if (loco_acts && !config.zero_optimization.quantized_gradients)
-    throw ConfigError(
-        "zero_optimization.zeropp_loco_param needs zero_quantized_gradients, which is false: set "
-        "it to true, leave the key out, or write zero_core.wire.error_feedback for "
-        "zero_core.wire.reduce");
-  if (loco_acts && own.on())
-    throw ConfigError(
-        "zero_optimization.zeropp_loco_param and zero_core.wire.error_feedback are the same error "
-        "feedback: leave one of them out");
-  if (!own.on() && !loco_acts) return;
-  const Format format = formats.reduce.format;
-  if (format == Format::none || format == Format::bf16)
-    throw ConfigError(
-        std::string("zero_core.wire.error_feedback needs reductions in fp8_e4m3, mxfp8, int8 or "
-                    "int4, and they travel as ") +
-        (format == Format::none ? "they are" : "bf16") +
-        ": choose zero_core.wire.reduce, or leave the key out");
-  const ErrorFeedbackOptions& given = loco_acts ? loco : own;
-  ErrorFeedback& feedback = formats.feedback.emplace();
-  feedback.beta = static_cast<float>(given.err_beta.value_or(feedback.beta));
-  feedback.reset_steps = given.reset_T.value_or(feedback.reset_steps);
-}
-
 }  // namespace
 
 WireFormats wire_formats_for(const Config& config, const Strategy& strategy, const RankGrid& grid,
@@ -180,7 +152,6 @@ WireFormats wire_formats_for(const Config& config, const Strategy& strategy, con
   choose_reduce(config, strategy, formats);
   choose_hops(config, grid, node_ranks, formats);
   choose_hops_of_qgz(config, strategy, grid, node_ranks, formats);
-  choose_feedback(config, strategy, formats);
   return grid.ranks > 1 ? formats : WireFormats();
 }
 

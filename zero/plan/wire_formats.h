@@ -13,13 +13,6 @@ namespace zero::detail {
 
 struct Strategy;
 
-// Error feedback of encoded reductions (LoCo): the share of a residue that is kept in a step, and
-// the number of steps until residues restart from zero.
-struct ErrorFeedback {
-  float beta = 0.8f;
-  std::int64_t reset_steps = 1024;
-};
-
 struct WireFormats {
   comm::wire::Codec gather{comm::wire::Format::none}, reduce{comm::wire::Format::none};
   // Formats inside a node if exchanges take two hops; otherwise equal to the above.
@@ -30,7 +23,6 @@ struct WireFormats {
   // Ranks of the groups of the first of two hops; the second hop runs between their ranks of equal
   // numbers. Both divide a shard group. 0: one hop.
   int gather_hop = 0, reduce_hop = 0;
-  std::optional<ErrorFeedback> feedback;  // for reductions in formats with blocks
 
   // Whether gradients have another format inside a node than between nodes.
   bool reduces_otherwise_inside() const { return reduce_inside != reduce; }

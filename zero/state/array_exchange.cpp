@@ -130,6 +130,36 @@ void spread_parameters(TrainState& train, const SegmentId& id) {
   spread_slices(train, id, buffers.master, buffers.master_dtype);
 }
 
+namespace {
+
+// A state that some parameters of the segment lack has gaps, so it is sent through a copy.
+void spread_partial_state(TrainState& train, const ArrayId& array) {
+  const SegmentBuffers& buffers = train.arrays.segment(array);
+  const int state = array.state;
+  if (buffers.state_counts[state] == 0) return;
+  const std::int64_t width = size_of(buffers.state_dtype);
+  const std::vector<std::byte> whole = gather_whole(train, array);
+  for (const GroupRange& run : buffers.runs)
+    if (run.state_begin[state] >= 0)
+      copy_and_wait(train.runtime, buffers.states[state] + run.state_begin[state] * width,
+                    whole.data() + run.begin * width, (run.end - run.begin) * width);
+}
+
+}  // namespace
+
+void spread_states(TrainState& train, const SegmentId& id) {
+  const SegmentBuffers& buffers = train.arrays.segment(id);
+  if (!train.collective() || !train.layout().segment(id).trainable) return;
+  for (int k = 0; k < std::ssize(buffers.states); ++k) {
+    spread_to_replicas(train, {id, ArrayKind::state, k});
+    if (!buffers.updates_all) continue;
+    if (buffers.has_whole_state(k))
+      spread_slices(train, id, buffers.states[k], buffers.state_dtype);
+    else
+      spread_partial_state(train, {id, ArrayKind::state, k});
+  }
+}
+
 std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array) {
   const Segment& segment = train.layout().segment(array);
   const DType dtype = train.store->dtype_of(array);

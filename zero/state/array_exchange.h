@@ -46,6 +46,8 @@ void gather(const TrainState& train, const Route& route, const Hops& hops, Strea
 // Updates all copies of parameters and master weights that the placement keeps, after the slices
 // were filled.
 void spread_parameters(TrainState& train, const SegmentId& id);
+// Does the same for the states of the optimizer and of the program.
+void spread_states(TrainState& train, const SegmentId& id);
 // All-gathers an array that every rank stores whole and owns one slice of.
 void spread_slices(TrainState& train, const SegmentId& id, std::byte* whole, DType dtype);
 // Exchanges the slices that replicas own of one array among them, through host memory; does nothing

@@ -36,8 +36,7 @@ ModelState::ModelState(const EnginePlan& plan)
       policy_(plan.policy),
       offload_(plan.inputs.offload),
       updates_(plan.updates),
-      buffers_(layout_),
-      residues_(plan.routes, policy_) {
+      buffers_(layout_) {
   for (const SegmentId& id : layout_.segments()) {
     set_dtypes(id);
     make_group_ranges(id);
@@ -46,7 +45,6 @@ ModelState::ModelState(const EnginePlan& plan)
   request_optimizer();
   request_update_staging(plan.matrices.staging(plan.matrices.member(policy_.rank)));
   request_exchange_staging(plan.routes);
-  residues_.request(requests_);
 }
 
 void ModelState::set_dtypes(const SegmentId& id) {

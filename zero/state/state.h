@@ -12,7 +12,6 @@
 #include "zero/plan/arrays.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/state/memory_requests.h"
-#include "zero/state/residues.h"
 #include "zero/state/state_array.h"
 
 namespace zero::detail {
@@ -95,7 +94,6 @@ class ModelState {
   // The sum of a group of summands in one block of a piece of a fold, in fp32; null if groups have
   // one summand, or the sums of groups that stay open are kept.
   std::byte* group_block() const { return group_block_; }
-  const Residues& residues() const { return residues_; }
   // Returns the memory that a route refers to.
   std::byte* array(const SegmentId& id, const ArrayRef& ref) const;
   SegmentBuffers& segment(const SegmentId& id) { return buffers_[id]; }
@@ -132,7 +130,6 @@ class ModelState {
   const UpdateGroups& updates_;
   BySegment<SegmentBuffers> buffers_;
   MemoryRequests requests_;
-  Residues residues_;
   std::byte *staging_ = nullptr, *wire_staging_ = nullptr, *received_summands_ = nullptr,
             *group_block_ = nullptr;
   std::int64_t* tensor_norms_ = nullptr;

@@ -41,9 +41,6 @@ struct TrainState {
   // "unit h.3": names the transfers of a flat unit in messages.
   const std::string& subject(int flat_unit) const { return subjects[flat_unit]; }
 
-  // The group of the residues. It comes after the groups of flat units, numbered by index. A step
-  // changes the state of one group after the other, and saves copy it in these groups.
-  int residue_group() const { return static_cast<int>(layout().flat_units.size()); }
   // Whether the gradient of the current micro step replaces the stored one; otherwise it is added.
   bool replaces_gradients() const { return micro_step == 0 || !plan.sync_each(); }
 

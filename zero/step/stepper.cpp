@@ -67,7 +67,6 @@ std::shared_ptr<PendingStep> Stepper::take_step(const StepOptions& options) {
     verify_replicas(train, "before the update of step " + std::to_string(train.step));
   const std::shared_ptr<PendingStep> pending = agree(options);
   parts_.walker.leave(Op::agree, 0);
-  keep_residues();
   if (ahead(options) == 0) settle();
   // On GPU ranks, work on offloaded state is queued already, and has no effect if a step is
   // skipped.
@@ -76,17 +75,6 @@ std::shared_ptr<PendingStep> Stepper::take_step(const StepOptions& options) {
   else
     walk_updates();
   return pending;
-}
-
-// Keeps the residues of the step's reductions, if it is applied.
-void Stepper::keep_residues() {
-  const Residues& residues = parts_.train.arrays.residues();
-  if (residues.renewed() == nullptr) return;
-  RuntimeCore& runtime = parts_.train.runtime;
-  runtime.compute().enqueue([&runtime, kept = residues.kept(), renewed = residues.renewed(),
-                             decision = parts_.scalars.decision()](Stream stream) {
-    runtime.kernels().copy_if_applied(renewed, kept.data(), std::ssize(kept), decision, stream);
-  });
 }
 
 std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {

@@ -79,7 +79,6 @@ class Stepper {
                                                 const StepOptions& options) const;
   std::shared_ptr<PendingStep> take_step(const StepOptions& options);
   std::shared_ptr<PendingStep> agree(const StepOptions& options);
-  void keep_residues();
   // Number of gradients in the sum of each stored one.
   double summands() const;
   // Calls each(array, segment) for the gradients of all trainable segments.

@@ -55,13 +55,6 @@ std::vector<ManifestParameter> SavedLayout::buffers() const {
                          .buffer = true,
                          .moment_of = matrix < 0 ? "" : model.params[matrix].name});
   }
-  for (int rank = 0; arrays.residues().exist() && rank < plan.grid.ranks; ++rank)
-    described.push_back({.name = "residues of rank " + std::to_string(rank),
-                         .shape = {arrays.residues().bytes() / size_of(DType::int64)},
-                         .dtype = checkpoint::safetensors_name(DType::int64),
-                         .trainable = false,
-                         .buffer = true,
-                         .of_rank = rank});
   return described;
 }
 

@@ -17,7 +17,6 @@ struct SavedLayout {
   // The ranges of parameters and states that a rank owns, in the order of its file.
   std::vector<checkpoint::ElementRange> ranges_of(int rank, bool trainable_only) const;
   checkpoint::ManifestParameter parameter(int param) const;
-  // Buffers, and the residues of all ranks.
   std::vector<checkpoint::ManifestParameter> buffers() const;
   // Bytes that keepers hold for a rank with zero_core.peer_copies; node_of: by rank.
   std::int64_t peer_copy_bytes(int rank, const std::vector<int>& node_of) const;

@@ -13,7 +13,6 @@
 #include "zero/checkpoint/kept_batch.h"
 #include "zero/state/array_exchange.h"
 #include "zero/weights/saved_layout.h"
-#include "zero/weights/saved_residues.h"
 #include "zero/weights/scaler_record.h"
 
 namespace zero::detail {
@@ -35,7 +34,7 @@ std::string cpu_type() {
 class TrainSnapshot : public checkpoint::Snapshot {
  public:
   explicit TrainSnapshot(TrainState& train)
-      : train_(train), layout_{train.plan, train.model, train.arrays}, residues_(train) {}
+      : train_(train), layout_{train.plan, train.model, train.arrays} {}
 
   bool readable_during_steps() const override { return train_.store->readable_during_steps(); }
   bool rests_on_device() const override { return !train_.offloads_to_host(); }
@@ -54,7 +53,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     m.config = zero::describe(train_.config);
     m.equality = equality_terms();
     for (int p = 0; p < std::ssize(train_.model.params); ++p)
-      m.parameters.push_back(describe_parameter(p));
+      m.parameters.push_back(layout_.parameter(p));
     for (int u = 0; u < std::ssize(train_.model.units); ++u)
       for (const int p : train_.model.borrowed(u))
         m.parameters[p].used_by.push_back(train_.model.units[u].name);
@@ -73,9 +72,6 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   void read(const ElementRange& range, std::span<std::byte> out) const override {
-    if (are_residues(range.parameter))
-      return copy_and_wait(train_.runtime, out.data(), residues_.part(range).data(),
-                           std::ssize(out));
     if (const int buffer = buffer_of(range.parameter); buffer >= 0) {
       std::ranges::copy(train_.buffers.read(buffer), out.begin());
       return;
@@ -85,7 +81,6 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   std::span<const std::byte> on_device(const ElementRange& range) const override {
-    if (are_residues(range.parameter)) return residues_.part(range);
     const ArrayId array = array_of(range);
     const std::int64_t begin = offset_of(range);
     const std::int64_t end =
@@ -95,10 +90,9 @@ class TrainSnapshot : public checkpoint::Snapshot {
             static_cast<std::size_t>((end - begin) * size_of(train_.store->dtype_of(array)))};
   }
 
-  int group_count() const override { return train_.residue_group() + (residues().exist() ? 1 : 0); }
+  int group_count() const override { return static_cast<int>(train_.layout().flat_units.size()); }
 
   int group_of(int parameter) const override {
-    if (are_residues(parameter)) return train_.residue_group();
     const bool changes = buffer_of(parameter) < 0 && train_.param(parameter).options.trainable;
     return changes ? train_.place(parameter).flat_unit : -1;
   }
@@ -111,14 +105,9 @@ class TrainSnapshot : public checkpoint::Snapshot {
     check_frozen(path, saved);
     check_batch(path, saved);
     check_group(path, saved);
-    residues_.check(path, saved, describe(false));
     scaler_.reset();
     if (train_.scaler.dynamic() && !saved.loss_scaler.empty())
       scaler_ = scaler_state_from(path, saved.loss_scaler);
-  }
-
-  std::vector<ElementRange> residues_laid_otherwise() const override {
-    return residues_.laid_otherwise();
   }
 
   void check_values(const std::string& file, const ElementRange& range, DType stored,
@@ -140,7 +129,6 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   void write(const ElementRange& range, DType stored, std::span<const std::byte> bytes) override {
-    if (are_residues(range.parameter)) return residues_.write(range, bytes);
     if (const int buffer = buffer_of(range.parameter); buffer >= 0)
       return write_buffer(buffer, range, stored, bytes);
     const ArrayId array = array_of(range);
@@ -154,9 +142,8 @@ class TrainSnapshot : public checkpoint::Snapshot {
   void adopt(const Manifest& saved) override {
     for (const SegmentId& id : train_.layout().segments()) {
       spread_parameters(train_, id);
-      spread_states(id);
+      spread_states(train_, id);
     }
-    residues_.clear_unless_restored();
     train_.step = saved.step;
     train_.applied_steps = saved.applied_steps;
     train_.skipped_in_a_row = saved.skipped_in_a_row;
@@ -188,8 +175,6 @@ class TrainSnapshot : public checkpoint::Snapshot {
       terms["reduce_group_size"] = comm::text_of(train_.ranks.terms().reduce_groups);
       terms["layout_hash"] = checkpoint::Digest{0, train_.plan.layout.hash}.hex().substr(16);
     }
-    if (residues().exist())
-      terms[checkpoint::residue_term] = train_.plan.routes.describe_residues();
     return terms;
   }
 
@@ -215,19 +200,9 @@ class TrainSnapshot : public checkpoint::Snapshot {
                         ", which is part of its bits: set the key to that value");
   }
 
-  const Residues& residues() const { return train_.arrays.residues(); }
   const std::vector<BufferDeclaration>& buffers() const { return train_.plan.buffers.all; }
 
-  bool are_residues(int parameter) const { return buffer_of(parameter) >= std::ssize(buffers()); }
-
-  ManifestParameter describe_parameter(int param) const {
-    ManifestParameter described = layout_.parameter(param);
-    if (described.trainable && residues().exist()) described.residues_at = residues_.at(param);
-    return described;
-  }
-
-  // Returns a buffer's index, with the residues of the ranks after the buffers; -1: it is a
-  // parameter.
+  // Returns a buffer's index; -1: it is a parameter.
   int buffer_of(int parameter) const {
     return std::max(parameter - static_cast<int>(train_.model.params.size()), -1);
   }
@@ -270,7 +245,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
         value_digests(train_, [&](int p) { return left_out[p] != nullptr; });
     for (int p = 0; p < std::ssize(left_out); ++p) {
       if (left_out[p] == nullptr) continue;
-      const bool comparable = left_out[p]->dtype == describe_parameter(p).dtype;
+      const bool comparable = left_out[p]->dtype == layout_.parameter(p).dtype;
       if (comparable && checkpoint::Digest{0, digests[p]} != *left_out[p]->left_out)
         throw LoadError(path + " was trained over other values of the frozen parameter " +
                         left_out[p]->name + " than this run has: load those first");
@@ -289,42 +264,11 @@ class TrainSnapshot : public checkpoint::Snapshot {
     train_.buffers.write(buffer, range.begin, converted);
   }
 
-  // Sends the state to all ranks that hold it in addition to its owner: replicas, or all ranks if
-  // the optimizer is not sharded.
-  void spread_states(const SegmentId& id) {
-    const Segment& segment = train_.layout().segment(id);
-    const SegmentBuffers& buffers = train_.arrays.segment(id);
-    if (!train_.collective() || !segment.trainable) return;
-    for (int k = 0; k < std::ssize(buffers.states); ++k)
-      spread_to_replicas(train_, {id, ArrayKind::state, k});
-    if (!buffers.updates_all) return;
-    for (int k = 0; k < std::ssize(buffers.states); ++k) {
-      if (buffers.has_whole_state(k))
-        spread_slices(train_, id, buffers.states[k], buffers.state_dtype);
-      else
-        spread_partial_state({id, ArrayKind::state, k});
-    }
-  }
-
-  // A state that some parameters of the segment lack has gaps, so it is sent through a copy.
-  void spread_partial_state(const ArrayId& array) {
-    const SegmentBuffers& buffers = train_.arrays.segment(array);
-    const int state = array.state;
-    if (buffers.state_counts[state] == 0) return;
-    const std::int64_t width = size_of(buffers.state_dtype);
-    const std::vector<std::byte> whole = gather_whole(train_, array);
-    for (const GroupRange& run : buffers.runs)
-      if (run.state_begin[state] >= 0)
-        copy_and_wait(train_.runtime, buffers.states[state] + run.state_begin[state] * width,
-                      whole.data() + run.begin * width, (run.end - run.begin) * width);
-  }
-
   TrainState& train_;
   const SavedLayout layout_;
   // Samples seen before this step, by the resumed training run.
   std::int64_t samples_before_ = 0, samples_before_step_ = 0;
   std::optional<optim::LossScalerState> scaler_;  // from the checked checkpoint
-  SavedResidues residues_;
 };
 
 }  // namespace

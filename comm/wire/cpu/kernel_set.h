@@ -178,54 +178,6 @@ struct KernelSet {
     }
   }
 
-  // Writes the next residue of a block, given the errors of its encoding.
-  static void write_residue(const float* next, std::int64_t n, const Residue& before,
-                            const Residue& after, const Feedback& feedback, float unit) {
-    if (largest_magnitude(next, n) < infinity_bits) {
-      encode_block<Int8>(next, n, after.codes, *after.scales);
-      *after.scales /= unit;
-    } else if (feedback.reset) {
-      std::memset(after.codes, 0, static_cast<std::size_t>(n));
-      *after.scales = 0;
-    } else {
-      std::memmove(after.codes, before.codes, static_cast<std::size_t>(n));
-      *after.scales = *before.scales;
-    }
-  }
-
-  template <class F, class T>
-  static void feed_back(std::int64_t block, const T* gradient, const Feedback& feedback,
-                        std::int64_t count, const Encoded& to) {
-    alignas(64) float error[largest_block] = {}, wanted[largest_block], next[largest_block];
-    const float unit = feedback.loss_scale != nullptr ? *feedback.loss_scale : 1.0f;
-    const auto block_of = [&](const Residue& residue, std::int64_t at) {
-      return Residue{residue.codes + at, residue.scales + at / block};
-    };
-    for (std::int64_t at = 0; at < count; at += block) {
-      const std::int64_t n = count - at < block ? count - at : block;
-      const Residue before = block_of(feedback.before, at), after = block_of(feedback.after, at);
-      if (feedback.reset)
-        std::memset(error, 0, static_cast<std::size_t>(n) * sizeof *error);
-      else
-        decode_block<Int8>(before.codes, *before.scales * unit, n, Store<float>{error});
-      for_groups(n, [&](std::int64_t i, auto lanes) {
-        (lanes.load(gradient + at + i) + V::load(error + i)).store(wanted + i);
-      });
-      std::uint8_t* codes = codes_at<F>(to, at);
-      encode_block<F>(wanted, n, codes, scale_at<F>(to, at / block));
-      decode_block<F>(codes, scale_at<F>(to, at / block), n, Store<float>{next});
-      for_groups(n, [&](std::int64_t i, auto lanes) {
-        const auto residue = [&](auto before, auto y, auto back) {
-          return next_residue(before, y, back, feedback.beta);
-        };
-        lanes.store(
-            V::combine(residue, V::load(error + i), V::load(wanted + i), lanes.load(next + i)),
-            next + i);
-      });
-      write_residue(next, n, before, after, feedback, unit);
-    }
-  }
-
   template <class Body>
   static void with_format(Format format, const Body& body) {
     if (format == Format::bf16) return body.template operator()<bf16>();
@@ -268,15 +220,6 @@ struct KernelSet {
                 [&]<class F>() { decode_all<F>(codec.block, from, count, Add{sum}); });
   }
 
-  static void encode_with_feedback(const Codec& codec, const void* gradient, DType dtype,
-                                   const Feedback& feedback, std::int64_t count, Encoded to) {
-    with_block_format(codec.format, [&]<class F>() {
-      with_float_type(dtype, [&]<class T>() {
-        feed_back<F>(codec.block, static_cast<const T*>(gradient), feedback, count, to);
-      });
-    });
-  }
-
   static void compare(const void* values, DType dtype, const float* decoded, std::int64_t count,
                       float sums[2]) {
     alignas(64) float zeros[group] = {}, lanes[2][group];
@@ -298,7 +241,7 @@ struct KernelSet {
     }
   }
 
-  static constexpr Kernels kernels{sum, encode, decode, decode_add, encode_with_feedback, compare};
+  static constexpr Kernels kernels{sum, encode, decode, decode_add, compare};
 };
 
 }  // namespace zero::comm::wire

@@ -21,9 +21,6 @@ struct Kernels {
   void (*decode)(const Codec& codec, Encoded from, std::int64_t count, void* to, DType dtype);
   // sum += the decoded elements.
   void (*decode_add)(const Codec& codec, Encoded from, std::int64_t count, float* sum);
-  // encode() with a feedback; only for block formats.
-  void (*encode_with_feedback)(const Codec& codec, const void* gradient, DType dtype,
-                               const Feedback& feedback, std::int64_t count, Encoded to);
   // Computes the sums of the squares of values - decoded, and of values, of at most largest_block
   // elements.
   void (*compare)(const void* values, DType dtype, const float* decoded, std::int64_t count,

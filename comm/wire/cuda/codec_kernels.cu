@@ -85,7 +85,6 @@ struct BlockEncoder {
   __device__ std::uint8_t code(float value) const {
     return finite ? F::code(value * scaling.first * scaling.second) : std::uint8_t{0};
   }
-  __device__ float decoded(float value) const { return F::value_of(scale) * F::unit(code(value)); }
   __device__ void write_scale(const Encoded& to, std::int64_t block) const {
     if (threadIdx.x % lanes == 0) static_cast<typename F::Scale*>(to.scales)[block] = scale;
   }
@@ -127,49 +126,6 @@ __global__ void __launch_bounds__(threads)
   for_blocks(size, [&](std::int64_t block, std::int64_t begin, std::int64_t end) {
     const auto value = [&](std::int64_t i) { return to_float(from[i]); };
     write_block(encoder_of<F>(begin, end, value), begin, end, to, block, value);
-  });
-}
-
-// Keeps the previous residue of a block, or its zeros after a reset, if the next one would not be
-// finite.
-__device__ void keep_block(const Feedback& feedback, float stored, std::int64_t begin,
-                           std::int64_t end, std::int64_t block) {
-  for_pairs(begin, end, [&](std::int64_t i, int n) {
-    for (int k = 0; k < n; ++k)
-      feedback.after.codes[i + k] = feedback.reset ? std::uint8_t{0} : feedback.before.codes[i + k];
-  });
-  if (threadIdx.x % lanes == 0) feedback.after.scales[block] = stored;
-}
-
-template <class F, class T>
-__global__ void __launch_bounds__(threads)
-    feedback_kernel(const T* from, Feedback feedback, Size size, Encoded to, Padding padding) {
-  write_padding(padding);
-  const Residue &before = feedback.before, &after = feedback.after;
-  const float unit = feedback.loss_scale != nullptr ? *feedback.loss_scale : 1.0f;
-  for_blocks(size, [&](std::int64_t block, std::int64_t begin, std::int64_t end) {
-    const float stored = feedback.reset ? 0.0f : before.scales[block];
-    const float scale = stored * unit;
-    const auto error = [&](std::int64_t i) {
-      return feedback.reset ? 0.0f : scale * Int8::unit(before.codes[i]);
-    };
-    const auto wanted = [&](std::int64_t i) { return to_float(from[i]) + error(i); };
-    const auto encoder = encoder_of<F>(begin, end, wanted);
-    const auto next = [&](std::int64_t i) {
-      const float y = wanted(i);
-      return next_residue(error(i), y, encoder.decoded(y), feedback.beta);
-    };
-    auto residue_encoder = encoder_of<Int8>(begin, end, next);
-    // The codes do not depend on it.
-    residue_encoder.scale = residue_encoder.scale / unit;
-    const Encoded residue{after.codes, after.scales};
-    // Codes are written first, because they and the next residue need the previous residue. Each
-    // lane then replaces it for its own elements only.
-    write_block(encoder, begin, end, to, block, wanted);
-    if (residue_encoder.finite)
-      write_block(residue_encoder, begin, end, residue, block, next);
-    else
-      keep_block(feedback, stored, begin, end, block);
   });
 }
 
@@ -261,18 +217,14 @@ void encode_as(const Codec& codec, const Elements& from, const T* elements, void
   if constexpr (!HasBlocks<F>)
     launch(over_warps("round_kernel", (from.count + lanes - 1) / lanes, stream), round_kernel<T>,
            elements, from.count, reinterpret_cast<bf16*>(to.codes), padding);
-  else if (from.feedback == nullptr)
+  else
     launch(over_warps("encode_kernel", blocks, stream), encode_kernel<F, T>, elements, size, to,
            padding);
-  else
-    launch(over_warps("feedback_kernel", blocks, stream), feedback_kernel<F, T>, elements,
-           *from.feedback, size, to, padding);
   if (from.errors.sums != nullptr)
     launch_errors(elements, Decoder<F>(to, codec.block), from, stream);
 }
 
 void encode_on_gpu(const Codec& codec, const Elements& from, void* encoded, Stream stream) {
-  if (from.feedback != nullptr) check_feedback(codec.format);
   if (codec.format == Format::none) return copy(from, encoded, stream);
   if (from.count == 0) return;
   check_elements(from.dtype);

@@ -47,7 +47,6 @@ struct Case {
   DType dtype = DType::fp32, sum = DType::fp32;
   std::int64_t count = 0;
   std::int64_t block = 64;
-  bool feeds_back = false;
 
   int ranks() const { return inner * outer; }
   Codec codec(int hop) const { return Codec(formats[hop], block); }
@@ -65,30 +64,18 @@ struct Case {
     return std::string(name_of(formats[0])) + " over " + std::to_string(inner) + ", " +
            name_of(formats[1]) + " over " + std::to_string(outer) + ", reduce group " +
            std::to_string(group) + ", " + std::to_string(count) + " " + name_of(dtype) + " to " +
-           name_of(sum) + (feeds_back ? ", with feedback" : "");
+           name_of(sum);
   }
 };
 
-// Returns the vector of a rank at a step.
-Elements vector_of(const Case& c, int rank, int step) {
+// Returns the vector of a rank.
+Elements vector_of(const Case& c, int rank) {
   const auto size = static_cast<std::size_t>(c.ranks() * c.step());
-  return {random_floats(size, Numbers::usual, static_cast<unsigned>(100 * step + rank)), c.dtype};
+  return {random_floats(size, Numbers::usual, static_cast<unsigned>(rank)), c.dtype};
 }
 
 Floats slice(const Floats& whole, std::int64_t begin, std::int64_t count) {
   return {whole.begin() + begin, whole.begin() + begin + count};
-}
-
-// Returns a summand as it is received; updates its residue.
-Floats sent(const Codec& codec, const Floats& values, Bytes* residue) {
-  const auto count = std::ssize(values);
-  if (residue == nullptr) return through(codec, values);
-  residue->resize(static_cast<std::size_t>(residue_bytes(codec, count)));
-  Bytes bytes(static_cast<std::size_t>(encoded_bytes(codec, count, DType::fp32)));
-  const Residue own = residue_at(codec, residue->data(), count);
-  const Feedback feedback{.before = own, .after = own};
-  encode(codec, {values.data(), DType::fp32, count, &feedback}, bytes.data());
-  return decoded(codec, bytes, count);
 }
 
 void add(Floats& sum, const Floats& addend) {
@@ -112,37 +99,22 @@ Floats rounded(const Floats& values, DType dtype) {
   return Elements(values, dtype).values;
 }
 
-// The sums that rank (s, q) gets at each step, by one hop or by two.
-class Model {
- public:
-  Model(const Case& c, int s, int q) : c_(c), s_(s), q_(q), residues_(c.ranks() + c.outer) {}
-
-  Floats next(int step) {
-    const auto residue = [&](int number) {
-      return c_.feeds_back ? &residues_[static_cast<std::size_t>(number)] : nullptr;
-    };
-    std::vector<Floats> partials;
-    for (int q = 0; q < c_.outer; ++q) {
-      std::vector<Floats> summands;
-      for (int s = 0; s < c_.inner; ++s) {
-        const Floats all = vector_of(c_, q * c_.inner + s, step).values;
-        summands.push_back(slice(all, c_.begin(s_, q_), c_.count));
-        if (c_.inner > 1 || c_.outer == 1)
-          summands.back() = sent(c_.codec(0), summands.back(), residue(q * c_.inner + s));
-      }
-      partials.push_back(summed(summands, std::min(c_.group, c_.inner)));
-      if (c_.inner > 1 && c_.outer > 1) partials.back() = rounded(partials.back(), c_.dtype);
-      if (c_.outer > 1)
-        partials.back() = sent(c_.codec(1), partials.back(), residue(c_.ranks() + q));
+// Returns the sum that rank (s, q) gets, by one hop or by two.
+Floats sum_of(const Case& c, int own_s, int own_q) {
+  std::vector<Floats> partials;
+  for (int q = 0; q < c.outer; ++q) {
+    std::vector<Floats> summands;
+    for (int s = 0; s < c.inner; ++s) {
+      const Floats all = vector_of(c, q * c.inner + s).values;
+      summands.push_back(slice(all, c.begin(own_s, own_q), c.count));
+      if (c.inner > 1 || c.outer == 1) summands.back() = through(c.codec(0), summands.back());
     }
-    return summed(partials, std::min(c_.group, c_.outer));
+    partials.push_back(summed(summands, std::min(c.group, c.inner)));
+    if (c.inner > 1 && c.outer > 1) partials.back() = rounded(partials.back(), c.dtype);
+    if (c.outer > 1) partials.back() = through(c.codec(1), partials.back());
   }
-
- private:
-  const Case& c_;
-  int s_, q_;
-  std::vector<Bytes> residues_;
-};
+  return summed(partials, std::min(c.group, c.outer));
+}
 
 // A buffer of the requested size, with a mark after it.
 class Marked {
@@ -173,14 +145,14 @@ void check_gather(Communicator& comm, const Case& c) {
   const Codec codec = c.codec(0);
   const Cut cut{c.count, c.step(), c.dtype};
   Marked staging(gather_staging_bytes(codec, cut, comm.size()));
-  Bytes whole = vector_of(c, 99, 0).bytes, expected = whole;
+  Bytes whole = vector_of(c, 99).bytes, expected = whole;
   const auto width = size_of(c.dtype);
   for (int r = 0; r < comm.size(); ++r) {
-    const Elements own = vector_of(c, r, 0);
+    const Elements own = vector_of(c, r);
     const Bytes there = encoded(codec, own.bytes, c.dtype, c.count);
     decode(codec, there.data(), c.count, expected.data() + r * c.step() * width, c.dtype);
   }
-  const Elements own = vector_of(c, comm.rank(), 0);
+  const Elements own = vector_of(c, comm.rank());
   std::byte* slice = at(whole.data(), comm.rank() * c.step() * width);
   std::memcpy(slice, own.bytes.data(), static_cast<std::size_t>(c.count * width));
   const std::int64_t before = bytes_sent(comm);
@@ -196,32 +168,18 @@ void check_reduction(Communicator& inner, Communicator& outer, const Case& c) {
   inner.set_reduce_groups(c.group);
   outer.set_reduce_groups(c.group);
   const Grid grid = c.grid();
-  Bytes residues[2];
-  SliceFeedback feedback[2];
-  for (const int hop : {0, 1}) {
-    const std::int64_t block = c.codec(hop).block;
-    const std::int64_t stride = (c.count / block + 2) * block;
-    residues[hop].resize(static_cast<std::size_t>(residue_bytes(c.codec(hop), c.ranks() * stride)));
-    void* own = residues[hop].data();
-    feedback[hop] = {own, own, c.ranks() * stride, stride, block};
-  }
-  const Hop hops[] = {{inner, c.codec(0), c.feeds_back ? &feedback[0] : nullptr},
-                      {outer, c.codec(1), c.feeds_back ? &feedback[1] : nullptr}};
+  const Hop hops[] = {{inner, c.codec(0)}, {outer, c.codec(1)}};
   Marked staging(two_hop_staging_bytes(c.codec(0), c.codec(1), grid, c.inner, c.outer));
-  Model model(c, s, q);
-  for (int step = 0; step < (c.feeds_back ? 3 : 1); ++step) {
-    const Elements own = vector_of(c, q * c.inner + s, step);
-    Bytes sum(static_cast<std::size_t>(c.count * size_of(c.sum)));
-    const std::int64_t before[] = {bytes_sent(inner), bytes_sent(outer)};
-    reduce_scatter(hops[0], hops[1], own.bytes.data(), {sum.data(), c.sum}, grid,
-                   {host_codec, staging.data()});
-    require(sum == optim::test::encode(model.next(step), c.sum), "another sum: " + c.text());
-    require(staging.intact(), "the reduction exceeds its staging: " + c.text());
-    require(
-        bytes_sent(inner) - before[0] == formula(c.codec(0), c, c.dtype, c.inner - 1, c.outer) &&
-            bytes_sent(outer) - before[1] == formula(c.codec(1), c, c.dtype, c.outer - 1, 1),
-        "the reduction sends other bytes: " + c.text());
-  }
+  const Elements own = vector_of(c, q * c.inner + s);
+  Bytes sum(static_cast<std::size_t>(c.count * size_of(c.sum)));
+  const std::int64_t before[] = {bytes_sent(inner), bytes_sent(outer)};
+  reduce_scatter(hops[0], hops[1], own.bytes.data(), {sum.data(), c.sum}, grid,
+                 {host_codec, staging.data()});
+  require(sum == optim::test::encode(sum_of(c, s, q), c.sum), "another sum: " + c.text());
+  require(staging.intact(), "the reduction exceeds its staging: " + c.text());
+  require(bytes_sent(inner) - before[0] == formula(c.codec(0), c, c.dtype, c.inner - 1, c.outer) &&
+              bytes_sent(outer) - before[1] == formula(c.codec(1), c, c.dtype, c.outer - 1, 1),
+          "the reduction sends other bytes: " + c.text());
 }
 
 }  // namespace
@@ -250,8 +208,6 @@ void check_exchanges(Communicator& comm) {
         c.sum = DType::bf16;
         c.count = 5000;
         check_reduction(*in, *out, c);
-        c.feeds_back = first != Format::bf16 && second != Format::bf16;
-        if (c.feeds_back) check_reduction(*in, *out, c);
       }
   }
 }

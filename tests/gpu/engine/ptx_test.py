@@ -22,11 +22,11 @@ NEEDED = ("fma.rn.f32", "div.rn.f32", "sqrt.rn.f32", "mul.rn.f32", "add.rn.f32",
 # kernels not named here may have none. Kernels in the first line have loops that nvcc unrolls, once per thread; in the
 # others one thread divides, or they handle Muon's matrices, whose divisions cost little next to its products. Adafactor's
 # divide to find rows and columns, and their speed has not been measured.
-DIVISIONS = {"decode_kernel": 1, "error_kernel": 1, "round_kernel": 1, "copy_if_applied_kernel": 1,
+DIVISIONS = {"decode_kernel": 1, "error_kernel": 1, "round_kernel": 1,
              "decide_kernel": 1, "direct_kernel": 1, "normalize_kernel": 1, "diagonal_kernel": 1, "transpose_kernel": 6,
              "factor_sums_kernel": 4, "measure_factored_kernel": 32, "update_factored_kernel": 2}
 # Arrays that a thread indexes: limbs of exact sums, factors of a step, two codes of a pair.
-LOCAL = ("norm_kernel", "measure_kernel", "decide_kernel", "normalize_kernel", "steps_kernel", "feedback_kernel",
+LOCAL = ("norm_kernel", "measure_kernel", "decide_kernel", "normalize_kernel", "steps_kernel",
          "factor_sums_kernel", "moments_kernel", "measure_factored_kernel")
 # The smallest number of wide loads and stores, in every instance.
 WIDE = {"ordered_sum_kernel": (1, 1), "decode_kernel": (1, 1), "sum_kernel": (1, 1), "error_kernel": (2, 0), "norm_kernel": (1, 0),

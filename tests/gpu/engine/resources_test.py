@@ -16,12 +16,12 @@ import tempfile
 # The largest number of bytes of local memory per kernel. Exact sums have limbs that one thread of a block folds; a
 # decision runs on one thread; the others are registers that ptxas spills.
 STACK = {"norm_kernel": 168, "measure_kernel": 328, "decide_kernel": 288, "normalize_kernel": 88, "steps_kernel": 88,
-         "update_kernel": 8, "ordered_sum_kernel": 40, "sum_kernel": 40, "feedback_kernel": 16, "key_gradient_kernel": 16,
+         "update_kernel": 8, "ordered_sum_kernel": 40, "sum_kernel": 40, "key_gradient_kernel": 16,
          "forward_kernel": 8, "measure_factored_kernel": 328, "moments_kernel": 96, "factor_sums_kernel": 192}
 # The largest number of spilled bytes per kernel: ptxas keeps to 64 registers, or to 32, so that more blocks run at
 # once, and reads the sums of outer groups of ranks, or constants of a loop, from memory. Among the updates only Adagrad
 # spills, on sm_80.
-SPILLED = {"update_kernel": 8, "ordered_sum_kernel": 80, "sum_kernel": 160, "feedback_kernel": 16, "key_gradient_kernel": 24,
+SPILLED = {"update_kernel": 8, "ordered_sum_kernel": 80, "sum_kernel": 160, "key_gradient_kernel": 24,
            "forward_kernel": 16, "moments_kernel": 8}
 NO_OWN_KERNELS = ("token_order.cu",)  # from CUB
 # Compiled without contraction, as in the build.

@@ -86,37 +86,6 @@ void compare_sums(Gpu& g, const Codec& codec, DType dtype) {
   }
 }
 
-void compare_feedback(Gpu& g, const Codec& codec, const Named& input, DType dtype) {
-  INFO(name_of(codec.format) << " with feedback, " << name_of(dtype) << ": " << input.name);
-  const auto count = std::ssize(input.values);
-  const Bytes elements = optim::test::encode(input.values, dtype);
-  Bytes residue(static_cast<std::size_t>(residue_bytes(codec, count)));
-  Bytes expected(static_cast<std::size_t>(encoded_bytes(codec, count, dtype)));
-  Bytes other = residue, scale(sizeof(float));
-  auto from = g.put(elements), sent = g.put(expected);
-  gpu::OnDevice<unsigned char> lost[] = {g.put(residue), g.put(other)};
-  for (int step = 0; step < 4; ++step) {
-    const float loss_scale = step < 2 ? 1024 : 512;
-    std::memcpy(scale.data(), &loss_scale, sizeof loss_scale);
-    auto scale_there = g.put(scale);
-    const Residue here[] = {residue_at(codec, residue.data(), count),
-                            residue_at(codec, other.data(), count)};
-    const Residue there[] = {residue_at(codec, lost[0].data(), count),
-                             residue_at(codec, lost[1].data(), count)};
-    const int before = step % 2, after = step == 2 ? before : 1 - before;
-    const Feedback host{here[before], here[after], 0.8f, step == 3, &loss_scale};
-    const Feedback device{there[before], there[after], 0.8f, step == 3,
-                          reinterpret_cast<const float*>(scale_there.data())};
-    encode(codec, {elements.data(), dtype, count, &host}, expected.data());
-    g.run([&](Stream stream) {
-      g.codec->encode(codec, {from.data(), dtype, count, &device}, sent.data(), stream);
-    });
-    CHECK(sent.read() == expected);
-    CHECK(lost[0].read() == residue);
-    CHECK(lost[1].read() == other);
-  }
-}
-
 }  // namespace
 
 TEST_CASE("gpu: wire formats have the bits of the host") {
@@ -129,14 +98,6 @@ TEST_CASE("gpu: wire formats have the bits of the host") {
             compare(g, Codec(format, block), input, dtype);
       compare_sums(g, Codec(format, 96), dtype);
     }
-}
-
-TEST_CASE("gpu: error feedback has the bits of the host") {
-  Gpu g;
-  for (const Format format : block_formats)
-    for (const DType dtype : floating)
-      for (const Named& input : adversarial_vectors(1001))
-        compare_feedback(g, Codec(format, 96), input, dtype);
 }
 
 }  // namespace zero::comm::wire::testing

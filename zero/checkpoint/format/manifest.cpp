@@ -44,7 +44,6 @@ constexpr auto parameter_fields = [](auto& io, auto& parameter) {
   io.optional("moment_of", parameter.moment_of);
   io.optional("of_rank", parameter.of_rank);
   io.optional("left_out", parameter.left_out);
-  io.optional("residues_at", parameter.residues_at);
 };
 
 constexpr auto file_fields = [](auto& io, auto& file) {
@@ -85,9 +84,6 @@ std::string problem_of(const Manifest& manifest, const ManifestParameter& parame
       return "has the state " + in_quotes(state) + ", which the optimizer does not have";
   if (parameter.trainable && (parameter.buffer || parameter.left_out))
     return "is trained, and a buffer or left out";
-  if (const auto& at = parameter.residues_at;
-      !at.empty() && (!parameter.trainable || at.size() != 3 || std::ranges::min(at) < 0))
-    return "has residues that are not at three counts, or is not trained";
   if (parameter.of_rank && (!parameter.buffer || *parameter.of_rank < 0))
     return "is of one rank, and no buffer";
   if (!parameter.moment_of.empty() && !parameter.buffer)
@@ -192,27 +188,6 @@ void check_each(const std::string& path, const char* kind, const Manifest& manif
 }
 
 }  // namespace
-
-namespace {
-
-bool same_term(const Manifest& a, const Manifest& b, const char* term) {
-  const auto own = a.equality.find(term), others = b.equality.find(term);
-  return own != a.equality.end() && others != b.equality.end() && own->second == others->second;
-}
-
-}  // namespace
-
-bool Manifest::has_residues_for(const Manifest& other) const {
-  return same_term(*this, other, residue_term) &&
-         (lays_residues_as(other) ||
-          std::ranges::none_of(parameters, [](const ManifestParameter& parameter) {
-            return parameter.trainable && parameter.residues_at.empty();
-          }));
-}
-
-bool Manifest::lays_residues_as(const Manifest& other) const {
-  return same_term(*this, other, residue_term) && same_term(*this, other, "layout_hash");
-}
 
 bool Manifest::has(const ManifestParameter& parameter, int kind) const {
   if (kind == 0) return !parameter.left_out;

@@ -17,8 +17,6 @@ namespace zero::checkpoint {
 
 // Schema 1 repeated the headers of the files, and readers skip that.
 inline constexpr std::int64_t manifest_schema = 2;
-// The key of Manifest::equality that describes the sums of residues.
-inline constexpr const char* residue_term = "error_feedback";
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* manifest_digest_name = "manifest.xxh3";
 inline constexpr const char* program_state_name = "program_state";  // file name
@@ -39,14 +37,12 @@ struct ManifestParameter {
   bool buffer = false;  // not a parameter, but untrained state of a unit
   // For a buffer that is state of the optimizer, by rows or columns of a matrix: that parameter.
   std::string moment_of = {};
-  // For a buffer that belongs to one rank, the residues of its error feedback: the rank.
+  // In checkpoints of versions with error feedback, for a rank's residues: the rank.
   std::optional<std::int64_t> of_rank = {};
   // For a frozen parameter that the checkpoint omits: the digest of its values, as stored.
   std::optional<Digest> left_out = {};
-  // Layout of trained parameters in the residues: the number of the segment, elements of a slice of
-  // that, and the first element in it. Empty if there are no residues.
-  std::vector<std::int64_t> residues_at = {};
 
+  bool is_residues() const { return of_rank.has_value(); }
   std::int64_t elements() const { return elements_of(shape); }
 };
 
@@ -87,10 +83,6 @@ struct Manifest {
   // Values that must be equal for a continued run to be bitwise identical.
   std::map<std::string, std::string> equality;
 
-  // Whether both have residues, of the same formats and ranks, and this one's can be converted to
-  // the other's layout; whether the layouts are already equal.
-  bool has_residues_for(const Manifest& other) const;
-  bool lays_residues_as(const Manifest& other) const;
   // Whether the parameter has entries of this kind.
   bool has(const ManifestParameter& parameter, int kind) const;
   const std::string& dtype_of(const ElementRange& range) const {
