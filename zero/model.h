@@ -33,6 +33,9 @@ struct ParamOptions {
   bool split = false;
 };
 
+// The first values of a state that the program declares: zeros, or the parameter's own values.
+enum class StateStart { zeros, value };
+
 // A unit is gathered and reduced as a whole, in one collective each. References stay valid while
 // the ModelSpec lives.
 class UnitSpec {
@@ -93,6 +96,12 @@ class ModelSpec {
   // Assigns the parameters declared so far with matching global names to an optimizer group, as
   // ParamOptions::group does; * stands for any characters ("h.*.ln_*").
   ModelSpec& group(std::string_view pattern, const std::string& name);
+  // Declares a state of the program's own: for each trained parameter an array of its shape, in the
+  // dtype of the optimizer's states, next to these. It is sharded, offloaded, saved, resharded,
+  // planned and hashed as they are; Engine::visit() reads and writes it, for averages of weights
+  // (EMA, SWA) or a rule of the program's own. The name has letters, digits and underscores, and is
+  // none of the optimizer's states.
+  ModelSpec& state(const std::string& name, StateStart start = StateStart::zeros);
 
   const detail::Model& declared() const { return *model_; }
 

@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "zero/base/dtype.h"
@@ -44,6 +45,24 @@ struct ParamShard {
   std::span<float> values;
 };
 
+// This rank's elements of a trained parameter with all that belongs to them, in fp32 on the host:
+// [begin, begin + value.size()) of the whole in row-major order. Each element of the model is on
+// one rank. Valid during the visit.
+struct ParamElements {
+  std::string_view name;
+  std::span<const std::int64_t> shape;
+  std::int64_t begin = 0;
+  std::span<float> value;  // the master weights, if there are some
+  // The average before clipping; empty if it was not asked for.
+  std::span<const float> gradient = {};
+  std::vector<std::pair<std::string_view, std::span<float>>> states = {};
+  // Returns the elements of a state: the optimizer's ("exp_avg", ...) or one of ModelSpec::state().
+  // Throws UsageError, naming those that there are.
+  std::span<float> state(std::string_view name) const;
+};
+using ElementVisitor = std::function<void(ParamElements&)>;
+enum class Visit { without_gradients, with_gradients };
+
 // Averaged gradients before clipping; loss and norms are equal on all ranks.
 class Gradients {
  public:
@@ -52,6 +71,8 @@ class Gradients {
   double norm(std::string_view name) const;
   // Changes this rank's slice; the norm is then computed again.
   void edit(const std::function<void(ParamShard)>& change);
+  // Engine::visit() before the update, with gradients: it starts from the values that are left.
+  void visit(const ElementVisitor& visitor);
 
  private:
   friend class detail::Stepper;
@@ -285,6 +306,13 @@ class Engine {
   void write(std::string_view name, std::span<const float> whole);
   // Sets a state ("exp_avg", ...) of a parameter's optimizer to other values, equal on all ranks.
   void write_state(std::string_view name, std::string_view state, std::span<const float> whole);
+  // Calls the visitor for this rank's elements of all trained parameters, piece by piece in the
+  // order of their layout, between steps; what it changes is kept: values (the 16-bit copy follows
+  // the master weights) and states. Gradients are those of the last step, until the next micro
+  // step. For averages of weights and rules of the program's own (with optimizer SGD and a rate of
+  // 0 the engine itself changes nothing); StepResult::skipped says whether the step counts. On a
+  // GPU, elements are copied to the host and back.
+  void visit(const ElementVisitor& visitor, Visit gradients = Visit::without_gradients);
   // Accepts values that the program wrote to an unsharded parameter, through resident() or a
   // pointer that it kept. Master weights follow, except for elements that they already round to.
   // Throws DisagreementError if ranks hold different values.

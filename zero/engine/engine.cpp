@@ -138,6 +138,13 @@ void Engine::write(std::string_view name, std::span<const float> whole) {
   core_->weights().write(name, whole);
   core_->scopes().note_new_values();
 }
+void Engine::visit(const ElementVisitor& visitor, Visit gradients) {
+  core_->begin_call(Call::visit);
+  const bool with = gradients == Visit::with_gradients;
+  std::optional<float> scale;
+  if (with) scale = static_cast<float>(core_->stepper().inverse_gradient_scale());
+  if (core_->weights().visit(visitor, scale)) core_->scopes().note_new_values();
+}
 void Engine::write_state(std::string_view name, std::string_view state,
                          std::span<const float> whole) {
   core_->begin_call(Call::write_state);

@@ -132,5 +132,8 @@ double Gradients::norm(std::string_view name) const {
 void Gradients::edit(const std::function<void(ParamShard)>& change) {
   stepper_.edit_gradients(change);
 }
+void Gradients::visit(const ElementVisitor& visitor) {
+  stepper_.visit_elements(visitor);
+}
 
 }  // namespace zero

@@ -92,6 +92,8 @@ std::string Model::describe() const {
                (options.split ? " split" : "") + "\n";
     }
   }
+  for (const StateDeclaration& state : states)
+    lines += "state " + state.name + (state.start == StateStart::value ? " of values" : "") + "\n";
   for (const BufferDeclaration& buffer : buffers)
     lines +=
         "buffer " + buffer.name + " " + to_text(buffer.shape) + " " + name_of(buffer.dtype) + "\n";
@@ -183,6 +185,23 @@ ModelSpec& ModelSpec::group(std::string_view pattern, const std::string& name) {
   if (!found)
     throw UsageError("ModelSpec::group: no parameter declared so far fits \"" +
                      std::string(pattern) + "\"");
+  return *this;
+}
+
+ModelSpec& ModelSpec::state(const std::string& name, StateStart start) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  if (name.empty() || !std::ranges::all_of(name, allowed))
+    throw UsageError("ModelSpec::state: \"" + name +
+                     "\" is no name of a state: expected letters, digits and underscores");
+  for (const char* taken : {"value", "grad", "master"})
+    if (name == taken)
+      throw UsageError("ModelSpec::state: \"" + name +
+                       "\" names an array of each parameter already");
+  if (std::ranges::count(model_->states, name, &detail::StateDeclaration::name) > 0)
+    throw UsageError("ModelSpec::state: \"" + name + "\" is declared twice");
+  model_->states.push_back({name, start});
   return *this;
 }
 

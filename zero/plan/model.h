@@ -28,6 +28,11 @@ struct BufferDeclaration {
   DType dtype = DType::fp32;
 };
 
+struct StateDeclaration {
+  std::string name;
+  StateStart start{};
+};
+
 struct UnitDeclaration {
   std::string name;
   std::vector<int> params;                  // its own, as indices into Model::params
@@ -44,6 +49,7 @@ struct Model {
   std::vector<UnitDeclaration> units;
   std::vector<ParamDeclaration> params;
   std::vector<BufferDeclaration> buffers;
+  std::vector<StateDeclaration> states;  // the program's own, of each trained parameter
   using Names = std::map<std::string, int, std::less<>>;
   Names index_of_unit, index_of_param;
   std::vector<int> order;        // units in forward order, repeated ones once per use

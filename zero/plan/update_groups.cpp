@@ -90,11 +90,23 @@ UpdateGroups::UpdateGroups(const Model& model, const Config& config)
   optim::check_options(config.optimizer);  // independent of the model
   for (const ParamDeclaration& param : model.params)
     group_of_param_.push_back(param.options.trainable ? find_or_add(param, config) : -1);
+  add_states(model);
   for (const auto& [name, options] : config.zero_core.param_groups)
     if (std::ranges::none_of(model.params, [&name = name](const ParamDeclaration& param) {
           return param.options.group == name;
         }))
       throw ConfigError("zero_core.param_groups." + name + ": no parameter of the model is in it");
+}
+
+void UpdateGroups::add_states(const Model& model) {
+  for (const StateDeclaration& own : model.states) {
+    if (std::ranges::find(state_names_, own.name) != state_names_.end())
+      throw UsageError("ModelSpec::state: \"" + own.name +
+                       "\" is a state of the optimizer already: choose another name");
+    for (UpdateGroup& group : groups_)
+      group.states.push_back(static_cast<int>(state_names_.size()));
+    state_names_.push_back(own.name);
+  }
 }
 
 int UpdateGroups::find_or_add(const ParamDeclaration& param, const Config& config) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,9 @@ struct UpdateGroup {
   double lr_scale = 1;
   double proportion = 1;      // its rate divided by that of the optimizer's main rule in this group
   bool cycles_betas = false;  // the schedule may set them
-  std::vector<int> states;    // the rule's, as indices into UpdateGroups::state_names()
+  // The rule's, then the program's own, as indices into UpdateGroups::state_names().
+  std::vector<int> states;
+  std::span<const int> rule_states() const { return std::span(states).first(rule->states.size()); }
 };
 
 // Lists one value per line, for comparison over ranks.
@@ -42,7 +45,7 @@ class UpdateGroups {
   const UpdateGroup& group(int index) const { return groups_[index]; }
   // The group of each parameter, indexed as Model::params; -1 if frozen.
   const std::vector<int>& group_of_param() const { return group_of_param_; }
-  // The states of all rules, in order of first use.
+  // The states of all rules, in order of first use, then the program's own.
   const std::vector<std::string>& state_names() const { return state_names_; }
 
   bool needs_tensor_norms() const {
@@ -74,6 +77,7 @@ class UpdateGroups {
 
  private:
   int find_or_add(const ParamDeclaration& param, const Config& config);
+  void add_states(const Model& model);
 
   double learning_rate_ = 0;
   optim::LrSchedule schedule_;

@@ -97,7 +97,7 @@ void StateStore::write(const ArrayId& array, std::int64_t begin, DType dtype,
 }
 
 optim::DeviceUpdate StateStore::update_of(int number, const Range& part,
-                                          const std::vector<int>& states_of_rule) const {
+                                          std::span<const int> states_of_rule) const {
   const Chunk& chunk = chunks_[number];
   const SegmentBuffers& own = state_.segment(chunk);
   // Uses the chunk's slot, or its memory if it has none.

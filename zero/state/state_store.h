@@ -57,7 +57,7 @@ class StateStore {
   // Returns the arrays for updating some elements of the chunk with this number, by a rule that has
   // these states. Valid during the update of the chunk.
   optim::DeviceUpdate update_of(int chunk, const Range& part,
-                                const std::vector<int>& states_of_rule) const;
+                                std::span<const int> states_of_rule) const;
 
  private:
   // Calls in_arena(memory, bytes) for the elements that are kept there, then lets the tier visit

@@ -6,6 +6,7 @@
 
 #include "optim/gradient_norm.h"
 #include "zero/state/array_exchange.h"
+#include "zero/state/element_visits.h"
 #include "zero/step/stepper.h"
 
 namespace zero::detail {
@@ -60,6 +61,10 @@ void Stepper::edit_gradients(const std::function<void(ParamShard)>& change) {
   });
   train.runtime.communication().synchronize();
   gradients_edited_ = true;
+}
+
+void Stepper::visit_elements(const ElementVisitor& visitor) {
+  detail::visit_elements(parts_.train, visitor, static_cast<float>(inverse_gradient_scale()));
 }
 
 std::string Stepper::locate_non_finite() const {

@@ -70,6 +70,7 @@ class Stepper {
   double gradient_norm(std::string_view param);
   // Passes averages to the callback; values that it leaves unchanged stay bitwise identical.
   void edit_gradients(const std::function<void(ParamShard)>& change);
+  void visit_elements(const ElementVisitor& visitor);
 
  private:
   bool on_host() const { return parts_.train.runtime.device().is_host(); }

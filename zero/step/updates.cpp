@@ -74,7 +74,7 @@ void Updates::fill_initial_states(StateStore& store) const {
       const float initial = optim::initial_state(groups.group(run.group).options);
       if (initial == 0 || range.empty()) continue;
       const std::vector<float> values(range.count(), initial);
-      for (const int state : groups.group(run.group).states)
+      for (const int state : groups.group(run.group).rule_states())
         store.write({chunk, ArrayKind::state, state}, range.begin, DType::fp32,
                     std::as_bytes(std::span(values)));
     }
@@ -83,7 +83,8 @@ void Updates::fill_initial_states(StateStore& store) const {
 
 DeviceUpdate Updates::update_of(const StateStore& store, int chunk, const Range& range,
                                 int group) const {
-  DeviceUpdate update = store.update_of(chunk, range, parts_.plan.updates.group(group).states);
+  DeviceUpdate update =
+      store.update_of(chunk, range, parts_.plan.updates.group(group).rule_states());
   update.groups = parts_.agreement.groups();
   update.group = group;
   return update;

@@ -32,6 +32,10 @@ void Weights::fill_piece(const SegmentId& id, const ParamRange& piece, const Fil
   store.write(parameter, piece.segment_begin, DType::fp32, bytes);
   if (train_.layout().segment(id).trainable && store.dtype_of(master) != store.dtype_of(parameter))
     store.write(master, piece.segment_begin, DType::fp32, bytes);
+  if (train_.has_values[piece.param] || !train_.layout().segment(id).trainable) return;
+  for (const StateDeclaration& state : train_.model.states)
+    if (state.start == StateStart::value)
+      store.write(*store.find(id, state.name), piece.segment_begin, DType::fp32, bytes);
 }
 
 // Fills part by part, because no memory is planned for the callback's values.
@@ -47,6 +51,7 @@ void Weights::fill_where(const Fill& fill, const std::function<bool(int param)>&
                     std::min(most_filled_elements, piece.count - from)},
                    fill);
     spread_parameters(train_, id);
+    if (!train_.model.states.empty()) spread_states(train_, id);
   }
   for (int p = 0; p < std::ssize(train_.has_values); ++p)
     if (wanted(p)) train_.has_values[p] = 1;
@@ -78,6 +83,13 @@ void Weights::write(std::string_view name, std::span<const float> whole) {
         std::ranges::copy(whole.subspan(shard.begin, shard.values.size()), shard.values.begin());
       },
       [&](int param) { return param == index; });
+}
+
+bool Weights::visit(const ElementVisitor& visitor, std::optional<float> gradient_scale) {
+  train_.require_values(" to visit");
+  if (!visit_elements(train_, visitor, gradient_scale)) return false;
+  train_.replicas_checked = false;
+  return true;
 }
 
 void Weights::write_state(std::string_view name, std::string_view state,

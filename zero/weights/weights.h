@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "zero/pass/offload_streams.h"
 #include "zero/pass/transfers.h"
 #include "zero/runtime/call_guard.h"
+#include "zero/state/element_visits.h"
 #include "zero/state/train_state.h"
 
 namespace zero::detail {
@@ -44,6 +46,8 @@ class Weights {
   void adopt(std::string_view name);
   // Sets the values of a parameter, and its master weights.
   void write(std::string_view name, std::span<const float> whole);
+  // Implements Engine::visit(). Returns whether parameters have new values.
+  bool visit(const ElementVisitor& visitor, std::optional<float> gradient_scale);
   // Sets an optimizer state of a parameter.
   void write_state(std::string_view name, std::string_view state, std::span<const float> whole);
   std::uint64_t digest();
