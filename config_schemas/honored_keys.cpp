@@ -362,6 +362,9 @@ void add_core(RowList& rows) {
        acts("verify_comm",
             "CPU ranks: compare a digest of all data that ranks receive with the sender's, to find "
             "bits that change on the way"),
+       acts("start_line",
+            "rank 0 of train_gpt and of the Python package prints a line when training starts: "
+            "version, stage, device, ranks, clipping, bytes of states per rank"),
        acts("trace",
             "file for a trace of the newest steps of all ranks: Engine::write_trace() and "
             "train_gpt write it at the end, and each rank its own part, next to it, if the run "

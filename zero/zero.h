@@ -336,6 +336,10 @@ class Engine {
   std::int64_t step_count() const;
   DType compute_dtype() const;
   std::string memory_table() const;
+  // Local. Returns one line for the log of rank 0: version, stage and its FSDP name, device, ranks,
+  // clipping, and bytes of model states per rank next to those at stage 0. Empty if
+  // zero_core.start_line is false.
+  std::string start_line() const;
   // Returns this rank's part of report(), without the other ranks. Waits for the work in flight.
   RankReport rank_report();
   // Duration of the last save on the slowest rank; 0 before the first save.

@@ -502,6 +502,7 @@ void declare_model(py::module_& module) {
           "digest", [](Model& m) { return m.engine().digest(); }, Unlocked())
       .def(
           "report", [](Model& m) { return m.engine().report(); }, Unlocked())
+      .def("start_line", [](Model& m) { return m.engine().start_line(); })
       .def("memory_table", [](Model& m) { return m.engine().memory_table(); })
       // Returns the lines that are due after a step.
       .def(

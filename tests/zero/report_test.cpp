@@ -119,4 +119,39 @@ TEST_CASE("a step's time is charged to its activities, and to nothing twice") {
   });
 }
 
+std::string start_line(zero::Runtime& runtime, const zero::Config& config) {
+  return zero::Engine(runtime, toy::describe(dims), config).start_line();
+}
+
+TEST_CASE("the start line names the strategy, and states next to those of stage 0") {
+  zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
+    zero::Config config = toy::config(3, dims);
+    config.gradient_clipping = 0.5;
+    const std::string whole = start_line(runtime, toy::config(0, dims));
+    const std::string sharded = start_line(runtime, config);
+    CHECK(whole.starts_with("zerocore "));
+    CHECK(whole.find(": stage 0 (NO_SHARD), CPU, ") != std::string::npos);
+    CHECK(sharded.find(": stage 3 (FULL_SHARD), CPU, ") != std::string::npos);
+    CHECK(sharded.find(runtime.describe().substr(0, runtime.describe().find(','))) !=
+          std::string::npos);
+    CHECK(sharded.find(", clipping 0.5, ") != std::string::npos);
+    // Padding is a large part of these small units.
+    const auto bytes_at = [](const std::string& line, const std::string& before) {
+      const std::size_t begin = line.find(before);
+      REQUIRE(begin != std::string::npos);
+      return std::stod(line.substr(begin + before.size()));
+    };
+    const double at_0 = bytes_at(sharded, "(stage 0: ");
+    CHECK(bytes_at(whole, "(stage 0: ") == at_0);
+    CHECK(bytes_at(sharded, "clipping 0.5, ") < at_0);
+    config.zero_core.reshard_after_forward = false;
+    config.gradient_clipping = 0;
+    CHECK(start_line(runtime, config).find(": stage 3 (SHARD_GRAD_OP), CPU, ") !=
+          std::string::npos);
+    CHECK(start_line(runtime, config).find(", no clipping, ") != std::string::npos);
+    config.zero_core.start_line = false;
+    CHECK(start_line(runtime, config).empty());
+  });
+}
+
 }  // namespace

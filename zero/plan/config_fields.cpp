@@ -223,6 +223,7 @@ constexpr ConfigField fields[] = {
     {"zero_core.peer_copies_every", at<&CoreOptions::peer_copies_every>},
     {"zero_core.verify_every", at<&CoreOptions::verify_every>, any, "0"},
     {"zero_core.verify_comm", at<&CoreOptions::verify_comm>},
+    {"zero_core.start_line", at<&CoreOptions::start_line>},
     {"zero_core.trace", at<&CoreOptions::trace>},
     {"zero_core.json_lines", at<&CoreOptions::json_lines>},
     {"zero_core.prometheus", at<&CoreOptions::prometheus>},

@@ -21,6 +21,7 @@ namespace {
 
 void print_start(const zero::Runtime& runtime, const Task& task, const zero::Engine& engine) {
   if (!runtime.is_root()) return;
+  if (const std::string line = engine.start_line(); !line.empty()) std::puts(line.c_str());
   if (task.options.config_file.empty())
     std::printf("no --deepspeed_config; the defaults:\n%s\n", zero::describe(task.config).c_str());
   for (const std::string& notice : task.config.notices)

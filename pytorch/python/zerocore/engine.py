@@ -80,11 +80,7 @@ class Engine(Figures, nn.Module):
         if optimizer is not None:
             clear_by(optimizer, self)
         register(self)
-        if ranks.rank == 0:
-            for notice in settings.notices:
-                print(f"zero: {notice}", flush=True)
-        if settings.dump_state:
-            self._progress.show_state(native)
+        self._progress.show_start(native, settings)
 
     def __getattr__(self, name):
         try:

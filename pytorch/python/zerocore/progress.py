@@ -20,9 +20,14 @@ class Progress:
         self._forward_flops = 0  # of this rank's passes, in the step that flops_profiler profiles
         self._shown, self._since = None, time.monotonic()
 
-    def show_state(self, native):
-        """Prints what dump_state requests: the config in effect, the memory, and the units."""
-        if self._diagnostics is not None:
+    def show_start(self, native, settings):
+        """Prints the start line, the config's notices, and what dump_state requests: the config in effect, the memory, and
+        the units."""
+        if self._diagnostics is None:
+            return
+        for line in filter(None, [native.start_line(), *(f"zero: {notice}" for notice in settings.notices)]):
+            print(line, flush=True)
+        if settings.dump_state:
             units = "\n".join(native.unit_names())
             print(f"zero: the config in effect:\n{native.describe_config()}\nzero: the memory of rank 0:\n"
                   f"{native.memory_table()}\nzero: the units:\n{units}", flush=True)

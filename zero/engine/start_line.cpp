@@ -1,0 +1,73 @@
+// Engine::start_line().
+#include <array>
+#include <optional>
+#include <string>
+
+#include "zero/base/number_text.h"
+#include "zero/base/text.h"
+#include "zero/engine/engine_core.h"
+#include "zero/engine/memory_plan.h"
+
+namespace zero {
+
+namespace {
+
+using namespace detail;
+
+constexpr std::array states = {MemoryCategory::parameters, MemoryCategory::gradients,
+                               MemoryCategory::master_weights, MemoryCategory::optimizer_state};
+
+// Returns the bytes that a rank holds of them, in memory and in files.
+std::int64_t held(const EnginePlan& plan, const Config& config) {
+  const MemoryPlan memory = memory_of(plan, config);
+  std::int64_t bytes = 0;
+  for (const auto* tier : {&memory.memory, &memory.in_host, &memory.in_file})
+    for (const MemoryUse& use : *tier)
+      for (const MemoryCategory category : states)
+        if (use.category == name_of(category)) bytes += use.planned;
+  return bytes;
+}
+
+// The same training without anything that shards, offloads or encodes.
+Config at_stage_0(Config config) {
+  config.zero_optimization = {};
+  config.zero_core.shard_group_size.reset();
+  config.zero_core.optimizer_over_all_ranks = false;
+  config.zero_core.gradient_sync = GradientSync::automatic;
+  config.zero_core.wire = {};
+  config.zero_core.peer_copies = 0;
+  return config;
+}
+
+// Returns nothing if the config has no form at stage 0.
+std::optional<std::int64_t> held_at_stage_0(const TrainState& train) {
+  try {
+    const Config config = at_stage_0(train.config);
+    PlanRank on = train.plan.on;
+    on.strict = false;
+    return held(EnginePlan(train.model, config, on), config);
+  } catch (const ConfigError&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+std::string Engine::start_line() const {
+  const TrainState& train = core_->train();
+  if (!train.config.zero_core.start_line) return "";
+  std::string strategy = train.plan.configured.strategy;
+  if (!strategy.starts_with("stage"))
+    strategy =
+        "stage " + std::to_string(train.config.zero_optimization.stage) + " (" + strategy + ")";
+  const Device& device = train.runtime.device();
+  const double limit = train.config.gradient_clipping;
+  const std::optional<std::int64_t> at_0 = held_at_stage_0(train);
+  return "zerocore " ZERO_VERSION ": " + strategy + ", " +
+         (device.is_host() ? "CPU" : device.describe()) + ", " + train.runtime.world().describe() +
+         ", " + (limit > 0 ? "clipping " + shortest_text(limit) : "no clipping") + ", " +
+         byte_text(held(train.plan, train.config)) + " of states per rank" +
+         (at_0 ? " (stage 0: " + byte_text(*at_0) + ")" : "");
+}
+
+}  // namespace zero
