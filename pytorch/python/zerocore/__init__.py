@@ -12,33 +12,13 @@ Start it with `torchrun --nproc-per-node 4 train.py` or `mpirun -n 4 python trai
 config and the engine's methods are DeepSpeed's; docs/pytorch.md of the repository lists the differences.
 """
 
-import torch
-import zerocore_startup  # noqa: F401  ZEROCORE_AS_DEEPSPEED
-
-from ._build import torch_version as _built_for
-
-
-def _check_torch():
-    here = torch.__version__.split("+")[0].split(".")[:2]
-    there = _built_for.split("+")[0].split(".")[:2]
-    if here != there:
-        raise ImportError(
-            f"zerocore was built against torch {_built_for}, and this is torch {torch.__version__}; "
-            "torch's binary interface changes from one minor version to the next: install the wheel for "
-            f"torch {'.'.join(here)}, or build zerocore in this environment (pip install --no-build-isolation .)")
-
-
-_check_torch()
+# isort: off
+from ._native import ConfigError, DisagreementError, Error, PeerFailed, StalledError, UsageError  # first: it looks for torch
+# isort: on
+import zerocore_startup  # noqa: E402, F401  ZEROCORE_AS_DEEPSPEED
 
 from . import zero  # noqa: E402
-from ._native import (  # noqa: E402
-    ConfigError,
-    DisagreementError,
-    Error,
-    PeerFailed,
-    StalledError,
-    UsageError,
-)
+from ._build import version as __version__  # noqa: E402
 from .comparison import compare_stages  # noqa: E402
 from .distributed import explain_missing_ranks, init_distributed  # noqa: E402
 from .engine import Engine  # noqa: E402
@@ -63,7 +43,6 @@ from .utils import (  # noqa: E402
 )
 
 explain_missing_ranks()
-__version__ = "0.1.0"
 __all__ = [
     "ConfigError", "DisagreementError", "Engine", "Error", "Examination", "GlobalSampler", "PeerFailed", "StalledError",
     "UsageError",

@@ -1,4 +1,5 @@
-"""`python -m zerocore` prints the libraries with which this package was built and those found now, one per line."""
+"""`python -m zerocore` prints the libraries with which this package was built and those found now, one per line;
+`python -m zerocore ARGUMENTS` is the command `zero`."""
 
 import json
 import os
@@ -7,13 +8,16 @@ import shutil
 import sys
 
 import torch
+import zerocore_command
 
 from . import __file__ as package
 from . import __version__, _build, _native
 
 
 def main():
-    """Prints the lines."""
+    """Prints the lines, or becomes the tool."""
+    if sys.argv[1:]:
+        zerocore_command.main()
     host = json.loads(_native.host_report())
     lines = {
         "zerocore": f"{__version__}, {pathlib.Path(package).parent}",

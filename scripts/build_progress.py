@@ -1,0 +1,27 @@
+"""Shows the progress of a build: of ninja's lines on standard input, "[12/90] ...", the count alone. On a terminal the line
+is rewritten; elsewhere every tenth of the work gives one. Exits with 1 if the build has not succeeded."""
+
+import re
+import sys
+import time
+
+
+def main():
+    start, shown, built = time.monotonic(), -1, False
+    for line in sys.stdin:
+        built = built or line.startswith("Successfully built")
+        match = re.match(r"\s*\[(\d+)/(\d+)\] ", line)
+        if not match:
+            continue
+        done, total = map(int, match.groups())
+        text = f"{time.monotonic() - start:4.0f} s  {done} of {total} files compiled"
+        if sys.stdout.isatty():
+            print(f"\r{text}", end="\n" if done == total else "", flush=True)
+        elif 10 * done // total > shown:
+            shown = 10 * done // total
+            print(text, flush=True)
+    return 0 if built else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
