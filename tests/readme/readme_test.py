@@ -124,7 +124,7 @@ class ConfigKeys(unittest.TestCase):
 
 class Programs(unittest.TestCase):
     def test_example_prints_the_same_at_every_stage(self):
-        config = json.loads(extract.block(os.path.join(ARGS.repository, "README.md"), "json"))
+        config = json.loads(extract.block(os.path.join(ARGS.repository, "docs/cpp.md"), "json"))
         printed = {}
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "ds_config.json")

@@ -1,0 +1,155 @@
+"""Whether pages agree with each other and with the programs: status, versions, commands with their options, configs.
+
+Usage: pages_test.py REPOSITORY --zero FILE [--train-gpt FILE]
+"""
+
+import argparse
+import functools
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+ARGS = None
+COMMANDS = {"run", "doctor", "config", "plan", "tune", "calibrate", "compare", "checkpoint"}
+
+
+def text_of(path):
+    return (ARGS.repository / path).read_text(encoding="utf-8")
+
+
+def pages():
+    return sorted(str(path.relative_to(ARGS.repository)) for folder in (".", "docs", "examples", ".github")
+                  for path in (ARGS.repository / folder).glob("**/*.md" if folder == ".github" else "*.md"))
+
+
+@functools.cache
+def help_of(program, *command):
+    done = subprocess.run([program, *command, "--help"], capture_output=True, text=True, timeout=60)
+    return done.stdout if done.returncode == 0 else ""
+
+
+@functools.cache
+def options_of(program, *command):
+    """Returns {option: whether a value follows it} according to the program's help."""
+    found = {}
+    for line in help_of(program, *command).splitlines():
+        match = re.match(r"\s+((?:-[\w-]+)(?:, ?-[\w-]+)*)(?: (\S+))?", line)
+        if match:
+            takes = bool(match[2]) and (match[2][0].isupper() or match[2][0] in "<[{(")
+            found |= {option.strip().replace("_", "-"): takes for option in match[1].split(",")}
+    return found
+
+
+def commands_on(page):
+    """Returns the command lines that begin with `zero` and one of its commands, without comments and prompts."""
+    text = re.sub(r"\\\n\s*", " ", text_of(page))
+    lines = re.findall(r"^ {4,}(?:\$ )?(?:[A-Z_]+=\S+ )*(zero [^\n]*)$", text, re.M) + re.findall(r"`(zero [^`\n]*)`", text)
+    split = [line.split("#")[0].replace("...", "").split() for line in lines]
+    return [words for words in split if len(words) > 1 and words[1] in COMMANDS]
+
+
+def problem_of(words):
+    """Returns what is wrong with the command, or nothing. It is read up to a program that it starts."""
+    command = [words[1]]
+    rest = words[2:]
+    if command[0] in ("config", "checkpoint") and rest and rest[0].islower() and help_of(ARGS.zero, command[0], rest[0]):
+        command.append(rest.pop(0))
+    options = options_of(ARGS.zero, *command)
+    if not options:
+        return f"zero {' '.join(command)} is no command"
+    while rest:
+        word = rest.pop(0).strip("[]")
+        if "train_gpt" in word and ARGS.train_gpt:
+            known = options_of(ARGS.train_gpt)
+            return next((f"train_gpt has no {other}" for other in rest if other.startswith("--") and other.replace("_", "-") not in known), "")
+        if not word.startswith("-"):
+            if command[0] in ("run", "tune"):
+                return ""
+        elif (option := word.split("=")[0].replace("_", "-")) not in options:
+            return f"zero {' '.join(command)} has no {word}"
+        elif options[option] and rest and "=" not in word:
+            rest.pop(0)
+    return ""
+
+
+class Pages(unittest.TestCase):
+    def test_commands(self):
+        shown = 0
+        for page in pages():
+            for words in commands_on(page):
+                shown += 1
+                with self.subTest(page=page, command=" ".join(words)):
+                    self.assertEqual(problem_of(words), "")
+        self.assertGreater(shown, 60)
+        for wrong, problem in (("zero plan --ranks 2 --devices a100", "zero plan has no --devices"),
+                               ("zero run -n 2 train_gpt --step 3", "train_gpt has no --step" if ARGS.train_gpt else "")):
+            self.assertEqual(problem_of(wrong.split()), problem)
+
+    def test_options_of_train_gpt(self):
+        """Also under other launchers."""
+        if not ARGS.train_gpt:
+            self.skipTest("there is no train_gpt in this build")
+        for page in pages():
+            text = re.sub(r"\\\n\s*", " ", text_of(page))
+            for line in re.findall(r"^ {4,}(?!.*\.py).*\btrain_gpt (-[^\n]*)$", text, re.M):
+                for option in re.findall(r"(?<=\s)--[\w-]+", " " + line.split("#")[0]):
+                    with self.subTest(page=page, option=option):
+                        self.assertIn(option.replace("_", "-"), options_of(ARGS.train_gpt))
+
+    def test_configs(self):
+        """Every block of JSON on a page is a config that is read; its keys exist."""
+        for page in pages():
+            for block in re.findall(r"^```json\n(.*?)^```", text_of(page), re.M | re.S):
+                with self.subTest(page=page, block=block[:60]), tempfile.TemporaryDirectory() as folder:
+                    path = pathlib.Path(folder, "ds_config.json")
+                    path.write_text(block)
+                    done = subprocess.run([ARGS.zero, "config", "check", path], capture_output=True, text=True, timeout=60)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_status(self):
+        status = text_of("docs/status.md")
+        rows = [line.replace("](", "](docs/") for line in status.splitlines() if re.match(r"\| (CPUs|one GPU|several GPUs) ", line)]
+        self.assertEqual(len(rows), 3)
+        for row in rows:
+            self.assertIn(row, text_of("README.md"))
+        # Other pages do not say in words of their own what the table says.
+        for page in set(pages()) - {"docs/status.md", "README.md"}:
+            text = " ".join(text_of(page).split())
+            for phrase in (r"not (?:yet |been )*tried on (?:a GPU|one)", r"has not run on a GPU", r"written and not",
+                           r"GPU \(written", r"One H200 has run", r"tested with \| ?\n"):
+                with self.subTest(page=page, phrase=phrase):
+                    self.assertIsNone(re.search(phrase, text))
+        for page in ("getting-started", "from-deepspeed", "from-fsdp", "gpu", "install", "pytorch"):
+            self.assertIn("(status.md)", text_of(f"docs/{page}.md"), page)
+
+    def test_versions(self):
+        version = re.search(r"project\(ZeroCore VERSION ([\d.]+)", text_of("CMakeLists.txt"))[1]
+        self.assertIn(f"version: {version}\n", text_of("CITATION.cff"))
+        self.assertIn(f"version: {version}\n", text_of("packaging/conda/recipe.yaml"))
+        self.assertEqual(re.search(r"^## ([\d.]+)", text_of("CHANGELOG.md"), re.M)[1], version)
+        for page in pages():
+            for shown in re.findall(r"(?i:zerocore)[- ]+(\d+\.\d+\.\d+)", text_of(page)):
+                with self.subTest(page=page):
+                    self.assertEqual(shown, version)
+        oldest_torch = re.search(r"set\(torch_oldest ([\d.]+)\)", text_of("cmake/ZeroTorch.cmake"))[1]
+        oldest_python = re.search(r'requires-python = ">=([\d.]+)"', text_of("pyproject.toml"))[1]
+        self.assertIn(f'"torch>={oldest_torch}"', text_of("pyproject.toml"))
+        for page in pages():
+            for name, oldest in (("torch", oldest_torch), ("Python", oldest_python)):
+                for shown in re.findall(rf"{name} (\d+\.\d+) or newer", text_of(page)):
+                    with self.subTest(page=page, name=name):
+                        self.assertEqual(shown, oldest)
+
+    def test_public_ci_runs_what_ci_runs(self):
+        self.assertIn("bash .ci/run", text_of(".github/workflows/ci.yml"))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("repository", type=lambda path: pathlib.Path(path).resolve())
+    parser.add_argument("--zero")
+    parser.add_argument("--train-gpt")
+    ARGS, rest = parser.parse_known_args()
+    unittest.main(argv=["pages_test.py", *rest])
