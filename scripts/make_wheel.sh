@@ -53,7 +53,8 @@ fail() {
 # Step 1: see whether everything is there.
 missing=$(scripts/install_dependencies.sh --missing-for-wheel)
 [[ -z $missing ]] || fail "this machine lacks $missing: apt-get install $missing, or what your system has instead"
-python=$(command -v "$python") || fail "there is no Python named $python: give --python"
+command -v "$python" >/dev/null || fail "there is no Python named $python: give --python"
+python=$(command -v "$python")
 "$python" -c "import ensurepip, sysconfig, os; os.stat(sysconfig.get_paths()['include'] + '/Python.h')" 2>/dev/null ||
   fail "$python has no headers (Python.h) or no venv: apt-get install python3-dev python3-venv, or give --python another one"
 

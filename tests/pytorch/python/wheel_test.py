@@ -68,6 +68,15 @@ def by_pip():
         run(zero, "doctor", "-n", "2", parts=("2 ranks",), cwd=folder, env={**plain, "PYTHONPATH": torch})
 
 
+def builds():
+    """A build that cannot succeed says why in its first line."""
+    with tempfile.TemporaryDirectory() as folder:
+        run("bash", ROOT / "scripts/make_wheel.sh", "--python", "no-such-python", folder, ok=False,
+            parts=("make_wheel.sh: there is no Python named no-such-python: give --python\n",))
+        run(PYTHON, "-B", "-c", "import sys; sys.path.insert(0, 'packaging'); sys.modules['torch'] = None; import zerocore_build as b\n"
+            "b.get_requires_for_build_wheel({})", ok=False, cwd=ROOT, parts=("zerocore: there is no torch to build against.",))
+
+
 def installed():
     """The package has as_deepspeed's folder, and an extension for each torch, of which it takes the right one."""
     with tempfile.TemporaryDirectory() as folder:
