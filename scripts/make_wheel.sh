@@ -76,8 +76,8 @@ own=$("$python" -c "import importlib.util as u; print(u.find_spec('torch').submo
 if [[ -z $torch && -n $own ]]; then
   roots=("$own")
 else
-  for version in ${torch//,/ } ${torch:-newest}; do
-    [[ $version != "$torch" || $torch != *,* ]] || continue
+  torch=${torch:-newest}
+  for version in ${torch//,/ }; do
     say "fetching torch $version"
     pip install --no-deps --target "$work/torch/$version" "torch$([[ $version == newest ]] || echo "==$version.*")"
     roots+=("$work/torch/$version/torch")
@@ -109,8 +109,9 @@ PATH=$work/venv/bin:$PATH CMAKE_ARGS="${CMAKE_ARGS:-}" NINJA_STATUS='[%f/%t] ' \
   --wheel-dir "$work/built" "${options[@]/#-D/--config-settings=cmake.define.}" \
   --config-settings=build-dir="$work/cmake" . 2>&1 | tee "$work/build.log" |
   "$python" scripts/build_progress.py || {
-  reason=$(grep -E -A 3 'CMake Error|error:|FAILED:' "$work/build.log" | grep -vE '^ *$|CMake Error|^--$' | head -n 1 | sed 's/^ *//')
-  fail "the build fails: ${reason:-see $work/build.log}" "$work/build.log"
+  reason=$(grep -m 1 -E '(fatal error|[0-9]: error): |zerocore: ' "$work/build.log" ||
+    sed -n '/CMake Error/,/Call Stack/{/CMake Error\|Call Stack/d;p}' "$work/build.log" | tr -s ' \n' ' ' | cut -c 1-300)
+  fail "the build fails: ${reason:-see the end of $work/build.log}" "$work/build.log"
 }
 
 # Step 4: complete the metadata, and add the licenses.

@@ -589,7 +589,7 @@ def documented_change():
             done = subprocess.run([PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"],
                                   cwd=folder, capture_output=True, text=True, timeout=300,
                                   env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"})
-        losses.append({rank: float(loss) for rank, loss in re.findall(r"^rank (\d) loss (\S+)$", done.stdout, re.M)})
+        losses.append({rank: float(loss) for rank, loss in re.findall(r"rank (\d) loss (\d\.\d{6})", done.stdout)})
         if done.returncode or sorted(losses[-1]) != ["0", "1"]:
             raise SystemExit(f"script {number}: {done.stdout}{done.stderr}")
     fsdp, zerocore = losses

@@ -53,7 +53,7 @@ def by_pip():
                      "Classifier: ", "](https://example.com/zerocore/blob/main/docs/"):
             if part not in metadata:
                 raise SystemExit(f"the metadata lack {part}:\n{metadata[:3000]}")
-        if re.search(r"\]\((?!https?:)", metadata):
+        if re.search(r"\]\((?!https?:)[^)\s]+\)", metadata):
             raise SystemExit("the description has relative links")
         run(PYTHON, "-m", "venv", "--without-pip", folder / "venv")
         python, zero = folder / "venv/bin/python", folder / "venv/bin/zero"
