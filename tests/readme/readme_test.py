@@ -145,11 +145,6 @@ class Programs(unittest.TestCase):
         for option in re.findall(r"--([\w-]+)", section(text_of("README.md"), "Training GPT-2 or Llama")):
             self.assertIn("__" + option.replace("-", "_"), known)
 
-    def test_commands(self):
-        commands = {command for page in pages() for command in re.findall(r"`zero (\w+)", text_of(page))}
-        for command in sorted(commands):
-            self.assertIn(f"zero {command}", output_of(ARGS.zero, command, "--help"))
-
 
 class Sizing(unittest.TestCase):
     """Compares docs/sizing.md with the output of the programs."""
