@@ -56,7 +56,7 @@ void run(const wire::Codec& codec, DType dtype, std::int64_t count, Buffers& buf
   });
   wire::ErrorSums errors;
   run("compared", bytes, buffers, [&] {
-    encode(codec, {buffers.plain.data(), dtype, count, nullptr, &errors}, buffers.encoded.data());
+    encode(codec, {buffers.plain.data(), dtype, count, {&errors}}, buffers.encoded.data());
   });
   run("decode", bytes, buffers,
       [&] { decode(codec, buffers.encoded.data(), count, buffers.plain.data(), dtype); });

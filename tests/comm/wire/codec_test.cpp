@@ -244,7 +244,7 @@ TEST_CASE("wire formats: an encoding that is compared has the same codes, and it
         const Bytes expected = encoded(codec, elements, dtype, n);
         Bytes sent(expected.size(), 0xee);
         ErrorSums errors{1, 2};
-        encode(codec, {elements.data(), dtype, n, nullptr, &errors}, sent.data());
+        encode(codec, {elements.data(), dtype, n, {&errors}}, sent.data());
         CHECK(sent == expected);
         const std::vector<float> back = decoded(codec, sent, n);
         const std::vector<float> exact = widened(elements, dtype);
@@ -264,7 +264,7 @@ TEST_CASE("wire formats: values that are not finite count in no error") {
   const Codec codec(Format::int8, 256);
   Bytes sent(static_cast<std::size_t>(encoded_bytes(codec, 5000, DType::fp32)));
   ErrorSums errors;
-  encode(codec, {values.data(), DType::fp32, 5000, nullptr, &errors}, sent.data());
+  encode(codec, {values.data(), DType::fp32, 5000, {&errors}}, sent.data());
   CHECK(errors.difference == 0);
   CHECK(errors.values > 2000);
   CHECK(errors.values < 5000);

@@ -134,7 +134,7 @@ void bench_wire(Bench& bench) {
       kernels.encode(codec, {values.data(), DType::bf16, count}, encoded, stream);
     });
     run("encode_measured", 2 * once, [&](Stream stream) {
-      kernels.encode(codec, {values.data(), DType::bf16, count, nullptr, {errors, errors + 1}},
+      kernels.encode(codec, {values.data(), DType::bf16, count, {errors, errors + 1}},
                      encoded, stream);
     });
     run("decode", once,

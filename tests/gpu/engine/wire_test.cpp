@@ -55,7 +55,7 @@ void compare(Gpu& g, const Codec& codec, const Named& input, DType dtype) {
   });
   CHECK(sent.read() == expected);
   if (codec.format == Format::none || input.name != "usual") return;
-  encode(codec, {elements.data(), dtype, count, nullptr, {&errors}}, again.data());
+  encode(codec, {elements.data(), dtype, count, {&errors}}, again.data());
   CHECK(again == expected);
   sums = measured.read();
   ErrorSums there;
