@@ -48,7 +48,6 @@ void compare(Gpu& g, const Codec& codec, const Named& input, DType dtype) {
                     {from.data(),
                      dtype,
                      count,
-                     nullptr,
                      {reinterpret_cast<ErrorSums*>(measured.data()),
                       reinterpret_cast<ErrorSums*>(parts.data())}},
                     sent.data(), stream);
