@@ -52,6 +52,25 @@ def _persistent(model):
                 yield f"{prefix}.{name}" if prefix else name, module, name, buffer
 
 
+def add_advice(error, model):
+    """Adds to torch's error about tensors of different dtypes that buffers keep their own, if the model computes in
+    another."""
+    text = str(error).lower()
+    if not isinstance(error, (RuntimeError, ValueError)) or "dtype" not in text and "type" not in text or "float" not in text:
+        return
+    computed = {parameter.dtype for parameter in model.parameters()} & {torch.bfloat16, torch.float16}
+    if not computed or not any(word in text for word in ("bfloat16", "half", "float16", "mixed dtype")):
+        return
+    others = [path for path, module in model.named_modules() for buffer in module._buffers.values()
+              if buffer is not None and buffer.dtype == torch.float32 and getattr(module, "running_mean", None) is None]
+    if others:
+        dtype = "bf16" if torch.bfloat16 in computed else "fp16"
+        error.args = (f"{error}\nzerocore: the model computes in {dtype}, and {len(others)} of its modules have buffers in fp32, "
+                      f"{others[0] or 'the model itself'} among them. If the error is about one of them, set "
+                      f"\"data_types\": {{\"buffer_dtype\": \"{dtype}\"}} in the config, which converts them, or convert "
+                      "the buffer where forward() uses it", *error.args[1:])
+
+
 def allow_fp32_statistics(model):
     """torch's batch_norm() and instance_norm() refuse statistics of another dtype than their weights; under bf16 and fp16
     statistics stay fp32, so that from here on weights join them there. Calls that torch takes are as before."""

@@ -4,6 +4,7 @@ A parameter keeps its tensor, and with it views and ties; only its storage is al
 torch's functions (torch.overrides.TorchFunctionMode) gathers the parameters among their arguments, and cuts those
 used earlier into slices again once they exceed a small budget."""
 
+import ctypes
 import enum
 import weakref
 
@@ -13,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from . import _native, ranks
 
 KEPT_BYTES = 1 << 20  # bytes of small parameters that stay whole, in addition to the one in use
+_RETURNED_BYTES = 1 << 24  # bytes freed before they are given back to the system
 _AT_REST = ("ZeroCore: this parameter was constructed inside of zero.Init, and each rank holds a slice of it: gather it by "
             "zerocore.zero.GatheredParameters, or give its model to zerocore.initialize() first")
 # Attributes of a tensor that lead to its values, and functions that do not.
@@ -45,7 +47,7 @@ class Slice:
         """Makes the parameter whole. Collective if it is closed."""
         if not self.whole:
             parameter = self.parameter()
-            _native.give_memory(parameter, _gathered(self.part)[:parameter.numel()].clone())
+            _native.give_memory(parameter, _gathered(self.part, parameter.numel()))
             self._is_whole(True)
 
     def cut(self, root=0):
@@ -56,10 +58,10 @@ class Slice:
             return
         values = _of_its_own(parameter)
         job.broadcast(values, root)
-        length = -(-parameter.numel() // job.size)
-        self.part = torch.zeros(length, dtype=parameter.dtype)
-        here = values.reshape(-1)[job.rank * length:(job.rank + 1) * length]
-        self.part[:here.numel()] = here
+        here = _part_of(values.reshape(-1), job.rank, job.size)
+        if self.part is None or self.part.dtype != here.dtype or self.part.shape != here.shape:
+            self.part = torch.empty_like(here)
+        self.part.copy_(here)
         parameter.ds_shape, parameter.ds_numel = parameter.shape, parameter.numel()
 
     def free(self):
@@ -91,14 +93,28 @@ class Slice:
                 self.free()
 
 
-def _gathered(part):
-    """Returns the slices of all ranks, concatenated. Collective."""
+def return_freed_memory():
+    """Gives freed memory of the heap back to the system, which the C library keeps between blocks that are in use."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)
+
+
+def _part_of(flat, rank, size):
+    length = -(-flat.numel() // size)
+    return flat[rank * length:(rank + 1) * length]
+
+
+def _gathered(part, count):
+    """Returns the slices of all ranks, `count` elements, concatenated. Collective."""
     job = ranks.ranks()
-    flat = torch.empty(part.numel() * job.size, dtype=part.dtype)
-    for rank, target in enumerate(flat.split(part.numel()) if part.numel() else ()):
+    flat = torch.empty(count, dtype=part.dtype)
+    for rank in range(job.size):
+        target = _part_of(flat, rank, job.size)
         if rank == job.rank:
             target.copy_(part)
-        job.broadcast(target, rank)
+        if target.numel():
+            job.broadcast(target, rank)
     return flat
 
 
@@ -116,6 +132,7 @@ class Slices:
 
     def __init__(self):
         self._open = {}  # id -> Slice, the last used at the end
+        self._freed = 0  # bytes since memory was given back
 
     def take(self, parameter):
         """Cuts a new parameter into slices, and opens it for its constructor. Collective."""
@@ -143,16 +160,23 @@ class Slices:
             kept += parameter.numel() * parameter.element_size()
             if key not in in_use and kept > KEPT_BYTES:
                 del self._open[key]
-                each.cut()
-                each.free()
+                self._close(each)
+
+    def _close(self, each):
+        each.cut()
+        each.free()
+        self._freed += each.parameter().numel() * each.parameter().element_size()
+        if self._freed >= _RETURNED_BYTES:
+            self._freed = 0
+            return_freed_memory()
 
     def close_all(self):
         """Closes every open parameter. Collective."""
         for each in self._open.values():
             if each.parameter() is not None and not each.holders:
-                each.cut()
-                each.free()
+                self._close(each)
         self._open = {}
+        return_freed_memory()
 
 
 class _Touch(TorchFunctionMode):
@@ -262,4 +286,4 @@ def take_slices(model):
 
 def whole_values(parameter, own):
     """Returns the whole values of a parameter that take_slices() returned. Collective."""
-    return _gathered(own.part)[:parameter.numel()].view(parameter.shape)
+    return _gathered(own.part, parameter.numel()).view(parameter.shape)

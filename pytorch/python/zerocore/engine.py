@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from . import _native, checkpoints, construction, signals, weights
+from .accumulation import Divisions
 from .buffers import Buffers
 from .compiled import CompiledModules, refuse_compiled
 from .evaluation import Evaluation
@@ -47,6 +48,7 @@ class Engine(Figures, nn.Module):
         self.micro_batches = MicroBatches(self, ranks, settings)
         self._micro, self._accumulation = self.micro_batches.share.size, self.micro_batches.share.own
         self._global = self.micro_batches.share.samples
+        self._divisions = Divisions(self._accumulation, ranks.rank == 0)
         self._result = None
         self._saved_at = None  # the step of the last checkpoint
         self.micro_steps = 0
@@ -157,6 +159,8 @@ class Engine(Figures, nn.Module):
                 self.native.begin_forward(training, self._surely_last())
                 with self._around_training() if training else contextlib.nullcontext():
                     result = call(*args, **kwargs)
+                if training:
+                    self._divisions.watch(result)
                 self._end_call()
             finally:
                 self._in_forward = False
@@ -198,6 +202,7 @@ class Engine(Figures, nn.Module):
             steps = self._accumulation if scale_wrt_gas and not independent else 1
             self.native.note_loss(float(loss.detach()) / steps)
             factor = self.native.loss_scale() / steps
+            self._divisions.begin_backward(loss, factor if scale_wrt_gas else None)
         return loss if factor == 1 else loss * factor
 
     def backward(self, loss, retain_graph=False, scale_wrt_gas=True):
@@ -207,6 +212,7 @@ class Engine(Figures, nn.Module):
         with self._guarded("backward"):
             scaled.backward(retain_graph=retain_graph)
             self.native.end_backward()
+            self._divisions.begin_backward(None, 1.0)
         return loss
 
     def step(self, lr_kwargs=None, max_norm=None):

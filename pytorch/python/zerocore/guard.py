@@ -3,7 +3,7 @@
 import contextlib
 import weakref
 
-from . import _native
+from . import _native, buffers
 
 
 class Guard:
@@ -46,6 +46,7 @@ class Guard:
                 self._add_call(cause, what)
                 raise
             self._add_call(error, what)
+            buffers.add_advice(error, engine.module)
             raise
 
     def _add_call(self, error, what):

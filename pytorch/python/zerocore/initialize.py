@@ -55,6 +55,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     if client is not None:
         optimizers.configure(settings, own, client)
     _note_doubles(settings, model)
+    _note_clipping(settings, source, client)
     if settings.seed != 1234 and not settings.rank_independent:
         settings.note("seed: has no effect in Python: initial values and the order of data are the script's, by "
                       "torch.manual_seed() and its sampler")
@@ -71,6 +72,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         if buffer.device != engine.device:  # no checkpoint contains it, so the engine has left it on its device
             buffer.data = buffer.data.to(engine.device)
     engine.take_values(without_values, slices)
+    construction.return_freed_memory()
     engine.lr_scheduler = ConfigScheduler(engine) if settings.scheduler_type and own is not None else scheduler
     if training_data is not None:
         engine.training_dataloader = engine.deepspeed_io(training_data, collate_fn=collate_fn)
@@ -177,6 +179,22 @@ def _compare_with_accelerate(job):
             "ranks: it would split samples and write files for the wrong number. Its state was made before it could see "
             "the ranks: start the script with torchrun or `python -m zerocore.as_deepspeed script.py`, or call "
             "zerocore.as_deepspeed.install() in its first line")
+
+
+def _note_clipping(settings, source, client):
+    """For authors whose optimizer, or whose FSDP config, has never clipped."""
+    names = {name for path in source.overrides for name in path.split(".")} | set(_keys(source.as_dict()))
+    by_fsdp = any(name.startswith("fsdp_") for name in names)
+    if (client is None and not by_fsdp) or names & {"gradient_clipping", "max_grad_norm"} or settings.gradient_clipping != 1.0:
+        return
+    settings.note("gradient_clipping: is not in the config, and its default is 1.0, as in DeepSpeed's documentation: each step "
+                  "scales gradients down to this norm; 0 ends that, and 1.0 in the config this notice")
+
+
+def _keys(value):
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        yield str(key)
+        yield from _keys(inner)
 
 
 def _note_doubles(settings, model):

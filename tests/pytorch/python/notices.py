@@ -40,12 +40,12 @@ def two_schedulers():
     net = nn.Linear(4, 4)
     optimizer = torch.optim.AdamW(net.parameters())
     start(net, optimizer=optimizer, lr_scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 1),
-          config=config(scheduler=WARMUP))
+          config=config(scheduler=WARMUP, gradient_clipping=1.0))
 
 
 def two_optimizers():
     net = nn.Linear(4, 4)
-    start(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), config=config(optimizer=ADAMW))
+    start(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), config=config(optimizer=ADAMW, gradient_clipping=1.0))
 
 
 def bytes_held():
@@ -74,6 +74,61 @@ def groups_alone():
         warnings.simplefilter("always")
         engine.optimizer.state_dict()
     print(*(warning.message for warning in caught))
+
+
+def divided():
+    """The notice comes once, for whichever operation divides."""
+    engine = start(config=config(optimizer=ADAMW, gradient_accumulation_steps=4))
+    for divide in (lambda loss: loss / 4, lambda loss: loss * 0.25):
+        engine.backward(divide(engine(torch.ones(2, 4)).pow(2).mean()))
+        engine.step()
+
+
+def divided_by_hand():
+    """The model returns the loss, and the script calls its backward()."""
+    net = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
+    engine = start(net, config=config(optimizer=ADAMW, gradient_accumulation_steps=2))
+    for _ in range(2):
+        (engine(torch.ones(1, 4)) / 2).backward()
+        engine.step()
+
+
+def divided_right():
+    """Prints nothing: these divide by another number, or say that they divide."""
+    engine = start(config=config(optimizer=ADAMW, gradient_accumulation_steps=4))
+    loss_of = lambda: engine(torch.ones(2, 4)).pow(2).mean()  # noqa: E731
+    engine.backward(loss_of())
+    engine.step()
+    engine.backward(loss_of() / 4, scale_wrt_gas=False)
+    engine.step()
+    engine.backward(loss_of() / 8)
+    engine.step()
+
+
+def clips_by_default():
+    """The author has not written it, since the optimizer is torch's."""
+    net = nn.Linear(4, 4)
+    start(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), config=config())
+    net = nn.Linear(4, 4)
+    start(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), config=config(gradient_clipping=1.0))
+    start(config=config(optimizer=ADAMW))
+
+
+def mixed_dtypes():
+    """torch's error is followed by the key that helps."""
+    class Positions(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 4)
+            self.register_buffer("positions", torch.ones(4))
+
+        def forward(self, x):
+            return super().forward(x + self.positions)
+
+    engine = start(Positions(), config=config(optimizer=ADAMW, bf16={"enabled": True}))
+    try:
+        engine(torch.ones(2, 4, dtype=torch.bfloat16))
+    except RuntimeError as error:
+        print(error if engine.global_rank == 0 else "")
 
 
 def progress():
