@@ -15,6 +15,7 @@
 #include "comm/wait.h"
 #include "comm/watch.h"
 #include "zero/base/last_words.h"
+#include "zero/base/run_marks.h"
 #include "zero/base/text.h"
 
 namespace zero::comm {
@@ -209,6 +210,7 @@ void ProcessWorld::open_communicator() {
   communicator_->set_subject({});
   communicator_->set_time_limit(options_.time_limit);
   bootstrap_->started();
+  if (options_.abort_job) mark("met", topology().rank);
 }
 
 std::unique_ptr<Communicator> ProcessWorld::connect(Device& device) {

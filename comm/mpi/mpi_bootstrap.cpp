@@ -98,7 +98,8 @@ void MpiBootstrap::limit_end(std::shared_ptr<ControlPlane> plane, milliseconds l
 // Exists from here until the destructor; null if the program may not be ended.
 std::unique_ptr<ProcessTimeLimit> limit_start(const WorldOptions& options) {
   if (!options.abort_job) return nullptr;
-  mark("start", launched_rank());
+  mark("start", launched_rank(),
+       std::to_string(std::chrono::ceil<std::chrono::seconds>(options.start_limit).count()));
   const auto last_words = [limit = options.start_limit](int code) {
     const int rank = launched_rank();
     print_last_words(rank, rank, code,

@@ -97,7 +97,9 @@ std::unique_ptr<World> create_rendezvous_world(const WorldOptions& options,
   if (rank < 0 || rank >= size)
     throw TopologyError("the rendezvous calls this process rank " + std::to_string(rank) + " of " +
                         std::to_string(size) + " ranks; ranks count from 0");
-  if (options.abort_job) mark("start", rank);
+  if (options.abort_job)
+    mark("start", rank,
+         std::to_string(std::chrono::ceil<std::chrono::seconds>(options.start_limit).count()));
   // Its agent starts the ranks, and may be killed without a word to them.
   if (options.abort_job && std::getenv("TORCHELASTIC_RUN_ID") != nullptr) die_with_parent();
   return create_process_world(std::make_unique<RendezvousBootstrap>(options, problem), options);

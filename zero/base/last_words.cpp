@@ -38,13 +38,11 @@ void print_last_words(int seen_by, int failed_rank, int exit_code,
             ",\"host\":" + json_text(host_name()) + ",\"pid\":" + std::to_string(getpid()) +
             ",\"exit_code\":" + std::to_string(exit_code) + ",\"message\":" + json_text(text) +
             "}\n";
-  mark("failed", failed_rank);
-  mark("code", exit_code);
+  mark_failure(failed_rank, exit_code);
   // One call, so that the lines of ranks do not mix.
   std::fputs(line.c_str(), stderr);
   std::fflush(nullptr);
-  // Open MPI drops unread output of a rank when that rank's exit ends the job.
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::this_thread::sleep_for(unread_output);
 }
 
 }  // namespace zero

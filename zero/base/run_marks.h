@@ -5,39 +5,44 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
-#include <string_view>
+#include <string>
 
 namespace zero {
 
-// "1", or "steps" to have the steps too.
 inline constexpr const char* run_marks_variable = "ZERO_RUN_MARKS";
 
-// Lines: "zero: mark: start 3" when a rank starts, "zero: mark: stoppable 3" when SIGUSR2 requests
-// a stop at its next step, "zero: mark: goes-on 3" when it begins another step after that, "zero:
-// mark: saved 500", "zero: mark: resumed 500" and "zero: mark: copied 500" from rank 0 with the
-// step of a checkpoint or copy. Before the cause of an end is printed, because others may end this
-// process from then on: "zero: mark: late 2" if it is a wait for rank 2, "zero: mark: failed 2"
-// with the rank that failed, and "zero: mark: code 18". Before that, "zero: mark: suspect 2" from a
-// rank whose results differ from those of others, so that its hardware may be the cause.
-inline void mark(const char* what, std::int64_t number) noexcept {
-  if (std::getenv(run_marks_variable) != nullptr)
-    std::fprintf(stderr, "zero: mark: %s %lld\n", what, static_cast<long long>(number));
+// Open MPI drops unread output of a rank if that rank's exit ends the job: the time to wait for.
+inline constexpr std::chrono::milliseconds unread_output{100};
+
+// Lines "zero: mark: WHAT NUMBER TEXT". A PROCESS is the text of process_name()
+// (zero/base/process_name.h).
+//   up RANK PROCESS         the shell that becomes the rank's program, before it does
+//   start RANK SECONDS      a rank has reached the start, which has this limit
+//   met RANK                all ranks have met
+//   stoppable RANK PROCESS  SIGUSR2 requests a stop at the rank's next step
+//   goes-on RANK            it begins another step after that
+//   step STEP               after that step, from rank 0
+//   resumed STEP DIRECTORY  from rank 0, after a load; without a directory from a copy in memory
+//   saved STEP DIRECTORY    from rank 0, after the commit of a checkpoint
+//   copied STEP             from rank 0, after that of a copy in memory
+// Before the cause of an end is printed, because others may end this process from then on:
+//   suspect RANK            its results differ from those of others: its hardware may be the cause
+//   late RANK               the cause is a wait for this rank
+//   failed RANK STEP        the rank that failed; the last step that the writing rank has made, or
+//   -1 code CODE               the job's exit code
+void mark(const char* what, std::int64_t number, const std::string& text = "") noexcept;
+
+// Whether there is a `zero run` that reads the lines.
+inline bool has_marks() noexcept {
+  return std::getenv(run_marks_variable) != nullptr;
 }
 
-// "zero: mark: step 412" after that step, from rank 0; at most 20 of them in a second, because each
-// is a message to another process. For the program's thread.
-inline void mark_step(std::int64_t step) noexcept {
-  using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds interval{50};
-  static const char* const wanted = std::getenv(run_marks_variable);
-  static Clock::time_point last{};
-  if (wanted == nullptr || std::string_view(wanted) != "steps") return;
-  const auto now = Clock::now();
-  if (last != Clock::time_point{} && now - last < interval) return;
-  last = now;
-  mark("step", step);
-}
+// Notes a step of this process. On rank 0 marks it, but at most 20 of them in a second, because
+// each is a message to another process. For the program's thread.
+void note_step(std::int64_t step, bool is_root) noexcept;
+
+// Marks the rank that failed, with the step that note_step() noted last, and the code.
+void mark_failure(int failed_rank, int exit_code) noexcept;
 
 }  // namespace zero

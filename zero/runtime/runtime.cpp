@@ -15,6 +15,7 @@
 #include "zero/base/notice.h"
 #include "zero/base/numa.h"
 #include "zero/base/number_text.h"
+#include "zero/base/process_name.h"
 #include "zero/base/run_marks.h"
 #include "zero/base/time_limit.h"
 #include "zero/runtime/fingerprint.h"
@@ -167,7 +168,7 @@ void RuntimeCore::catch_signals(std::span<const int> numbers) {
   for (const int number : numbers) std::signal(number, on_stop_signal);
   catches_signals_ = true;
   if (options_.abort_job && std::ranges::find(numbers, SIGUSR2) != numbers.end())
-    mark("stoppable", topology().rank);
+    mark("stoppable", topology().rank, process_name());
 }
 
 RuntimeCore::~RuntimeCore() {
@@ -309,7 +310,10 @@ void Runtime::fail(const std::string& reason) {
 }
 
 bool Runtime::give_up(const std::string& reason, int exit_code) noexcept {
-  return core_->publish_failure(reason, exit_code);
+  const bool first = core_->publish_failure(reason, exit_code);
+  mark_failure(core_->world().failed_rank(), exit_code);
+  if (has_marks()) std::this_thread::sleep_for(unread_output);
+  return first;
 }
 
 void Runtime::abort(int exit_code) noexcept {

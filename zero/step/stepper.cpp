@@ -48,7 +48,7 @@ std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
     parts_.walker.forget_contents();
     parts_.hidden.hide_all_parameters();
   });
-  if (parts_.train.rank() == 0) mark_step(parts_.train.step);
+  note_step(parts_.train.step, parts_.train.rank() == 0);
   // The step is complete, independent of a failed save. All ranks have read the same decisions.
   const std::int64_t unread = on_host() ? 0 : 2;
   parts_.checkpoints.advance(parts_.train.step - unread);
