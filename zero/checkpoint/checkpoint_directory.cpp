@@ -181,8 +181,11 @@ std::optional<Choice> choose(const std::string& directory, const std::string& ta
   Choice choice;
   for (const std::string& gone : retired)
     choice.notices.push_back(Retired(root.path() + "/" + gone).what());
-  for (const Candidate& candidate : found)
-    if (!candidate.manifest) choice.notices.push_back("left alone: " + candidate.problem);
+  for (const Candidate& candidate : found) {
+    if (candidate.manifest) continue;
+    choice.notices.push_back("left alone: " + candidate.problem);
+    choice.has_damaged = true;
+  }
   const std::string latest = read_latest(root);
   if (latest != found.front().tag)
     choice.notices.push_back(root.path() + "/" + latest_name +

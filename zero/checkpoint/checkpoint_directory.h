@@ -80,6 +80,7 @@ std::vector<Candidate> candidates(const Directory& root,
 struct Choice {
   Candidate candidate;
   std::vector<std::string> notices;  // for the user: damaged ones, a differing latest
+  bool has_damaged = false;          // a damaged one, which may be newer, is left alone
 };
 
 // Returns the newest valid checkpoint, or the one with the tag. Returns nothing if there is no

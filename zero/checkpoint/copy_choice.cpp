@@ -1,5 +1,7 @@
 #include "zero/checkpoint/copy_choice.h"
 
+#include "zero/checkpoint/generation.h"
+
 namespace zero::detail {
 
 std::optional<CopyInMemory> newer_copy(CheckpointContext& context, const std::string& directory,
@@ -14,6 +16,7 @@ std::optional<CopyInMemory> newer_copy(CheckpointContext& context, const std::st
     std::optional<checkpoint::Choice> on_disk;
     attempt([&] { on_disk = checkpoint::choose(directory, "", passed_over); });  // or none is valid
     if (on_disk && on_disk->candidate.sequence() >= copy.sequence) return std::nullopt;
+    checkpoint::require_kept(directory, copy.step);
     print_notice("the copy of step " + std::to_string(copy.step) + " in memory is loaded");
     return CopyInMemory{copy.tag, std::move(text)};
   } catch (const Error& error) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
+#include <sstream>
 
 #include "zero/base/error.h"
 #include "zero/base/text.h"
@@ -21,7 +23,8 @@ std::optional<Generation> generation_in(const Directory& root) {
 
 [[noreturn]] void refuse(const Directory& root, const Generation& own,
                          const std::optional<Generation>& found) {
-  const std::string newer = !found ? "another run has saved here since"
+  const std::string newer = !found ? "the directory was removed or emptied, or another run "
+                                     "has saved here since"
                             : found->job == own.job
                                 ? "generation " + std::to_string(found->number) + " has started"
                                 : "another run (" + found->text() + ") has saved here since";
@@ -71,6 +74,36 @@ std::optional<Generation> own_generation() {
     throw ConfigError(std::string(generation_variable) + " is \"" + printable(text) +
                       "\"; expected JOB:NUMBER, as `zero run --restarts` sets it");
   return own;
+}
+
+std::string directory_text(const std::string& directory) {
+  std::error_code unknown;
+  std::string path = std::filesystem::absolute(directory, unknown).lexically_normal().string();
+  if (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return json_text(unknown ? directory : path);
+}
+
+void require_kept(const std::string& directory, std::optional<std::int64_t> found) {
+  const char* kept = std::getenv(kept_variable);
+  std::istringstream entries(kept != nullptr ? kept : "");
+  for (std::string entry; std::getline(entries, entry, '\t');) {
+    const std::int64_t step = std::atoll(entry.c_str());
+    if (entry.substr(std::min(entry.find(' '), entry.size() - 1) + 1) !=
+            directory_text(directory) ||
+        found.value_or(-1) >= step)
+      continue;
+    throw LoadError(directory + ": an earlier start of this run has had the checkpoint of step " +
+                    std::to_string(step) + " here, and " +
+                    (found ? "the newest is now that of step " + std::to_string(*found)
+                           : std::string("there is none now")) +
+                    ": was the directory removed or replaced, or is its file system not mounted? "
+                    "Bring it back, or start a new `zero run` to train from what is here");
+  }
+}
+
+void require_kept(const std::string& directory, const std::optional<Choice>& found) {
+  if (found && found->has_damaged) return;
+  require_kept(directory, found ? std::optional(found->candidate.manifest->step) : std::nullopt);
 }
 
 void claim(const Directory& root) {

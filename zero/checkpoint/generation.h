@@ -11,11 +11,15 @@
 #include <string>
 #include <string_view>
 
+#include "zero/checkpoint/checkpoint_directory.h"
 #include "zero/checkpoint/posix_files.h"
 
 namespace zero::checkpoint {
 
 inline constexpr const char* generation_variable = "ZERO_GENERATION";
+// Set by `zero run` for a restart: "STEP DIRECTORY" of the newest checkpoint that earlier starts
+// have saved or loaded in each directory, in the form of directory_text(), with a tab between two.
+inline constexpr const char* kept_variable = "ZERO_KEPT_STEPS";
 
 struct Generation {
   std::string job;  // identifies one `zero run`
@@ -34,6 +38,16 @@ std::optional<Generation> parse_generation(std::string_view text);
 // Returns the generation of this process; nothing if the variable is not set. Throws ConfigError if
 // its value does not have the form JOB:NUMBER.
 std::optional<Generation> own_generation();
+
+// Returns the absolute path of a directory as one line of text, for kept_variable and for marks.
+std::string directory_text(const std::string& directory);
+
+// Throws LoadError if earlier starts of this run have saved or loaded a newer checkpoint in the
+// directory than that of step `found`, or any if there is none: the directory was removed or
+// replaced, or its file system is not mounted, and the run must not start over in silence. A newer
+// one that is damaged is none of these: the notices of the choice name it.
+void require_kept(const std::string& directory, std::optional<std::int64_t> found);
+void require_kept(const std::string& directory, const std::optional<Choice>& found);
 
 // Makes this process's generation the only one that may save; if it has none, removes that of an
 // earlier run. Call it with the directory's lock held. Throws SaveError if the directory has a

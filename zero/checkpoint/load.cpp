@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "zero/base/run_marks.h"
@@ -42,7 +41,8 @@ class Load {
       const bool seen = outcome.code == 0;
       if (seen) outcome = load();
       if (outcome.code == 0) {
-        if (context_.rank() == 0) mark("resumed", saved_.step);
+        if (context_.rank() == 0)
+          mark("resumed", saved_.step, from_memory_ ? "" : checkpoint::directory_text(directory_));
         context_.resumed_sequence = saved_.sequence;
         if (context_.keeper) confirm_copy(context_, directory_, from_memory_ ? document_ : "");
         return Resumed{saved_.step, saved_.tag, saved_.client_state, saved_.rank_states,
@@ -88,14 +88,14 @@ class Load {
 
   // Sets the text of the chosen manifest, and the name of its directory; empty if there is none.
   void choose(Resume mode) {
-    document_.clear();
-    name_.clear();
+    document_ = name_ = "";
     const Outcome own = attempt([&] {
       context_.take_buffer();
       if (context_.rank() != 0) return;
       checkpoint::claim_again(directory_);
       if (choose_copy()) return;
       std::optional<checkpoint::Choice> choice = checkpoint::choose(directory_, tag_, passed_over_);
+      if (tag_.empty() && passed_over_.empty()) checkpoint::require_kept(directory_, choice);
       if (!choice && mode == Resume::must_exist)
         throw LoadError(directory_ + ": there is no checkpoint to resume from");
       if (!choice) return;

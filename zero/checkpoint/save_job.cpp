@@ -13,6 +13,7 @@
 #include "zero/base/run_marks.h"
 #include "zero/base/text.h"
 #include "zero/checkpoint/background_copy.h"
+#include "zero/checkpoint/generation.h"
 #include "zero/runtime/agreement.h"
 #include "zero/runtime/runtime_core.h"
 
@@ -344,7 +345,7 @@ void SaveJob::commit() {
   // Parse it first, because a committed checkpoint must be readable.
   parse_shard_headers(directory_ + "/" + manifest_.tag, manifest_, headers_);
   for (const std::string& notice : context_.writer->commit(manifest_)) print_notice(notice);
-  mark("saved", manifest_.step);
+  mark("saved", manifest_.step, checkpoint::directory_text(directory_));
   for (const std::string& notice : context_.writer->retain(options_.keep)) print_notice(notice);
 }
 
