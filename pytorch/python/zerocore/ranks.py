@@ -146,11 +146,11 @@ def _prints_for_peer(error):
 
 
 def _end_all(reason, code):
-    if _ranks is None or _ranks.size == 1:
+    if _ranks is None:
         return
     try:
-        _ranks.fail(reason, code)
-        if not launch.by_mpi():  # MPI's launcher ends the others
+        _ranks.fail(reason, code)  # for `zero run` too
+        if _ranks.size > 1 and not launch.by_mpi():  # MPI's launcher ends the others
             _ranks.abort(code)
     except _native.Error:
         pass
