@@ -51,8 +51,12 @@ class Tune(unittest.TestCase):
         run = self.tune("--rows", "0", "--trials", "1", program=("--steps", "2"), expect=10)
         self.assertIn("0, micro-batch", run.stdout)
         self.assertIn("the program ended after fewer than 4 steps", run.stderr)
-        run = self.tune("--rows", "0", "--trials", "1", program=("--stepps", "2"), expect=10)
-        self.assertIn("unknown option --stepps", run.stderr)
+        run = self.tune("--rows", "0,1,2,3", program=("--stepps", "2"), expect=10)
+        self.assertEqual(run.stderr.count("unknown option --stepps"), 3, run.stderr)  # two trials, and the reason of the end
+        self.assertNotIn("*", run.stdout)
+        run = self.tune("--rows", "0", "--trials", "1", expect=10, command=(
+            "/bin/sh", "-c", "exit 3", "--deepspeed_config", self.config, "--model", "tiny"))
+        self.assertIn("no trial succeeded: ended with code 3", run.stderr)
 
     def test_time_ends_the_search(self):
         run = self.tune("--rows", "0", "--time-limit", "0.05", "--model", "tiny", expect=10, command=(

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "tools/zero/temporary_directory.h"
 #include "zero/base/number_text.h"
 #include "zero/base/text.h"
 
@@ -43,6 +44,10 @@ void add_software(const Readings& host, Findings& findings) {
                         "ranks start with torchrun as well)"});
   else
     findings.push_back({"software", host.mpi, {}, {}});
+  for (const std::string& program : host.hung)
+    findings.push_back({"software", program + " does not answer, and was ended", Level::failing,
+                        "it would hang in a job too: look at its driver or its module, at full or "
+                        "unreachable file systems, and at the network"});
   if (!host.remote_shell)
     findings.push_back({"software", "ssh: not found", Level::slow,
                         "mpirun starts ranks on other hosts by ssh: install it for several hosts, "
@@ -216,6 +221,8 @@ void add_disks(const Readings& host, Findings& findings) {
                           "two jobs in one checkpoint directory are not noticed: mount it with "
                           "locks (Lustre: -o flock), or give each job a directory"});
   }
+  if (!host.temporary_problem.empty())
+    findings.push_back({"disks", host.temporary_problem, Level::failing, tool::temporary_advice});
 }
 
 std::string rate_text(double bytes_per_second) {

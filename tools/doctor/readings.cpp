@@ -23,6 +23,7 @@
 
 #include "tools/zero/machine.h"
 #include "tools/zero/process.h"
+#include "tools/zero/temporary_directory.h"
 #include "zero/base/cgroup.h"
 #include "zero/base/simd.h"
 #include "zero/base/text.h"
@@ -136,6 +137,7 @@ void read_gpus(Readings& readings) {
   if (tool_path.empty()) return;
   const tool::Output output = tool::capture(
       {tool_path, "--query-gpu=uuid,name,memory.total", "--format=csv,noheader,nounits"});
+  if (output.timed_out) readings.hung.push_back(tool_path);
   std::istringstream rows(output.text);
   for (std::string row; output.exit_code == 0 && std::getline(rows, row);) {
     const auto first = row.find(','), last = row.rfind(',');
@@ -146,11 +148,12 @@ void read_gpus(Readings& readings) {
   }
 }
 
-std::string first_line_of(const std::string& program) {
+std::string first_line_of(const std::string& program, Readings& readings) {
   const std::string path = tool::find_in_path(program);
   if (path.empty()) return "";
-  const std::string text = tool::capture({path, "--version"}).text;
-  return text.substr(0, text.find('\n'));
+  const tool::Output output = tool::capture({path, "--version"});
+  if (output.timed_out) readings.hung.push_back(path + " --version");
+  return output.timed_out ? path : output.text.substr(0, output.text.find('\n'));
 }
 
 }  // namespace
@@ -210,11 +213,12 @@ Readings read_host(const std::vector<std::string>& directories, std::vector<Rank
   }
   readings.huge_pages = chosen_huge_pages();
   readings.host_address = address_of(readings.host);
-  readings.mpi = first_line_of("mpirun");
+  readings.mpi = first_line_of("mpirun", readings);
   read_gpus(readings);
   read_nccl(readings);
   readings.cublas = load_first({"libcublasLt.so.13", "libcublasLt.so.12"}, "cublasLtCreate").path;
   for (const std::string& directory : directories) readings.disks.push_back(read_disk(directory));
+  readings.temporary_problem = tool::problem_of_temporary_directory();
   return readings;
 }
 

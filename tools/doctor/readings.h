@@ -56,6 +56,8 @@ struct Readings {
   int nccl_version = 0;            // 22703 is 2.27.3; 0: no library
   std::vector<Gpu> gpus;
   std::vector<Disk> disks;
+  std::vector<std::string> hung;  // programs that did not answer, and were ended
+  std::string temporary_problem;  // of TMPDIR, or /tmp; empty: launchers can use it
 };
 
 // directories: for checkpoints and offload. ranks: the ranks of a job on this host. Takes at most a

@@ -39,6 +39,12 @@ struct Line {
   std::string expected() const {
     return source.kind == LauncherKind::open_mpi ? "NAME, or NAME slots=N" : "NAME, or NAME:N";
   }
+  // The remote shell must not take the name for an option.
+  std::string user(const std::string& name) const {
+    if (name.empty() || name.front() == '-')
+      refuse("\"" + printable(name) + "\" is not the name of a user");
+    return name;
+  }
   int slots(const std::string& digits) const {
     int value = 0;
     const char* end = digits.data() + digits.size();
@@ -100,7 +106,7 @@ Host host_named(const std::string& word, const Line& line) {
   Host host;
   host.line = line.number;
   const std::size_t at = word.find('@');
-  if (at != std::string::npos) host.user = word.substr(0, at);
+  if (at != std::string::npos) host.user = line.user(word.substr(0, at));
   host.name = word.substr(at == std::string::npos ? 0 : at + 1);
   std::string slots;
   unwrap_brackets(host.name, slots, line);
@@ -132,8 +138,7 @@ void read_property(const std::string& word, const Line& line, Host& host,
     line.refuse("this launcher writes slots as \"" + host.name + ":" + printable(value) + "\"");
   if (user ? !host.user.empty() : at_most ? most.has_value() : host.slots.has_value())
     line.refuse("\"" + printable(word) + "\" is given twice");
-  if (user && value.empty()) line.refuse("\"" + printable(word) + "\" names no user");
-  if (user) host.user = value;
+  if (user) host.user = line.user(value);
   if (at_most) most = line.slots(value);
   if (slots) host.slots = line.slots(value);
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "tools/zero/process.h"
+#include "tools/zero/temporary_directory.h"
 #include "zero/base/error.h"
 
 namespace zero::tool {
@@ -52,6 +53,12 @@ void check_program(const std::string& program) {
 Launcher find_launcher(const std::string& wanted) {
   const std::string path = path_of_launcher(wanted);
   const Output version = capture({path, "--version"});
+  if (version.timed_out)
+    throw TopologyError(path + " --version has not answered within " +
+                        std::to_string(helper_limit.count()) +
+                        " s: it hangs; look at the network, at the module that is loaded, and "
+                        "at the directory for temporary files: " +
+                        temporary_directory());
   if (version.exit_code != 0)
     throw TopologyError(path + " --version failed with code " + std::to_string(version.exit_code) +
                         (version.text.empty() ? "" : ":\n" + version.text));

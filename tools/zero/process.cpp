@@ -1,11 +1,16 @@
 #include "tools/zero/process.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -45,44 +50,62 @@ std::string find_in_path(const std::string& name) {
   return "";
 }
 
-Output capture(const std::vector<std::string>& command) {
+// In a group of its own, which ends with it: a program that hangs may have started others.
+Output capture(const std::vector<std::string>& command, std::chrono::milliseconds limit) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + limit;
   std::array<int, 2> channel{};
-  if (pipe(channel.data()) != 0) return {127, ""};
-  const pid_t child = fork();
+  if (pipe2(channel.data(), O_CLOEXEC) != 0) return {127, ""};
+  const pid_t parent = getpid(), child = fork();
   if (child == 0) {
+    setpgid(0, 0);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(127);
     dup2(channel[1], STDOUT_FILENO);
     dup2(channel[1], STDERR_FILENO);
-    close(channel[0]);
-    close(channel[1]);
     become(command);
     _exit(127);
   }
   close(channel[1]);
   Output output;
   std::array<char, 4096> buffer{};
-  while (child > 0) {
+  while (child > 0 && !output.timed_out) {
+    pollfd source{channel[0], POLLIN, 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    output.timed_out = left <= 0;
+    if (output.timed_out || poll(&source, 1, static_cast<int>(std::min<long>(left, 60'000))) <= 0)
+      continue;
     const ssize_t got = read(channel[0], buffer.data(), buffer.size());
     if (got > 0) output.text.append(buffer.data(), static_cast<std::size_t>(got));
     if (got == 0 || (got < 0 && errno != EINTR)) break;
   }
   close(channel[0]);
   int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) < 0) return {127, output.text};
+  if (child < 0) return {127, output.text};
+  if (output.timed_out) kill(-child, SIGKILL), kill(child, SIGKILL);
+  waitpid(child, &status, 0);
   output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 127;
   return output;
 }
 
-std::vector<pid_t> descendants_of(pid_t launcher) {
-  std::vector<pid_t> found{launcher};
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    std::error_code gone;
-    const std::string tasks = "/proc/" + std::to_string(found[i]) + "/task";
-    for (const auto& task : std::filesystem::directory_iterator(tasks, gone)) {
-      std::ifstream children(task.path() / "children");
-      for (pid_t child = 0; children >> child;) found.push_back(child);
-    }
+std::vector<pid_t> children_of(pid_t process) {
+  std::vector<pid_t> found;
+  std::error_code gone;
+  const std::string tasks = "/proc/" + std::to_string(process) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks, gone)) {
+    std::ifstream children(task.path() / "children");
+    for (pid_t child = 0; children >> child;) found.push_back(child);
   }
-  found.erase(found.begin());
+  return found;
+}
+
+std::vector<pid_t> descendants_of(pid_t launcher) {
+  std::vector<pid_t> found = children_of(launcher);
+  for (std::size_t i = 0; i < found.size(); ++i)
+    for (const pid_t child : children_of(found[i])) found.push_back(child);
   return found;
 }
 
@@ -100,7 +123,10 @@ std::string result_of(const RanksProgram& program) {
                                       std::to_string(program.ranks)};
   if (!program.hostfile.empty()) command.insert(command.end(), {"--hostfile", program.hostfile});
   command.insert(command.end(), program.command.begin(), program.command.end());
-  const Output output = capture(command);
+  const Output output = capture(command, program.limit);
+  if (output.timed_out)
+    throw TopologyError("the ranks have not ended within " + std::to_string(program.limit.count()) +
+                        " s, and were ended:\n" + output.text);
   const auto begin = output.text.rfind(program.begin);
   if (output.exit_code != 0 || begin == std::string::npos)
     throw TopologyError("the ranks do not start, or end with " + std::to_string(output.exit_code) +

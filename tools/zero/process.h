@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,9 +18,13 @@ std::string find_in_path(const std::string& name);
 struct Output {
   int exit_code = 0;  // 127 if it could not be started
   std::string text;   // standard output and standard error together
+  bool timed_out = false;
 };
 
-Output capture(const std::vector<std::string>& command);
+// Runs a helper, which is killed after this time.
+constexpr std::chrono::seconds helper_limit{20};
+Output capture(const std::vector<std::string>& command,
+               std::chrono::milliseconds limit = helper_limit);
 
 // Returns the file of this program.
 std::string own_program();
@@ -33,6 +38,7 @@ struct RanksProgram {
   int ranks = 1;
   std::string hostfile;  // empty: this machine
   std::string begin;     // of the result, which ends with its line
+  std::chrono::seconds limit{1800};
 };
 
 // Returns the last such result among the lines that the launcher and the ranks print. Throws
@@ -59,7 +65,8 @@ struct RankProcess {
   bool stopped = false;
 };
 
-// Returns the running processes that a launcher has started, directly or not.
+// Returns the running processes that a process has started, directly, or also not.
+std::vector<pid_t> children_of(pid_t process);
 std::vector<pid_t> descendants_of(pid_t launcher);
 std::vector<RankProcess> ranks_among(const std::vector<pid_t>& processes);
 

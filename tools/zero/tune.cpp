@@ -96,6 +96,7 @@ class Tuner {
   const Candidate* next() const;
   bool is_tried(const Candidate& candidate) const;
   const Tried* fastest() const;
+  bool fails_alike() const;
   void repeat_fastest();
   bool try_once(Tried& tried);
   Clock::duration limit() const;
@@ -183,6 +184,12 @@ bool Tuner::try_once(Tried& tried) {
   return Clock::now() < deadline_;
 }
 
+// Whether no trial has succeeded, and the last two have failed for the same reason.
+bool Tuner::fails_alike() const {
+  return std::ranges::none_of(tried_, &Tried::good) && tried_.size() >= 2 &&
+         tried_.back().problem == tried_[tried_.size() - 2].problem;
+}
+
 // The noise of a single trial may exceed the distance between the fastest plans.
 void Tuner::repeat_fastest() {
   std::ranges::sort(tried_, {}, [](const Tried& tried) {
@@ -203,6 +210,9 @@ std::vector<Tried> Tuner::run() {
     if (candidate == nullptr) break;
     tried_.push_back({*candidate});
     more = try_once(tried_.back());
+    if (!fails_alike()) continue;
+    announce("the same failure twice, whatever the plan is: no further trial");
+    more = false;
   }
   if (more) repeat_fastest();
   std::ranges::stable_sort(tried_, {}, [](const Tried& tried) {
@@ -218,7 +228,7 @@ std::string text_of(const std::vector<Tried>& tried) {
   std::string text = line;
   for (const Tried& each : tried) {
     std::snprintf(line, sizeof line, "%s %-34s %12s %12s %8zu\n",
-                  &each == &tried.front() ? "*" : " ", each.candidate.name().c_str(),
+                  &each == &tried.front() && each.good() ? "*" : " ", each.candidate.name().c_str(),
                   time_text(each.candidate.predicted_seconds).c_str(),
                   each.good() ? time_text(each.best()).c_str() : "-", each.step_seconds.size());
     text += line;
