@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import sys
 import time
@@ -185,12 +186,34 @@ def a_batch_that_elasticity_chose(folder):
     job.expect_end(20, [4, 4, 3])
 
 
+def what_was_saved_is_gone(folder):
+    """The training does not start over in silence, nor go back: whatever is there is less than a start has had."""
+    saves = pathlib.Path(folder, "saves")
+
+    def remove_all():
+        shutil.rmtree(saves)
+
+    def remove_newest():
+        newest = max(saves.glob("step-*"), key=lambda path: int(path.name[5:]))
+        shutil.rmtree(newest)
+
+    for take_away in (remove_all, remove_newest):
+        job = Training(folder, options=("--restarts", "3"))
+        job.until_step(45, 1)
+        job.send(signal.SIGSTOP)  # no save goes on
+        take_away()
+        job.send(signal.SIGKILL)
+        job.expect_end(15, [3, 3, 3], r"^zero: rank \d: .*saves: an earlier start of this run has had the checkpoint of step \d+ "
+                       r"here, and (there is none now|the newest is now that of step \d+)")
+        shutil.rmtree(saves, ignore_errors=True)
+
+
 def stopped_in_a_pause(folder):
     script = 'kill -KILL $$'
     job = Training(folder, program=["sh", "-c", script])
     job.until(lambda: "pause of 2 seconds" in job.error_text(), "the second pause")
     job.stop()
-    job.expect_end(21, [3, 3], r"^zero run: stopped by a signal before the next start$")
+    job.expect_end(21, [3, 3], r"^zero run: stopped by SIGTERM before the next start$")
 
 
 def ended(folder):
@@ -203,9 +226,10 @@ def ended(folder):
     job.expect(manifest["step"] == 25, "another step")
 
 
-def on_hosts(folder, lose, again):
+def on_hosts(folder, lose, again, grows=False):
     with Hosts([1, 2]) as hosts:
-        job = Training(folder, options=("--restarts", "5", "--min-ranks", "1"), hosts=hosts)
+        growth = [] if grows else ["--no-growth"]
+        job = Training(folder, options=("--restarts", "5", "--min-ranks", "1", *growth), hosts=hosts)
         job.until_step(25, 1)
         lose(hosts)
         begin = time.monotonic()
@@ -216,7 +240,8 @@ def on_hosts(folder, lose, again):
         again(hosts)
         job.until(lambda: hosts.programs(1, ZERO), "the host's return")
         time.sleep(1)
-        job.send(signal.SIGKILL, 0)
+        if not grows:
+            job.send(signal.SIGKILL, 0)
         job.until_step(65, 3)
         job.stop()
         job.expect_end(20, [3, 1, 3], rf"^zero run: host {re.escape(hosts.address(1))} does not answer, after step",
@@ -229,7 +254,8 @@ def a_host_dies(folder):
 
 
 def a_host_falls_silent(folder):
-    return on_hosts(folder, lambda hosts: hosts.cut(1), lambda hosts: hosts.join(1))
+    """The job grows at a save after the host answers again."""
+    return on_hosts(folder, lambda hosts: hosts.cut(1), lambda hosts: hosts.join(1), True)
 
 
 def a_host_that_is_needed(folder):
@@ -240,15 +266,32 @@ def a_host_that_is_needed(folder):
         hosts.stop(1)
         job.until_step(45, 2)
         job.stop()
-        job.expect_end(20, [3, 3], r"^zero run: 1 slot is left, and --min-ranks is 3: waiting for a lost host, at most 10 m")
+        job.expect_end(20, [3, 3], r"^zero run: 1 slot is left, and --min-ranks is 3: waiting for lost hosts, at most 10 m")
+
+
+def hosts_that_blink(folder):
+    """A job of a fixed size waits for as many hosts as are gone."""
+    with Hosts([1, 1, 1]) as hosts:
+        job = Training(folder, options=("--restarts", "5"), hosts=hosts)
+        job.until_step(25, 1)
+        hosts.cut(1)
+        hosts.cut(2)
+        job.until(lambda: "waiting for lost hosts" in job.error_text(), "the wait")
+        hosts.join(1)
+        time.sleep(5)
+        hosts.join(2)
+        job.until_step(45, 2)
+        job.stop()
+        job.expect_end(20, [3, 3])
 
 
 def main():
     tests = [killed_ranks, a_rank_that_hangs, the_launcher_is_killed, zero_run_is_killed, a_crash_loop, a_mistake,
-             too_few_restarts, a_slot_that_is_needed, a_batch_that_elasticity_chose, stopped_in_a_pause, ended]
+             too_few_restarts, a_slot_that_is_needed, a_batch_that_elasticity_chose, what_was_saved_is_gone,
+             stopped_in_a_pause, ended]
     try:
         with Hosts([1, 1]):
-            tests += [a_host_dies, a_host_falls_silent, a_host_that_is_needed]
+            tests += [a_host_dies, a_host_falls_silent, a_host_that_is_needed, hosts_that_blink]
     except NotAllowed as reason:
         print(f"skipped: no hosts of our own on this machine: {reason}")
     wanted = sys.argv[4:]

@@ -1,7 +1,7 @@
 """Tests `zero run --restarts` with random schedules of faults, chosen by a seed: a rank, all ranks or a host is killed, or
-a host is cut off, at a step, in a save or during a start. Some keep copies in memory. Each training must end without help,
-with the losses and weights of an undisturbed one, bit by bit, whatever its numbers of ranks were:
-zero_core.rank_independent is on.
+a host is cut off, at a step, in a save or during a start. Some keep copies in memory, and some get a signal that asks for
+the end at any moment, after which the same command is started again. Each training must end without help, with the losses
+and weights of an undisturbed one, bit by bit, whatever its numbers of ranks were: zero_core.rank_independent is on.
 
 usage: restarts_campaign.py MPIEXEC TRAIN_GPT ZERO [--schedules N] [--seed S] [--first I] [--not-in-starts]
 """
@@ -26,6 +26,8 @@ from multi_node_hosts import Hosts, NotAllowed  # noqa: E402
 STEPS, SAVE_EVERY, RESTARTS, LIMIT_S = 60, 7, 8, 120
 RARELY = 25  # steps between two saves, if there are copies in memory
 MICRO, MICRO_BATCHES = 4, 12  # not all numbers of ranks divide these
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+STOP_LIMIT_S = 60  # from the signal to the end
 PARTS = ("total", "end of the job", "pause", "start of the ranks", "load and first step")
 
 
@@ -34,7 +36,7 @@ class Fault:
     moment: str  # "step", "save", "start"
     step: int
     delay: float  # seconds after the start of a generation
-    target: str  # "rank", "all", "stop" (a host's processes), "cut" (its link)
+    target: str  # "rank", "all", "stop" (a host's processes), "cut" (its link), "signal" (to `zero run`)
     rank: int
     away: float  # seconds until the link is back
 
@@ -52,6 +54,9 @@ class Schedule:
         return f"{self.slots} stage {self.stage}{copies}"
 
 
+CODES = {}  # after signals: their number
+
+
 def draw(seed, number, may_have_hosts):
     chance = random.Random(f"{seed} {number}")
     ranks = chance.randint(2, 6)
@@ -66,6 +71,9 @@ def draw(seed, number, may_have_hosts):
             moment = "step"
         faults.append(Fault(moment, chance.randint(1, STEPS - 5),
                             chance.uniform(0, 0.8), target, chance.randrange(ranks), chance.uniform(1, 6)))
+    if chance.random() < 0.4:
+        moment = chance.choice(("step", "save", "start", "any"))
+        faults.append(Fault(moment, chance.randint(1, STEPS), chance.uniform(0, 1.5), "signal", chance.randrange(4), 0))
     stage = chance.randint(0, 3)
     copy_every = chance.randint(2, 6) if chance.random() < 0.4 else 0
     return Schedule(ranks, slots, stage, faults, copy_every)
@@ -102,8 +110,9 @@ class Supervised:
             environment["OMPI_MCA_plm_rsh_agent"] = str(hosts.folder / "agent")
         else:
             command = [ZERO, "run", "-n", str(schedule.ranks), "--launcher", MPIEXEC, *restarts, *words]
-        self.job = launch.Job(command, folder, environment)
-        self.rejoin_at = None
+        self.start = lambda: launch.Job(command, folder, environment)
+        self.job = self.start()
+        self.rejoin_at = self.signalled = None
 
     def error_text(self):
         return launch.content(self.job.errors)
@@ -132,6 +141,8 @@ class Supervised:
                 return True
             if fault.moment == "save" and self.saving():
                 return True
+            if fault.moment == "any" and time.monotonic() - self.job.began >= fault.delay:
+                return True
             if fault.moment == "start" and (len(self.generations()) > begun or begun <= 1):
                 noted = noted or time.monotonic()
                 if time.monotonic() - noted >= fault.delay and self.job.ranks():
@@ -153,7 +164,10 @@ class Supervised:
         """Causes the fault. Returns the time."""
         ranks = self.job.ranks()
         chosen = sorted(ranks)[fault.rank % len(ranks)] if ranks else None
-        if fault.target == "stop":
+        if fault.target == "signal":
+            self.signalled = time.monotonic()
+            self.job.process.send_signal(STOPS[fault.rank])
+        elif fault.target == "stop":
             self.hosts.stop(1)
         elif fault.target == "cut":
             self.hosts.cut(1)
@@ -184,6 +198,8 @@ class Supervised:
             if not self.await_moment(fault):
                 break
             known, struck = len(self.recoveries()), self.strike(fault)
+            if fault.target == "signal":
+                break
             following = self.schedule.faults[number + 1:number + 2]
             if following and following[0].moment == "start":
                 struck_before = True
@@ -196,7 +212,27 @@ class Supervised:
         while self.job.process.poll() is None and time.monotonic() - self.job.began < LIMIT_S:
             self.rejoin_if_due()
             time.sleep(0.02)
+        if self.signalled:
+            self.start_again()
         return times
+
+    def start_again(self):
+        """After the end by a signal, starts the same command."""
+        code, seconds = self.job.finish(1), time.monotonic() - self.signalled
+        CODES[code] = CODES.get(code, 0) + 1
+        expect(code in (0, 20, 21), f"exit code {code} after a signal\n{self.error_text()}")
+        expect(seconds < STOP_LIMIT_S, f"{seconds:.0f} s from the signal to the end")
+        expect(code == 0 or "zero run: stopped by SIG" in self.error_text(), f"no word about the signal\n{self.error_text()}")
+        left = self.job.leftovers()
+        expect(not left, "left behind by the signal: " + ", ".join(left))
+        if self.hosts and self.rejoin_at:
+            self.hosts.join(1)
+            self.rejoin_at = None
+        if code == 0:
+            return
+        self.job = self.start()
+        while self.job.process.poll() is None and time.monotonic() - self.job.began < LIMIT_S:
+            time.sleep(0.02)
 
     def check(self, undisturbed):
         expect(self.job.finish(1) == 0, f"exit code {self.job.code}")
@@ -279,6 +315,7 @@ def main():
         print(f"schedule {number}: {schedule.text()}: {faults}: {result} "
               f"({time.monotonic() - begin:.1f} s)", flush=True)
     show_times(times)
+    print("codes after signals: " + ", ".join(f"{code}: {count}" for code, count in sorted(CODES.items())))
     print(f"{OPTIONS.schedules - failures} of {OPTIONS.schedules} schedules are good")
     sys.exit(failures != 0)
 

@@ -97,7 +97,7 @@ class Pages(unittest.TestCase):
                 for name in names:
                     if name.endswith((".cpp", ".h")):
                         source = text_of(os.path.join(path, name))
-                        read |= set(re.findall(r'(?:getenv\(|chosen\(|generation_variable =)\s*"(ZERO_\w+)"', source))
+                        read |= set(re.findall(r'(?:getenv\(|chosen\(|(?:generation|kept)_variable =)\s*"(ZERO_\w+)"', source))
         self.assertEqual(set(re.findall(r"`(ZERO_\w+)`", text_of("docs/environment.md"))), read)
 
     def test_exit_codes(self):

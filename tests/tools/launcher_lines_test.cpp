@@ -105,6 +105,26 @@ TEST_CASE("the failed rank, its signal and the steps are read from ranks and fro
   lines.pass(
       "zero: mark: resumed 400\nzero: mark: step 401\nzero: mark: saved 410\nzero: mark: step "
       "12345678901\n");
+  CHECK(lines.kept().empty());
+  LauncherLines more;
+  more.pass(
+      "zero: mark: up 1 4711 123 boot pid:[1] net:[2]\nzero: mark: stoppable 1 4712 124 boot x\n"
+      "zero: mark: start 1 90\nzero: mark: met 1\nzero: mark: resumed 40 \"/a b\"\n"
+      "zero: mark: saved 60 \"/a b\"\nzero: mark: saved 50 \"/c\"\nzero: mark: step 61\n"
+      "zero: mark: failed 1 67\nzero: mark: code 70\n");
+  CHECK(more.up() == std::set<int>{1});
+  CHECK(more.met());
+  CHECK(more.start_limit() == 90);
+  CHECK(more.kept() == std::map<std::string, std::int64_t>{{"\"/a b\"", 60}, {"\"/c\"", 50}});
+  CHECK(more.saved_in() == "\"/c\"");
+  CHECK(more.step() == 67);  // steps are reported at most 20 times a second
+  CHECK(more.ending());
+  const auto processes = more.take_processes();
+  REQUIRE(processes.size() == 2);
+  CHECK(processes[0].name == "4711 123 boot pid:[1] net:[2]");
+  CHECK(!processes[0].stoppable);
+  CHECK(processes[1].stoppable);
+  CHECK(more.take_processes().empty());
   CHECK(lines.resumed() == 400);
   CHECK(lines.saved() == 410);
   lines.pass("zero: mark: copied 420\n");

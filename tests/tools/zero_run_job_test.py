@@ -4,18 +4,26 @@ exists.
 usage: zero_run_job_test.py ZERO TRAIN_GPT    Exits with 77 if mpirun is not Open MPI's.
 """
 
+import fcntl
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
 ZERO, TRAIN_GPT = sys.argv[1:3]
 os.environ.setdefault("ZERO_STRICT", "0")  # strict mode would print a notice
 RULE = "-" * 74
+
+
+def own_terminal():
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def run(*command, after=None):
@@ -55,19 +63,54 @@ class Jobs(unittest.TestCase):
         self.assertRegex(err, r"\Azero: rank \d: [^\n]+\Z")
 
     def test_a_training_that_is_stopped_saves_and_says_so(self):
-        def stop(process):
+        def stop(process, number=signal.SIGTERM):
             while "step 2/" not in process.stdout.readline():
                 self.assertIsNone(process.poll())
-            process.terminate()
+            process.send_signal(number)
 
         train = (TRAIN_GPT, "--threads", "1", "--steps", "1000000", "--sequence-length", "16", "--set", "steps_per_print=1")
-        with tempfile.TemporaryDirectory() as folder:
-            code, _, err = run(*train, "--checkpoint", folder, after=stop)
-            self.assertEqual(code, 20, err)
-            self.assertTrue(any(name.startswith("step-") for name in os.listdir(folder)))
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            with self.subTest(signal=number.name), tempfile.TemporaryDirectory() as folder:
+                code, _, err = run(*train, "--checkpoint", folder, after=lambda process: stop(process, number))
+                self.assertEqual(code, 20, err)
+                newest = max(int(name[5:]) for name in os.listdir(folder) if name.startswith("step-"))
+                self.assertIn(f"zero run: stopped by {number.name} after step {newest}: the newest checkpoint is that of step "
+                              f'{newest}, in "{folder}"', err)
+                self.assertNotIn(RULE, err)  # nothing of the launcher's about a stop that was requested
         code, _, err = run(*train, after=stop)
         self.assertEqual(code, 21, err)
         self.assertIn("nothing saved after step", err)
+
+    def test_a_terminals_interrupt_saves_too(self):
+        ours, theirs = pty.openpty()
+        with tempfile.TemporaryDirectory() as folder:
+            process = subprocess.Popen([ZERO, "run", "-n", "2", TRAIN_GPT, "--threads", "1", "--steps", "1000000",
+                                        "--sequence-length", "16", "--checkpoint", folder], stdin=theirs,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=own_terminal)
+            os.close(theirs)
+            while not os.path.exists(f"{folder}/.lock"):
+                self.assertIsNone(process.poll())
+                time.sleep(0.01)
+            os.write(ours, b"\x03")
+            err = process.communicate(timeout=100)[1]
+            os.close(ours)
+            self.assertIn(process.returncode, (20, 21), err)  # 21: before the first step
+            self.assertIn("zero run: stopped by SIGINT", err)
+            self.assertEqual(process.returncode == 20, any(name.startswith("step-") for name in os.listdir(folder)))
+
+    def test_a_program_that_names_its_processes_and_what_it_starts_besides_go_on(self):
+        """The environment of a process is not its own for ever, and does not make a process one of the job's."""
+        script = ('setsid sh -c "sleep 4; echo uploaded >done" >/dev/null 2>&1 & exec env -i PATH="$PATH" '
+                  'sh -c "sleep 2; exit 0"')
+        for restarts in ([], ["--restarts", "1"]):
+            with self.subTest(restarts=restarts), tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run([ZERO, "run", "-n", "1", *restarts, "sh", "-c", script], cwd=folder, timeout=60,
+                                      capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                deadline = time.monotonic() + 30
+                while not os.path.exists(f"{folder}/done"):
+                    self.assertLess(time.monotonic(), deadline, "the process next to the ranks was killed")
+                    time.sleep(0.05)
 
     def test_hostfiles_as_people_have_them_start(self):
         """Open MPI must place ranks as planned."""

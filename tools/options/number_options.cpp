@@ -51,6 +51,7 @@ constexpr std::array<Row, 34> rows = {
      {"--keep", Kind::whole, 0, most_steps, " (0: all)"},
      {"--attention-workspace", Kind::whole, 1, 1 << 20, " of MiB"},
      {"--start-limit", Kind::real, 0.001, most_seconds, " of seconds"},
+     {"--stop-limit", Kind::real, 0.001, most_seconds, " of seconds"},
      {"--lr", Kind::real, 0, 1'000'000},
      {"--max-shard-size", Kind::bytes, 1, most_bytes},
      {"--per-node", Kind::whole, 1, most_planned},

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "tools/zero/commands.h"
 #include "tools/zero/job_processes.h"
@@ -20,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds input_wait{100}, farewell_limit{5000};
+constexpr milliseconds input_wait{100};
 
 std::int64_t now_ms() {
   return std::chrono::duration_cast<milliseconds>(
@@ -41,23 +42,37 @@ class Agent {
     std::int64_t next = now_ms();
     answered_ = next;
     while (now_ms() - answered_ < lease.count()) {
+      send_ranks(now_ms() >= next);
       if (now_ms() >= next) {
-        send("ranks " + std::to_string(ranks_of_job(job_)));
         send("beat " + std::to_string(now_ms()));
         next = now_ms() + beat_interval.count();
       }
-      std::array<pollfd, 2> sources{
-          {{STDIN_FILENO, POLLIN, 0}, {keeper_ ? keeper_->output() : -1, POLLIN, 0}}};
+      std::vector<pollfd> sources{{STDIN_FILENO, POLLIN, 0},
+                                  {keeper_ ? keeper_->output() : -1, POLLIN, 0}};
+      processes_.add_sources(sources);
       const int ready = poll(sources.data(), sources.size(), input_wait.count());
       if (ready > 0 && sources[0].revents != 0 && !take_input()) break;
+      processes_.update();
+      if (ending_ && processes_.all_gone()) {
+        send("ended");
+        processes_.clear();
+        ending_ = false;
+      }
       if (keeper_) keeper_->serve();
     }
     // A process may survive SIGKILL for a while, blocked in the kernel. It does no harm: the newer
     // generation keeps it from committing a checkpoint.
-    end_processes_of_job(job_, farewell_limit);
+    processes_.kill();
   }
 
  private:
+  void send_ranks(bool always) {
+    const std::string now =
+        std::to_string(processes_.ranks()) + " " + std::to_string(processes_.left());
+    if (always || now != sent_) send("ranks " + now);
+    sent_ = now;
+  }
+
   void send(const std::string& line) {
     const std::string text = line + "\n";
     if (write(STDOUT_FILENO, text.data(), text.size()) != std::ssize(text)) {
@@ -77,9 +92,14 @@ class Agent {
   }
 
   void take_line(const std::string& line) {
-    constexpr std::string_view beat = "beat ", for_keeper = "keeper ";
+    constexpr std::string_view beat = "beat ", for_keeper = "keeper ", process = "process ";
     if (line == "end") {
-      if (end_processes_of_job(job_, lease / 2)) send("ended");
+      processes_.kill();
+      ending_ = true;
+    } else if (line == "ask") {
+      processes_.ask();
+    } else if (line.starts_with(process)) {
+      processes_.add(parse_report(line.substr(process.size())));
     } else if (keeper_ && line.starts_with(for_keeper)) {
       keeper_->send(line.substr(for_keeper.size()));
     } else if (line.starts_with(beat)) {
@@ -92,7 +112,9 @@ class Agent {
 
   const std::string job_;
   std::unique_ptr<KeeperProcess> keeper_;
-  std::string input_;
+  JobProcesses processes_;
+  bool ending_ = false;  // until all have gone
+  std::string input_, sent_;
   std::int64_t answered_ = 0;  // when the newest answered beat was sent
 };
 

@@ -1,11 +1,12 @@
 // The agent of `zero run --restarts` on another host, outside of the job's mpirun. Its heartbeats
 // show that the host is reachable, and it ends the host's ranks when `zero run` no longer answers,
 // so that they cannot write a checkpoint next to a newer start. Both sides send lines.
-// Agent: "ready" at the start; every beat_interval "ranks K" (ranks on this host) and "beat N" (its
-// clock in milliseconds); "ended" when no process of the job is left after "end".
-// `zero run`: "beat N" in answer to a beat; "end" to end the job's processes.
-// Lines after "keeper " are those of the host's keeper (keeper.h), whose parent the agent is, or
-// for it.
+// Agent: "ready" at the start; every beat_interval, and if it changes, "ranks K L" (watched ranks
+// on this host, and how many of them have not ended), and "beat N" (its clock in milliseconds);
+// "ended" when no watched process is left after "end". `zero run`: "beat N" in answer to a beat;
+// "process REPORT" (job_processes.h), which the agent watches if it is of its host; "ask" to ask
+// the ranks to stop in order; "end" to kill them. Lines after "keeper " are those of the host's
+// keeper (keeper.h), whose parent the agent is, or for it.
 #pragma once
 
 #include <chrono>

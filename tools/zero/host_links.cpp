@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -77,7 +78,7 @@ void HostLinks::start(Link& link) {
   link.since = Clock::now();
   link.text.clear();
   link.keeper.clear();
-  link.ranks = 0;
+  link.watched = {};
   link.ending = false;  // the job that was to end did so with the former agent
   if (pipe2(in.data(), O_CLOEXEC) != 0) return;
   if (pipe2(out.data(), O_CLOEXEC) != 0) {
@@ -144,12 +145,13 @@ void HostLinks::take_line(Link& link, const std::string& line) {
   }
   if (line == "ended") {
     link.ending = false;
-    link.ranks = 0;
+    link.watched = {};
   }
   constexpr std::string_view ranks = "ranks ", keeper = "keeper port ";
   if (line.starts_with(keeper)) link.keeper = line.substr(keeper.size());
   if (line == "keeper ended") link.keeper.clear();
-  if (line.starts_with(ranks)) link.ranks = std::atoi(line.c_str() + ranks.size());
+  if (line.starts_with(ranks))
+    std::istringstream(line.substr(ranks.size())) >> link.watched.ranks >> link.watched.left;
   if (!line.starts_with("beat ")) return;
   link.last_beat = Clock::now();
   send(link, line);
@@ -182,11 +184,24 @@ std::string HostLinks::keeper(const std::string& host) const {
   return link == links_.end() || link->state != State::answering ? "" : link->keeper;
 }
 
-int HostLinks::ranks() const {
-  int sum = 0;
-  for (const Link& link : links_)
-    if (link.state == State::answering) sum += link.ranks;
+void HostLinks::send(const ReportedProcess& report) {
+  for (const Link& link : links_) send(link, "process " + report.text());
+}
+
+HostLinks::Watched HostLinks::watched() const {
+  Watched sum;
+  for (const Link& link : links_) {
+    if (link.state != State::answering) continue;
+    sum.ranks += link.watched.ranks;
+    sum.left += link.watched.left;
+  }
   return sum;
+}
+
+bool HostLinks::ask() {
+  for (const Link& link : links_)
+    if (link.watched.left > 0) send(link, "ask");
+  return watched().left > 0;
 }
 
 void HostLinks::end_job() {

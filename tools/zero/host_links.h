@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/zero/job_processes.h"
+
 namespace zero::tool {
 
 class HostLinks {
@@ -36,8 +38,15 @@ class HostLinks {
   std::string keeper(const std::string& host) const;
   // Sends a line to the host's agent, if it answers.
   void send(const std::string& host, const std::string& line);
-  // Counts the ranks on hosts that answer.
-  int ranks() const;
+  // Sends the report of a rank's process to all agents; that of its host watches it from then on.
+  void send(const ReportedProcess& report);
+  // The ranks that agents watch, and those of them that have not ended.
+  struct Watched {
+    int ranks = 0, left = 0;
+  };
+  Watched watched() const;
+  // Asks the watched ranks to stop in order. Returns false if no agent watches one.
+  bool ask();
   // Sends all answering agents the order to end the job's processes, without waiting. all_ended()
   // is true once each of them has done so, or is lost and its lease is over.
   void end_job();
@@ -56,7 +65,7 @@ class HostLinks {
     std::string text;    // an unfinished line
     Clock::time_point since{}, last_beat{};
     bool ending = false;
-    int ranks = 0;
+    Watched watched = {};
     std::string keeper = {};
   };
 

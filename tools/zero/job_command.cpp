@@ -15,6 +15,15 @@
 namespace zero::tool {
 namespace {
 
+// Marks `up RANK PROCESS` (zero/base/process_name.h), and becomes the program. The 22nd word of
+// /proc/PID/stat is the start, because the shell's own name has no blanks.
+constexpr const char* report_and_become =
+    "read -r zero_p _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ zero_s _ </proc/$$/stat; "
+    "read -r zero_b </proc/sys/kernel/random/boot_id; "
+    "echo \"zero: mark: up ${OMPI_COMM_WORLD_RANK:-0} $zero_p $zero_s $zero_b "
+    "$(readlink /proc/$$/ns/pid) $(readlink /proc/$$/ns/net)\" >&2; "
+    "exec \"$0\" \"$@\"";
+
 constexpr const char* written_hostfile = "zero-hosts";  // the file's name in the printed command
 
 // Returns an in-memory file, which disappears when this process and its launcher have ended.
@@ -41,12 +50,13 @@ LaunchPlan plan(LaunchRequest request, const MachineFacts& machine, const Launch
 }  // namespace
 
 JobCommand::JobCommand(LaunchRequest request, const MachineFacts& machine, const Launcher& launcher,
-                       std::vector<std::string> hosts, const std::string& marks)
+                       std::vector<std::string> hosts)
     : hosts_(std::move(hosts)),
       marked_(launcher.kind == LauncherKind::open_mpi),
-      elsewhere_(leaves_this_machine(request, machine)) {
+      elsewhere_(leaves_this_machine(request, machine)),
+      program_words_(1 + request.arguments.size()) {
   plan_ = plan(std::move(request), machine, launcher, !hosts_.empty());
-  if (marked_) setenv(run_marks_variable, marks.c_str(), 1);
+  if (marked_) setenv(run_marks_variable, "1", 1);
 }
 
 JobCommand::~JobCommand() {
@@ -69,6 +79,9 @@ std::vector<std::string> JobCommand::words() {
     if (file_ < 0) file_ = hand_over(hosts_);
     *std::ranges::find(words, written_hostfile) = "/dev/fd/" + std::to_string(file_);
   }
+  if (marked_)
+    words.insert(words.end() - static_cast<std::ptrdiff_t>(program_words_),
+                 {"/bin/sh", "-c", report_and_become});
   // Open MPI passes to ranks on other machines only the variables that are named.
   if (marked_ && elsewhere_) words.insert(words.begin() + 1, {"-x", run_marks_variable});
   return words;

@@ -12,9 +12,9 @@ namespace zero::tool {
 class JobCommand {
  public:
   // `hosts`: lines of a hostfile that replaces request.hostfile; empty: request.hostfile is used,
-  // if there is one. Under Open MPI, `marks` is the ranks' ZERO_RUN_MARKS (zero/base/run_marks.h).
+  // if there is one. Under Open MPI the ranks write marks (zero/base/run_marks.h).
   JobCommand(LaunchRequest request, const MachineFacts& machine, const Launcher& launcher,
-             std::vector<std::string> hosts, const std::string& marks);
+             std::vector<std::string> hosts);
   ~JobCommand();
   JobCommand(const JobCommand&) = delete;
 
@@ -22,14 +22,16 @@ class JobCommand {
   const std::vector<std::string>& notes() const { return plan_.notes; }
   // The command in the syntax of a shell, over several lines.
   std::string text() const;
-  // The command to execute. The in-memory hostfile exists as long as this object or the started
-  // process.
+  // The command to execute: in it, a shell on each rank reports its process, and then becomes the
+  // program, which text() shows alone. The in-memory hostfile exists as long as this object or the
+  // started process.
   std::vector<std::string> words();
 
  private:
   LaunchPlan plan_;
   const std::vector<std::string> hosts_;
   const bool marked_, elsewhere_;
+  const std::size_t program_words_;  // at the end of the command
   int file_ = -1;
 };
 

@@ -1,71 +1,134 @@
 #include "tools/zero/job_processes.h"
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
-#include <filesystem>
+#include <sstream>
 #include <string_view>
-#include <system_error>
-#include <thread>
+#include <utility>
 
 #include "tools/zero/process.h"
-#include "zero/checkpoint/generation.h"
+#include "zero/base/process_name.h"
 
 namespace zero::tool {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// Daemons of Open MPI 4, Open MPI 5 and Hydra. A remote shell starts them, so they do not have the
-// job's environment.
+// Daemons of Open MPI 4, Open MPI 5 and Hydra. If their connection to the launcher is cut, they
+// stay for long.
 constexpr std::array<std::string_view, 3> daemons = {"orted", "prted", "hydra_pmi_proxy"};
 
-std::string network_of(const std::string& process) {
-  std::error_code hidden;
-  return std::filesystem::read_symlink("/proc/" + process + "/ns/net", hidden).string();
-}
+constexpr std::string_view stoppable_word = "stoppable";
 
 }  // namespace
 
-std::vector<pid_t> processes_of_job(const std::string& job) {
-  const std::string own_network = network_of("self");
-  std::vector<pid_t> found;
-  std::error_code gone;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
-    const std::string name = entry.path().filename().string();
-    pid_t pid = 0;
-    if (std::from_chars(name.data(), name.data() + name.size(), pid).ptr !=
-            name.data() + name.size() ||
-        pid == getpid() ||
-        !variable_of(pid, checkpoint::generation_variable).value_or("").starts_with(job + ":"))
-      continue;
-    const std::string network = network_of(name);
-    const ProcessStatus status = status_of(pid);
-    if (!status.is_running() || (!network.empty() && network != own_network)) continue;
-    found.push_back(pid);
-    if (std::ranges::find(daemons, status_of(status.parent).name) != daemons.end() &&
-        std::ranges::find(found, status.parent) == found.end())
-      found.push_back(status.parent);
-  }
-  return found;
+std::string ReportedProcess::text() const {
+  return std::to_string(rank) + (stoppable ? " stoppable " : " first ") + name;
 }
 
-int ranks_of_job(const std::string& job) {
-  return static_cast<int>(ranks_among(processes_of_job(job)).size());
+ReportedProcess parse_report(const std::string& text) {
+  std::istringstream stream(text);
+  ReportedProcess report;
+  std::string kind;
+  stream >> report.rank >> kind;
+  std::getline(stream >> std::ws, report.name);
+  report.stoppable = kind == stoppable_word;
+  return report;
 }
 
-bool end_processes_of_job(const std::string& job, std::chrono::milliseconds limit) {
-  const auto deadline = Clock::now() + limit;
-  while (true) {
-    const std::vector<pid_t> left = processes_of_job(job);
-    if (left.empty()) return true;
-    for (const pid_t pid : left) kill(pid, SIGKILL);
-    if (Clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+JobProcesses::~JobProcesses() {
+  clear();
+}
+
+bool JobProcesses::add(const ReportedProcess& report) {
+  static const std::string home = process_home();
+  std::istringstream name(report.name);
+  Process process{.rank = report.rank, .first = !report.stoppable, .stoppable = report.stoppable};
+  std::string at;
+  name >> process.pid >> process.start;
+  std::getline(name >> std::ws, at);
+  if (at != home || process.pid <= 1 || process.start == 0) return false;
+  watch(process);
+  const pid_t parent = status_of(process.pid).parent;
+  if (process.first && parent > 1 &&
+      std::ranges::find(daemons, status_of(parent).name) != daemons.end())
+    watch({.pid = parent, .start = start_of_process(parent)});
+  return true;
+}
+
+// The start is compared after the descriptor is open, so that both are of the same process.
+void JobProcesses::watch(Process process) {
+  const auto is_same = [&](const Process& other) {
+    return other.pid == process.pid && other.start == process.start &&
+           other.first == process.first && other.stoppable == process.stoppable;
+  };
+  if (std::ranges::any_of(processes_, is_same)) return;
+  process.descriptor = static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
+  process.gone = start_of_process(process.pid) != process.start;
+  if (process.gone && process.descriptor >= 0) close(std::exchange(process.descriptor, -1));
+  processes_.push_back(process);
+}
+
+void JobProcesses::add_sources(std::vector<pollfd>& sources) const {
+  for (const Process& process : processes_)
+    if (process.descriptor >= 0) sources.push_back({process.descriptor, POLLIN, 0});
+}
+
+void JobProcesses::update() {
+  for (Process& process : processes_) {
+    if (process.gone) continue;
+    pollfd source{process.descriptor, POLLIN, 0};
+    process.gone = process.descriptor >= 0 ? poll(&source, 1, 0) > 0
+                                           : start_of_process(process.pid) != process.start;
+    if (process.gone && process.descriptor >= 0) close(std::exchange(process.descriptor, -1));
   }
+}
+
+int JobProcesses::ranks() const {
+  return static_cast<int>(std::ranges::count_if(processes_, &Process::first));
+}
+
+int JobProcesses::left() const {
+  return static_cast<int>(std::ranges::count_if(
+      processes_, [](const Process& process) { return process.first && !process.gone; }));
+}
+
+pid_t JobProcesses::stopped_process(int rank) const {
+  for (const Process& process : processes_)
+    if (process.first && process.rank == rank && !process.gone &&
+        status_of(process.pid).state == 'T')
+      return process.pid;
+  return 0;
+}
+
+bool JobProcesses::send(const Process& process, int number) {
+  if (process.gone) return false;
+  if (process.descriptor >= 0)
+    return syscall(SYS_pidfd_send_signal, process.descriptor, number, nullptr, 0) == 0;
+  return start_of_process(process.pid) == process.start && ::kill(process.pid, number) == 0;
+}
+
+bool JobProcesses::ask() const {
+  bool any = false;
+  for (const Process& process : processes_)
+    if (process.stoppable) any = send(process, SIGUSR2) || any;
+  return any;
+}
+
+void JobProcesses::kill() const {
+  for (const Process& process : processes_) send(process, SIGKILL);
+}
+
+bool JobProcesses::all_gone() const {
+  return std::ranges::all_of(processes_, &Process::gone);
+}
+
+void JobProcesses::clear() {
+  for (const Process& process : processes_)
+    if (process.descriptor >= 0) close(process.descriptor);
+  processes_.clear();
 }
 
 }  // namespace zero::tool

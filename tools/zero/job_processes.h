@@ -1,23 +1,65 @@
-// Finds the processes of a job on this host by the generation (zero/checkpoint/generation.h) in
-// their environment, so that it also finds processes whose launcher has ended.
+// The processes of a job's ranks on this host, as the ranks have reported them
+// (zero/base/run_marks.h). Only these are watched and killed, and never another process that has
+// got the pid of one of them: what a program starts besides, such as an upload under setsid, is
+// left alone.
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 
-#include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace zero::tool {
 
-// Returns the processes of all generations of this job: ranks, their children, and the launcher's
-// daemons. Processes in another network namespace count as those of another host.
-std::vector<pid_t> processes_of_job(const std::string& job);
+// The report of a process by its name (zero/base/process_name.h).
+struct ReportedProcess {
+  int rank = 0;
+  bool stoppable = false;  // SIGUSR2 requests a stop; otherwise: the first process of the rank
+  std::string name;
 
-// Returns the number of ranks among them.
-int ranks_of_job(const std::string& job);
+  // One line of text, for agents on other hosts.
+  std::string text() const;
+};
+ReportedProcess parse_report(const std::string& text);
 
-// Kills them until none is left or the time is over. Returns true if none is left.
-bool end_processes_of_job(const std::string& job, std::chrono::milliseconds limit);
+class JobProcesses {
+ public:
+  JobProcesses() = default;
+  ~JobProcesses();
+  JobProcesses(const JobProcesses&) = delete;
+
+  // Returns false, and ignores it, if it runs on another host.
+  bool add(const ReportedProcess& report);
+  void add_sources(std::vector<pollfd>& sources) const;
+  // Notes which processes have gone.
+  void update();
+  // The ranks whose first process was reported here, and those of them that have not ended.
+  int ranks() const;
+  int left() const;
+  // Whether the first process of a rank here is stopped by a signal, and its pid; 0 if not.
+  pid_t stopped_process(int rank) const;
+  // Asks the ranks to stop in order. Returns false if none of those here can.
+  bool ask() const;
+  // Kills all, and the daemons of the launcher that started them on this host.
+  void kill() const;
+  bool all_gone() const;
+  void clear();
+
+ private:
+  struct Process {
+    int rank = 0;
+    bool first = false, stoppable = false;
+    pid_t pid = -1;
+    std::uint64_t start = 0;
+    int descriptor = -1;  // a pidfd; -1: this system has none, and the start counts
+    bool gone = false;
+  };
+  void watch(Process process);
+  static bool send(const Process& process, int number);
+
+  std::vector<Process> processes_;
+};
 
 }  // namespace zero::tool

@@ -4,9 +4,11 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
+#include <sstream>
 #include <utility>
 
 #include "zero/base/error.h"
+#include "zero/base/text.h"
 
 namespace zero::tool {
 namespace {
@@ -145,20 +147,37 @@ void LauncherLines::end_line(std::string& shown) {
   plain_ = false;
 }
 
-void LauncherLines::take_mark(std::string_view text) {
-  const std::int64_t number = std::atoll(text.data() + text.find(' '));
-  const auto is = [&](std::string_view what) { return text.starts_with(what); };
-  if (is("start ")) started_.insert(static_cast<int>(number));
-  if (is("stoppable ")) stoppable_.insert(static_cast<int>(number));
-  if (is("goes-on ")) stop_ignored_ = true;
-  if (is("failed ") && !failed_) failed_ = static_cast<int>(number);
-  if (is("suspect ") && !suspect_) suspect_ = static_cast<int>(number);
-  if (is("late ") && !late_) late_ = static_cast<int>(number);
-  if (is("code ") && !exit_code_) exit_code_ = static_cast<int>(number);
-  if (is("step ")) step_ = number;
-  if (is("resumed ")) resumed_ = number;
-  if (is("saved ")) saved_ = number;
-  if (is("copied ")) copied_ = number;
+// "WHAT NUMBER REST" (zero/base/run_marks.h).
+void LauncherLines::take_mark(const std::string& text) {
+  std::istringstream words(text);
+  std::string what, rest;
+  std::int64_t number = 0;
+  if (!(words >> what >> number)) return;
+  std::getline(words >> std::ws, rest);
+  const int rank = static_cast<int>(number);
+  if (what == "up" || what == "stoppable") {
+    (what == "up" ? up_ : stoppable_).insert(rank);
+    processes_.push_back({rank, what == "stoppable", rest});
+  }
+  if (what == "start") {
+    started_.insert(rank);
+    start_limit_ = std::max<std::int64_t>(start_limit_, std::atoll(rest.c_str()));
+  }
+  if (what == "met") met_ = true;
+  if (what == "goes-on") stop_ignored_ = true;
+  if (what == "failed" && !failed_) {
+    failed_ = rank;
+    const std::int64_t made = std::atoll(rest.c_str());
+    if (!rest.empty() && made >= 0) step_ = std::max(made, step_.value_or(made));
+  }
+  if (what == "suspect" && !suspect_) suspect_ = rank;
+  if (what == "late" && !late_) late_ = rank;
+  if (what == "code" && !exit_code_) exit_code_ = rank;
+  if (what == "step") step_ = number;
+  if (what == "resumed") resumed_ = number;
+  if (what == "saved") saved_ = number, saved_in_ = rest;
+  if ((what == "resumed" || what == "saved") && !rest.empty()) kept_steps_[rest] = number;
+  if (what == "copied") copied_ = number;
 }
 
 std::optional<int> LauncherLines::failed_rank() const {
@@ -184,7 +203,8 @@ void LauncherLines::take_failure(std::string_view line) {
 }
 
 void LauncherLines::take_word_of_ranks(std::string_view text, std::string& shown) {
-  if (text.starts_with(mark)) return take_mark(text.substr(mark.size()));
+  if (text.starts_with(mark))
+    return take_mark(std::string(trimmed(text.substr(mark.size()), "\n")));
   const bool follows = text.find(": stopped because rank ") != std::string_view::npos;
   start_failed_ = start_failed_ || text.find(": MPI did not come up") != std::string_view::npos;
   dropping_ = !all_ && (cause_said_ || follows);

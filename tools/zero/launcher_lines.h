@@ -10,10 +10,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tools/zero/job_processes.h"
 
 namespace zero::tool {
 
@@ -25,6 +30,8 @@ class LauncherLines {
       : all_(all), cause_follows_(cause_follows) {}
   // Takes bytes of the job's standard error; returns the text to show now.
   std::string pass(std::string_view bytes);
+  // From now on the caller knows why the job ends, as if it had been constructed so.
+  void expect_end() { cause_follows_ = true; }
   // Called after a moment of silence; returns the undecided text that was held.
   std::string pause();
   bool undecided() const { return !line_.empty() || !block_.empty(); }
@@ -40,11 +47,21 @@ class LauncherLines {
   bool start_failed() const { return start_failed_; }
   // Ranks that have reached the start.
   const std::set<int>& started() const { return started_; }
-  // Ranks that stop at their next step if a signal requests it.
+  // Whether all ranks have met.
+  bool met() const { return met_; }
+  // The limit of the start, in seconds, that a rank has reported; 0: none has.
+  std::int64_t start_limit() const { return start_limit_; }
+  // Ranks whose process has come up, and ranks that stop at their next step if a signal requests
+  // it.
+  const std::set<int>& up() const { return up_; }
   const std::set<int>& stoppable() const { return stoppable_; }
+  // Returns the processes that were reported since the last call.
+  std::vector<ReportedProcess> take_processes() { return std::exchange(processes_, {}); }
   // Returns true if a rank continues with its steps after a stop was requested.
   bool stop_ignored() const { return stop_ignored_; }
-  // Returns true if a rank or Open MPI has reported that the job fails.
+  // Returns true if the job must end soon: a rank has reported its code, or Open MPI a failure.
+  bool ending() const { return failing_ || exit_code_.has_value(); }
+  // The same, or a rank has reported the cause.
   bool failing() const { return failing_ || cause_said_; }
   // The rank that has failed or is waited for, and the signal that ended it, as far as a rank or
   // Open MPI has reported them.
@@ -52,12 +69,17 @@ class LauncherLines {
   std::optional<int> signal() const { return signal_; }
   // The rank that has computed other values than the others (zero_core.recompute_every).
   std::optional<int> suspect() const { return suspect_; }
-  // The last steps that rank 0 has reported: made, resumed from, and saved.
+  // The last steps that were reported: made, resumed from, and saved.
   std::optional<std::int64_t> step() const { return step_; }
   std::optional<std::int64_t> resumed() const { return resumed_; }
   std::optional<std::int64_t> saved() const { return saved_; }
   // The step of its last copy in memory (zero_core.peer_copies).
   std::optional<std::int64_t> copied() const { return copied_; }
+  // The step of the newest checkpoint on disk that was saved or loaded, by directory, which is a
+  // text as in zero/checkpoint/generation.h.
+  const std::map<std::string, std::int64_t>& kept() const { return kept_steps_; }
+  // The directory of the last save; "" if there was none.
+  const std::string& saved_in() const { return saved_in_; }
   // Called when the job has ended, or continues after all. If no cause was reported, returns the
   // held message about another rank's failure, or otherwise Open MPI's lines.
   std::string settle();
@@ -68,7 +90,7 @@ class LauncherLines {
   void show_line(std::string& shown);
   bool may_be_ours() const;
   bool may_continue_dropped() const;
-  void take_mark(std::string_view text);
+  void take_mark(const std::string& text);
   void take_failure(std::string_view line);
   void take_word_of_ranks(std::string_view text, std::string& shown);
 
@@ -80,14 +102,19 @@ class LauncherLines {
   std::string kept_;
   std::string follower_;   // the first line that only reports another rank's failure
   bool dropping_ = false;  // in a hidden cause, so its further lines are hidden too
-  const bool all_, cause_follows_;
+  const bool all_;
+  bool cause_follows_, met_ = false;
   bool failing_ = false, cause_said_ = false, start_failed_ = false, stop_ignored_ = false;
-  std::set<int> started_, stoppable_;
+  std::set<int> up_, started_, stoppable_;
+  std::vector<ReportedProcess> processes_;
+  std::int64_t start_limit_ = 0;
   std::optional<int> exit_code_, signal_;
   // Reported by a rank, by ranks that wait, by Open MPI.
   std::optional<int> failed_, late_, ended_;
   std::optional<int> suspect_;
   std::optional<std::int64_t> step_, resumed_, saved_, copied_;
+  std::map<std::string, std::int64_t> kept_steps_;
+  std::string saved_in_;
 };
 
 }  // namespace zero::tool

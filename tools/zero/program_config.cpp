@@ -145,6 +145,11 @@ std::function<std::string(int)> refusal_of_ranks(const std::vector<std::string>&
   };
 }
 
+double grace_of(const std::vector<std::string>& arguments) {
+  const auto loaded = load_config_of(arguments);
+  return loaded ? loaded->config.zero_core.preempt_grace_s : 0;
+}
+
 bool may_copy_to_peers(const std::vector<std::string>& arguments) {
   const ProgramConfig given = read_program_config(arguments);
   const auto loaded = load_config_of(arguments);

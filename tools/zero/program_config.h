@@ -34,6 +34,10 @@ std::optional<std::string> argument_of(const std::vector<std::string>& arguments
 // its own errors.
 std::function<std::string(int ranks)> refusal_of_ranks(const std::vector<std::string>& arguments);
 
+// Returns zero_core.preempt_grace_s of the program's config, in seconds; 0 if there is no config,
+// or it cannot be read here.
+double grace_of(const std::vector<std::string>& arguments);
+
 // Returns whether the program may make copies in memory (zero_core.peer_copies): also if its config
 // is not among its arguments, or cannot be read here.
 bool may_copy_to_peers(const std::vector<std::string>& arguments);

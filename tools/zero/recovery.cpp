@@ -1,6 +1,7 @@
 #include "tools/zero/recovery.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "zero/base/text.h"
@@ -114,11 +115,14 @@ void Recovery::blame(const JobFailure& failure) {
                (alone_ ? "this machine" : "host " + place.host.name) + " has failed twice";
 }
 
-// The launcher does not always name the failed rank, so two failures match if one lacks it.
+// The launcher does not always name the failed rank, so two failures match if one lacks it. A rank
+// that sees another one fail may have made one step more, or less.
 bool Recovery::is_crash_loop(const JobFailure& failure) const {
   if (!last_ || failure.from_outside || last_->from_outside) return false;
   const bool same_rank = !failure.rank || !last_->rank || failure.rank == last_->rank;
-  return same_rank && failure.cause == last_->cause && failure.step == last_->step;
+  const bool same_step = failure.step.has_value() == last_->step.has_value() &&
+                         std::abs(failure.step.value_or(0) - last_->step.value_or(0)) <= 1;
+  return same_rank && same_step && failure.cause == last_->cause;
 }
 
 bool Recovery::note(const JobFailure& failure) {

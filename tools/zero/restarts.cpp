@@ -1,27 +1,23 @@
 #include "tools/zero/restarts.h"
 
-#include <sys/signalfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <utility>
 
 #include "tools/zero/host_agent.h"
 #include "tools/zero/host_links.h"
 #include "tools/zero/job_command.h"
-#include "tools/zero/job_processes.h"
 #include "tools/zero/keepers.h"
 #include "tools/zero/launcher_lines.h"
 #include "tools/zero/process.h"
@@ -39,14 +35,15 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds hosts_limit{20};                // until all hosts have answered at first
-constexpr std::chrono::minutes return_limit{10};  // until a lost host answers again
-constexpr seconds launcher_limit{10};             // until mpirun exits after its ranks
-constexpr std::chrono::minutes start_window{2};   // in which the ranks start
-constexpr seconds keeper_limit{5};                // until the keepers are ready
-constexpr seconds search_limit{10};               // until a copy is found; peers may take 5 s
-constexpr seconds end_limit{10};                  // until remaining processes of a failed job end
-constexpr int signal_of_code = 128;  // launchers return 128 + N for a rank killed by signal N
+constexpr seconds hosts_limit{20};   // until all hosts have answered at first
+constexpr seconds keeper_limit{5};   // until the keepers are ready
+constexpr seconds search_limit{10};  // until a copy is found; peers may take 5 s
+constexpr seconds end_limit{10};     // until remaining processes of a failed job end
+// A host that answers again must do so for this long before the job grows.
+constexpr seconds steady{5};
+// Launchers return 128 + N for a rank killed by signal N, of which there are 64. Above that are
+// codes of their own: Open MPI's mpirun has lost a daemon.
+constexpr int signal_of_code = 128, last_signal = 64;
 
 void report(const std::string& text) {
   write_line("zero run: " + text);
@@ -110,13 +107,13 @@ class Restarts : public JobCompanion {
  public:
   Restarts(const RestartRequest& request, const JobSignals& signals)
       : request_(request),
-        signals_(signals),
-        job_(checkpoint::random_id().substr(0, 16)),
+        job_name_(checkpoint::random_id().substr(0, 16)),
         has_keepers_(may_copy_to_peers(request.launch.arguments)),
-        links_(far_hosts(request.launch.hosts), reach(request, job_, has_keepers_)),
+        links_(far_hosts(request.launch.hosts), reach(request, job_name_, has_keepers_)),
         recovery_(request.recovery, request.launch.hosts,
-                  refusal_of_ranks(request.launch.arguments)) {
-    if (has_keepers_) keepers_.emplace(job_, links_, request.launch.hosts);
+                  refusal_of_ranks(request.launch.arguments)),
+        job_(signals, request.limits, *this) {
+    if (has_keepers_) keepers_.emplace(job_name_, links_, request.launch.hosts);
   }
 
   JobEnd run();
@@ -126,90 +123,104 @@ class Restarts : public JobCompanion {
     if (keepers_) keepers_->add_sources(sources);
   }
   void serve() override;
+  void add_facts(JobFacts& facts) const override;
   std::string reason_to_end() const override;
+  void take_process(const ReportedProcess& report) override { links_.send(report); }
+  Elsewhere elsewhere() const override {
+    const HostLinks::Watched watched = links_.watched();
+    return {watched.ranks, watched.left};
+  }
+  bool ask() override { return links_.ask(); }
+  void kill() override { links_.end_job(); }
 
  private:
-  void serve_hosts();
-  void serve_until(Clock::time_point end, const std::function<bool()>& done);
   void find_copy();
   std::optional<std::int64_t> kept_step() const;
   bool place();
+  bool place_or_wait();
+  void report_start() const;
   JobEnd start();
-  void count_ranks(Clock::time_point now);
-  bool outlives_ranks() const;
+  void tell_kept_steps() const;
   void end_remains();
+  bool is_finished(const JobEnd& end) const;
+  bool has_started_over() const;
+  int possible_ranks() const;
+  void look_for_growth();
   std::string lost_host() const;
   std::string name_of(int rank) const;
   JobFailure failure_of(const JobEnd& end) const;
   void add_cause(int launcher_code, JobFailure& failure) const;
   void report_failure(const JobFailure& failure) const;
   void report_progress();
-  bool await_host();
-  bool pause();
-  bool take_stop();
 
   const RestartRequest& request_;
-  const JobSignals& signals_;
-  const std::string job_;
+  const std::string job_name_;
   const bool has_keepers_;
   HostLinks links_;
   std::optional<Keepers> keepers_;
   Recovery recovery_;
+  Job job_;
 
   std::int64_t generation_ = 0;
+  bool in_start_ = false;
+  bool grows_ = false;  // the next start follows a stop to grow
   Placement placement_;
   std::unique_ptr<LauncherLines> lines_;  // of this start
   // The steps of the newest checkpoint, and after a failure of the newest copy in memory.
   std::optional<std::int64_t> saved_, copied_;
+  std::map<std::string, std::int64_t> kept_;  // LauncherLines::kept() of all starts
+  bool had_kept_ = false;                     // before this start
   // Times after the last failure: it was noticed, the job ended, the pause ended.
   Clock::time_point failed_, ended_, restarted_;
-  // Times in this start, 0 if not yet: it began, all ranks had started, a failure was noticed, the
-  // ranks were last counted, ranks were missing.
-  Clock::time_point begun_, started_{}, noticed_{}, counted_{}, gone_{};
-  bool seen_ = false;        // a rank of this start has been counted
-  bool stopped_ = false;     // by a signal between two starts
+  // Times in this start, 0 if not yet: all ranks had started, a failure was noticed.
+  Clock::time_point started_{}, noticed_{};
+  // More ranks than now are possible since this time, when this was saved.
+  std::set<std::string> answering_;  // hosts
+  int possible_ = 0;                 // ranks on them
+  std::optional<Clock::time_point> bigger_since_;
+  std::optional<std::int64_t> saved_when_bigger_;
   bool has_copied_ = false;  // in any start
   bool goes_on_ = true;      // has made a step since the last failure
 };
 
 JobEnd Restarts::run() {
-  serve_until(Clock::now() + hosts_limit, [this] { return links_.settled(); });
+  job_.serve_until(hosts_limit, [this] { return links_.settled(); });
   JobEnd end{.code = TopologyError::code};
-  while (place() || (await_host() && place())) {
+  while (place_or_wait()) {
     end = start();
     end_remains();
-    if (end.stop_requested || (end.signal == 0 && (end.code == 0 || end.code == stopped_saved ||
-                                                   end.code == stopped_unsaved)))
-      return end;
+    if (has_started_over() && end.code == PeerFailed::code) end.code = LoadError::code;
+    if (is_finished(end)) return end;
+    grows_ =
+        end.grew && end.signal == 0 && (end.code == stopped_saved || end.code == stopped_unsaved);
+    if (grows_) continue;
     const JobFailure failure = failure_of(end);
     find_copy();
     report_failure(failure);
     if (!recovery_.note(failure)) break;
     if (!recovery_.lost_slot().empty())
       report(recovery_.lost_slot() + ": it is used again only if --min-ranks needs it");
-    if (!pause()) break;
+    const seconds pause = recovery_.pause();
+    goes_on_ = false;
+    if (pause > seconds(0)) report("pause of " + count_of(pause.count(), "second"));
+    job_.serve_until(pause, [] { return false; });
+    restarted_ = Clock::now();
   }
-  if (stopped_) {
-    report("stopped by a signal before the next start");
-    return {.code = stopped_unsaved, .signal = 0, .stop_requested = true};
+  if (job_.stop_requested()) {
+    std::string text = job_.stop_text() + " before the next start";
+    for (const auto& [directory, step] : kept_)
+      text +=
+          "; the newest checkpoint is that of step " + std::to_string(step) + ", in " + directory;
+    report(text);
+    return {.code = stopped_unsaved, .stop_requested = true};
   }
   report("no further start: " + recovery_.reason_to_stop());
   return end;
 }
 
-void Restarts::serve_hosts() {
-  links_.serve();
-  if (keepers_) keepers_->serve();
-}
-
-// Serves the other hosts until this time, or until done() is true.
-void Restarts::serve_until(Clock::time_point end, const std::function<bool()>& done) {
-  while (!done() && Clock::now() < end) {
-    std::vector<pollfd> sources;
-    add_sources(sources);
-    poll(sources.data(), sources.size(), tick_ms);
-    serve_hosts();
-  }
+bool Restarts::is_finished(const JobEnd& end) const {
+  const bool good = end.code == 0 || end.code == stopped_saved || end.code == stopped_unsaved;
+  return end.stop_requested || (end.signal == 0 && good && !(end.grew && end.code != 0));
 }
 
 // Finds the newest copy that the keepers of the remaining hosts hold. The ranks choose it by the
@@ -219,7 +230,7 @@ void Restarts::find_copy() {
   if (!keepers_) return;
   keepers_->begin(generation_ + 1, {});
   keepers_->search();
-  serve_until(Clock::now() + search_limit, [this] { return keepers_->newest().has_value(); });
+  job_.serve_until(search_limit, [this] { return keepers_->newest().has_value(); });
   if (const auto step = keepers_->newest(); step && *step >= 0) copied_ = step;
 }
 
@@ -243,23 +254,41 @@ bool Restarts::place() {
            (recovery_.forgiven() == 1 ? " that has failed is" : " that have failed are") +
            " used again, because --min-ranks is " + std::to_string(request_.recovery.min_ranks));
   ++generation_;
-  if (generation_ == 1 && placement_.ranks == request_.recovery.ranks) return true;
-  const std::string which = generation_ == 1
-                                ? "start"
-                                : "restart " + std::to_string(recovery_.restarts()) + " of " +
-                                      std::to_string(request_.recovery.restarts);
+  report_start();
+  return true;
+}
+
+// Without enough slots waits until enough hosts answer again.
+bool Restarts::place_or_wait() {
+  if (job_.is_over()) return false;
+  if (place()) return true;
+  const std::vector<std::string> far = far_hosts(request_.launch.hosts);
+  if (std::ranges::all_of(far, [this](const auto& host) { return links_.answers(host); }))
+    return false;
+  report(recovery_.reason_to_stop() + ": waiting for lost hosts, at most " +
+         count_of(bound_of(State::waiting, request_.limits)->count() / 60, "minute"));
+  return job_.wait_for_slots([this] { return place(); });
+}
+
+void Restarts::report_start() const {
+  if (generation_ == 1 && placement_.ranks == request_.recovery.ranks) return;
+  const std::string which = generation_ == 1 ? "start"
+                            : grows_         ? "start to grow"
+                                     : "restart " + std::to_string(recovery_.restarts()) + " of " +
+                                           std::to_string(request_.recovery.restarts);
   report(which + ": generation " + std::to_string(generation_) + ", with " +
          count_of(placement_.ranks, "rank") + " of " + std::to_string(request_.recovery.ranks) +
          (generation_ == 1   ? ""
           : copied_ > saved_ ? ", from the copy of step " + std::to_string(*copied_) + " in memory"
           : saved_           ? ", from the checkpoint of step " + std::to_string(*saved_)
                              : ", from the newest checkpoint, if there is one"));
-  return true;
 }
 
 JobEnd Restarts::start() {
-  const checkpoint::Generation own{job_, generation_};
+  const checkpoint::Generation own{job_name_, generation_};
   setenv(checkpoint::generation_variable, own.text().c_str(), 1);
+  tell_kept_steps();
+  had_kept_ = !kept_.empty();
   LaunchRequest launch = request_.launch;
   launch.ranks = placement_.ranks;
   launch.hosts = placement_.hosts;
@@ -269,20 +298,21 @@ JobEnd Restarts::start() {
   if (request_.launcher.major == 4 && std::ranges::find(given, patience) == given.end())
     given.insert(given.end(), {"--mca", patience, "0"});
   if (keepers_) {
-    serve_until(Clock::now() + keeper_limit, [this] { return keepers_->ready(); });
+    job_.serve_until(keeper_limit, [this] { return keepers_->ready(); });
     keepers_->begin(generation_, placement_.hosts);
   }
   JobCommand command(launch, request_.machine, request_.launcher,
-                     hostfile_lines(launch.hosts, request_.launcher.kind), "steps");
+                     hostfile_lines(launch.hosts, request_.launcher.kind));
   if (generation_ == 1)
     for (const std::string& note : command.notes()) report(note);
   write_line(command.text());
   lines_ = std::make_unique<LauncherLines>(request_.verbose, true);
-  begun_ = Clock::now();
-  started_ = noticed_ = gone_ = {};
-  seen_ = false;
-  const std::optional<JobEnd> end =
-      supervise(command.words(), placement_.ranks, *lines_, signals_, this);
+  started_ = noticed_ = {};
+  bigger_since_.reset();
+  answering_.clear();
+  in_start_ = true;
+  const std::optional<JobEnd> end = job_.run({command.words(), placement_.ranks, *lines_});
+  in_start_ = false;
   if (!end)
     throw TopologyError("cannot start " + request_.launcher.path + ": " + std::strerror(errno));
   ended_ = Clock::now();
@@ -290,40 +320,62 @@ JobEnd Restarts::start() {
   return *end;
 }
 
+// For the ranks, which refuse to start from less.
+void Restarts::tell_kept_steps() const {
+  std::string text;
+  for (const auto& [directory, step] : kept_)
+    text += (text.empty() ? "" : "\t") + std::to_string(step) + " " + directory;
+  setenv(checkpoint::kept_variable, text.c_str(), 1);
+}
+
 void Restarts::serve() {
-  serve_hosts();
+  links_.serve();
+  if (keepers_) keepers_->serve();
+  if (!in_start_) return;
   const auto now = Clock::now();
   if (started_ == Clock::time_point{} && std::ssize(lines_->started()) == placement_.ranks)
     started_ = now;
   if (noticed_ == Clock::time_point{} && (lines_->failing() || !lost_host().empty()))
     noticed_ = now;
-  count_ranks(now);
   if (lines_->resumed() && lines_->resumed() != copied_) saved_ = lines_->resumed();
   if (lines_->saved()) saved_ = lines_->saved();
+  for (const auto& [directory, step] : lines_->kept()) kept_[directory] = step;
   if (lines_->copied() && !std::exchange(has_copied_, true))
     report("the first copy in memory is complete: of step " + std::to_string(*lines_->copied()));
-  if (lines_->step() && !std::exchange(goes_on_, true)) report_progress();
+  if (lines_->step() && !has_started_over() && !std::exchange(goes_on_, true)) report_progress();
+  look_for_growth();
 }
 
-// Open MPI may not notice that a rank is killed while it connects to its daemon. Then either no
-// rank is left, or the others wait for it in MPI_Init. The launcher starts all ranks at the same
-// time, so fewer ranks mean that one has ended, even if it was never counted.
-void Restarts::count_ranks(Clock::time_point now) {
-  if (now - counted_ < beat_interval) return;
-  counted_ = now;
-  const int ranks = ranks_of_job(job_) + links_.ranks();
-  seen_ = seen_ || ranks > 0;
-  const bool starting =
-      now - begun_ < start_window && std::ssize(lines_->started()) < placement_.ranks;
-  const bool missing = starting && ranks < placement_.ranks;
-  if (!seen_ || (ranks > 0 && !missing))
-    gone_ = {};
-  else if (gone_ == Clock::time_point{})
-    gone_ = now;
+// The ranks that the hosts which answer now make possible.
+int Restarts::possible_ranks() const {
+  Recovery then = recovery_;
+  for (const std::string& host : far_hosts(request_.launch.hosts))
+    then.set_available(host, links_.answers(host));
+  return then.place().ranks;
 }
 
-bool Restarts::outlives_ranks() const {
-  return gone_ != Clock::time_point{} && counted_ - gone_ >= launcher_limit;
+void Restarts::look_for_growth() {
+  if (!request_.grows || placement_.ranks == request_.recovery.ranks) return;
+  std::set<std::string> hosts;
+  for (const std::string& host : far_hosts(request_.launch.hosts))
+    if (links_.answers(host)) hosts.insert(host);
+  if (std::exchange(answering_, hosts) != hosts) possible_ = possible_ranks();
+  if (possible_ <= placement_.ranks) return bigger_since_.reset();
+  if (bigger_since_) return;
+  bigger_since_ = Clock::now();
+  saved_when_bigger_ = lines_->saved();
+}
+
+void Restarts::add_facts(JobFacts& facts) const {
+  if (!in_start_) return;
+  facts.unwanted = !lost_host().empty() || has_started_over();
+  facts.bigger = bigger_since_ && Clock::now() - *bigger_since_ >= steady &&
+                 lines_->saved() != saved_when_bigger_;
+}
+
+// A program that does not load its checkpoint would repeat everything in silence.
+bool Restarts::has_started_over() const {
+  return had_kept_ && lines_->step() && !lines_->resumed();
 }
 
 void Restarts::report_progress() {
@@ -344,16 +396,19 @@ std::string Restarts::lost_host() const {
 std::string Restarts::reason_to_end() const {
   if (const std::string host = lost_host(); !host.empty())
     return "zero run: host " + host + " does not answer: the job is ended";
-  return outlives_ranks()
-             ? "zero run: ranks have ended, but the launcher continues: the job is ended"
+  return has_started_over()
+             ? "zero run: the program begins at its first step again, and has not loaded the "
+               "checkpoint of step " +
+                   std::to_string(kept_.begin()->second) + " in " + kept_.begin()->first +
+                   ": the job is ended; a program must resume by itself (train_gpt --checkpoint, "
+                   "engine.resume(), load_checkpoint())"
              : "";
 }
 
 // Ranks on an unreachable host end by themselves when the lease of their agent is over.
 void Restarts::end_remains() {
   links_.end_job();
-  end_processes_of_job(job_, end_limit);
-  serve_until(Clock::now() + end_limit, [this] { return links_.all_ended(); });
+  job_.serve_until(end_limit, [this] { return links_.all_ended(); });
 }
 
 std::string Restarts::name_of(int rank) const {
@@ -371,9 +426,18 @@ JobFailure Restarts::failure_of(const JobEnd& end) const {
     failure.subject = "host " + host;
     failure.cause = "does not answer";
     failure.from_outside = true;
-  } else if (outlives_ranks()) {
+  } else if (has_started_over()) {
+    failure.subject = "the program";
+    failure.cause = "does not load its checkpoint";
+    failure.permanent = true;
+  } else if (job_.was_ended_in(State::leaving)) {
     failure.subject = "the launcher";
     failure.cause = "has not noticed that ranks ended";
+    failure.from_outside = true;
+  } else if (job_.was_ended_in(State::starting) || job_.was_ended_in(State::gathering) ||
+             job_.was_ended_in(State::meeting)) {
+    failure.subject = "the start";
+    failure.cause = "has taken too long";
     failure.from_outside = true;
   } else if (end.signal != 0) {
     failure.subject = "the launcher";
@@ -390,7 +454,8 @@ JobFailure Restarts::failure_of(const JobEnd& end) const {
 // Adds the cause, from the rank's signal or exit code, otherwise from the launcher's exit code.
 void Restarts::add_cause(int launcher_code, JobFailure& failure) const {
   std::optional<int> signal = lines_->signal();
-  if (!signal && launcher_code > signal_of_code) signal = launcher_code - signal_of_code;
+  if (!signal && launcher_code > signal_of_code && launcher_code <= signal_of_code + last_signal)
+    signal = launcher_code - signal_of_code;
   const int code = lines_->exit_code().value_or(launcher_code);
   const bool suspect = lines_->suspect().has_value();
   failure.blames_slot = signal || suspect || code == PeerFailed::code || code == StalledError::code;
@@ -401,6 +466,12 @@ void Restarts::add_cause(int launcher_code, JobFailure& failure) const {
   }
   if (signal) {
     failure.cause = "was ended by signal " + std::to_string(*signal);
+    return;
+  }
+  if (code > signal_of_code + last_signal) {
+    failure.subject = "the launcher";
+    failure.cause = "has lost its daemon on a host (code " + std::to_string(code) + ")";
+    failure.from_outside = true;
     return;
   }
   failure.cause = code == StalledError::code ? "hangs, or its host does (code 18)"
@@ -429,46 +500,9 @@ void Restarts::report_failure(const JobFailure& failure) const {
          std::to_string(kept) + " will be repeated");
 }
 
-// Returns true if a lost host answers again in time.
-bool Restarts::await_host() {
-  const auto answer = [this] {
-    int hosts = 0;
-    for (const std::string& host : far_hosts(request_.launch.hosts)) hosts += links_.answers(host);
-    return hosts;
-  };
-  const int before = answer();
-  if (before == std::ssize(far_hosts(request_.launch.hosts))) return false;
-  report(recovery_.reason_to_stop() + ": waiting for a lost host, at most " +
-         count_of(return_limit.count(), "minute"));
-  serve_until(Clock::now() + return_limit, [&] { return take_stop() || answer() > before; });
-  return !stopped_ && answer() > before;
-}
-
-// Returns false if a signal since the job's end has requested a stop.
-bool Restarts::pause() {
-  const seconds time = recovery_.pause();
-  goes_on_ = false;
-  const auto end = Clock::now() + time;
-  if (time > seconds(0)) report("pause of " + count_of(time.count(), "second"));
-  serve_until(end, [this] { return take_stop(); });
-  restarted_ = Clock::now();
-  return !stopped_;
-}
-
-bool Restarts::take_stop() {
-  constexpr std::array<std::uint32_t, 5> stops = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR2};
-  pollfd source{signals_.descriptor(), POLLIN, 0};
-  signalfd_siginfo signal{};
-  while (poll(&source, 1, 0) > 0 &&
-         read(source.fd, &signal, sizeof signal) == static_cast<ssize_t>(sizeof signal))
-    stopped_ = stopped_ || std::ranges::find(stops, signal.ssi_signo) != stops.end();
-  return stopped_;
-}
-
 }  // namespace
 
-void run_with_restarts(const RestartRequest& request) {
-  const JobSignals signals;
+void run_with_restarts(const RestartRequest& request, const JobSignals& signals) {
   const JobEnd end = Restarts(request, signals).run();
   end_like(end, signals);
 }

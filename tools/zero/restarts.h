@@ -5,6 +5,7 @@
 
 #include "tools/zero/launcher.h"
 #include "tools/zero/recovery.h"
+#include "tools/zero/supervise.h"
 
 namespace zero::tool {
 
@@ -13,11 +14,13 @@ struct RestartRequest {
   MachineFacts machine;
   Launcher launcher;
   RecoveryOptions recovery;
+  JobLimits limits;
+  bool grows = true;     // onto hosts that answer again
   bool verbose = false;  // show all of the launcher's output
 };
 
 // Exits with the exit code or signal of the last start of the job. Throws TopologyError if the
 // launcher cannot be started.
-[[noreturn]] void run_with_restarts(const RestartRequest& request);
+[[noreturn]] void run_with_restarts(const RestartRequest& request, const JobSignals& signals);
 
 }  // namespace zero::tool

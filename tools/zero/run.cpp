@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,9 +21,11 @@
 #include "tools/zero/launcher_lookup.h"
 #include "tools/zero/machine.h"
 #include "tools/zero/process.h"
+#include "tools/zero/program_config.h"
 #include "tools/zero/restarts.h"
 #include "tools/zero/scheduler.h"
 #include "tools/zero/supervise.h"
+#include "tools/zero/temporary_directory.h"
 #include "zero/base/error.h"
 #include "zero/base/input_file.h"
 #include "zero/base/number_text.h"
@@ -40,10 +43,12 @@ class RunFormatter : public CLI::Formatter {
 struct RunOptions {
   LaunchRequest request;
   double start_limit = 0;  // seconds; 0: the program's own
+  double stop_limit = 0;   // seconds; 0: the default
   std::string launcher;
   int min_ranks = 0;            // 0: that of -n
   std::optional<int> restarts;  // none: a failure ends the run
   std::string elastic;          // "M:N"
+  bool no_growth = false;
   bool dry_run = false;
   bool verbose = false;
 };
@@ -158,7 +163,25 @@ void list_hosts(LaunchRequest& request, const MachineFacts& machine) {
   request.hosts = slurm_hosts([](const std::string& name) { return place_of(name, false); });
 }
 
-[[noreturn]] void restart(RunOptions& options, MachineFacts machine, const Launcher& launcher) {
+// The ranks' own limit, if the program does not set another one; a save may take as long as its
+// config permits.
+JobLimits limits_of(const RunOptions& options) {
+  constexpr double after_save = 60;
+  const auto whole_seconds = [](double time) {
+    return std::chrono::seconds(static_cast<std::int64_t>(std::ceil(std::min(time, 1e9))));
+  };
+  JobLimits limits;
+  const char* start = std::getenv("ZERO_START_LIMIT");
+  if (const double time = start != nullptr ? std::atof(start) : 0; time > 0)
+    limits.start = limits.meet = whole_seconds(time);
+  limits.stop =
+      std::max(limits.stop, whole_seconds(grace_of(options.request.arguments) + after_save));
+  if (options.stop_limit > 0) limits.stop = whole_seconds(options.stop_limit);
+  return limits;
+}
+
+[[noreturn]] void restart(RunOptions& options, MachineFacts machine, const Launcher& launcher,
+                          const JobSignals& signals) {
   if (launcher.kind != LauncherKind::open_mpi)
     throw TopologyError("--restarts needs Open MPI's mpirun, not " + launcher.path);
   list_hosts(options.request, machine);
@@ -172,11 +195,15 @@ void list_hosts(LaunchRequest& request, const MachineFacts& machine) {
                      std::move(machine),
                      launcher,
                      {options.request.ranks, options.min_ranks, *options.restarts},
-                     options.verbose});
+                     limits_of(options),
+                     !options.no_growth,
+                     options.verbose},
+                    signals);
 }
 
 void run(RunOptions options) {
   LaunchRequest& request = options.request;
+  const JobSignals signals;  // a signal from now on gets an answer
   refuse_nesting();
   check_restarts(options);
   check_program(request.program);
@@ -188,19 +215,23 @@ void run(RunOptions options) {
   if (options.start_limit > 0)
     setenv("ZERO_START_LIMIT", shortest_text(options.start_limit).c_str(), 1);
   check_exports(request);
-  if (options.restarts && !options.dry_run) restart(options, std::move(machine), launcher);
-  JobCommand command(request, machine, launcher, hosts, "1");
+  if (const std::string problem = problem_of_temporary_directory();
+      !problem.empty() && !options.dry_run)
+    throw TopologyError(problem + "; " + temporary_advice);
+  if (options.restarts && !options.dry_run) restart(options, std::move(machine), launcher, signals);
+  JobCommand command(request, machine, launcher, hosts);
   for (const std::string& note : command.notes())
     std::fprintf(stderr, "zero run: %s\n", note.c_str());
   std::fprintf(options.dry_run ? stdout : stderr, "%s\n", command.text().c_str());
   if (options.dry_run) return;
   std::fflush(nullptr);
   if (launcher.kind == LauncherKind::open_mpi) {
-    const JobSignals signals;
     LauncherLines lines(options.verbose);
-    if (const auto end = supervise(command.words(), request.ranks, lines, signals))
-      end_like(*end, signals);
+    JobCompanion alone;
+    Job job(signals, limits_of(options), alone);
+    if (const auto end = job.run({command.words(), request.ranks, lines})) end_like(*end, signals);
   } else {
+    signals.restore();
     become(command.words());
   }
   throw TopologyError("cannot start " + launcher.path + ": " + std::strerror(errno));
@@ -236,6 +267,9 @@ void add_run(CLI::App& app) {
       ->allow_extra_args(false);
   add_number(*command, "--start-limit", options->start_limit,
              "Seconds until all ranks have come up (ZERO_START_LIMIT; default: 120)");
+  add_number(*command, "--stop-limit", options->stop_limit,
+             "Seconds from a signal that asks the ranks to save and stop until they are ended "
+             "(default: 120, or zero_core.preempt_grace_s and a minute if that is more)");
   add_number(*command, "--restarts", options->restarts,
              "Start again after a failure, from the newest checkpoint, at most K times");
   add_number(*command, "--min-ranks", options->min_ranks,
@@ -243,6 +277,8 @@ void add_run(CLI::App& app) {
   command->add_option(
       "--elastic", options->elastic,
       "MIN:MAX, the same as --min-ranks MIN -n MAX --restarts " + std::to_string(elastic_restarts));
+  command->add_flag("--no-growth", options->no_growth,
+                    "With --min-ranks: do not stop at a save to use hosts that answer again");
   command->add_flag("--dry-run", options->dry_run, "Only print the line");
   command->add_flag(
       "--verbose", options->verbose,

@@ -1,20 +1,17 @@
 #include "tools/zero/supervise.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstring>
-#include <string>
+#include <thread>
 #include <utility>
 
 #include "tools/zero/process.h"
@@ -23,327 +20,391 @@
 namespace zero::tool {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = Job::Clock;
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 // Time until a line that may be held back counts as the program's, until the launcher's own lines
 // are shown although the job continues, and, after the launcher has ended, until a descriptor that
 // others keep open is given up.
 constexpr milliseconds moment{50}, patience{5000}, aftermath{200};
-// If a launcher does not end: interval of the search for its ranks, time limit after the last of
-// them, and time limit after SIGTERM.
-constexpr milliseconds look{250}, launcher_grace{5000}, farewell{2500};
-// Time limit if no rank is seen on this machine, because those of other machines may still be
-// leaving.
-constexpr milliseconds unseen_grace{15'000};
+// Until processes that were killed have gone, unless they wait inside the system.
+constexpr seconds burial{10};
+// Before the limit of the start: ranks whose reports do not arrive are looked for below the
+// launcher.
+constexpr seconds last_look{2};
 
-// A terminal sends its signals to the launcher too; those of other processes reach only this
-// process.
-bool is_from_terminal(const signalfd_siginfo& signal) {
-  return signal.ssi_code == SI_KERNEL;
+constexpr std::array<std::pair<int, std::string_view>, 5> signal_names = {{{SIGTERM, "SIGTERM"},
+                                                                           {SIGINT, "SIGINT"},
+                                                                           {SIGHUP, "SIGHUP"},
+                                                                           {SIGQUIT, "SIGQUIT"},
+                                                                           {SIGUSR2, "SIGUSR2"}}};
+
+// Whether a rank has failed by itself, as in a save. Others may only see that ranks end.
+bool is_cause(int code) {
+  return code == Error::code || (code >= ConfigError::code && code <= OffloadError::code &&
+                                 code != PeerFailed::code && code != StalledError::code);
 }
 
-// The user, a scheduler or a closed terminal wants the job to end, with or without a save.
-constexpr std::array<int, 4> end_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+}  // namespace
 
-class Supervisor {
- public:
-  Supervisor(int ranks, LauncherLines& lines, const JobSignals& signals, JobCompanion* companion)
-      : ranks_(ranks), lines_(lines), signals_(signals), companion_(companion) {}
-  ~Supervisor() {
-    if (output_ >= 0) close(output_);
+struct Job::Launched {
+  explicit Launched(JobStart job) : start(std::move(job)), owed_since(Clock::now()) {}
+  ~Launched() {
+    if (output >= 0) close(output);
   }
 
-  std::optional<JobEnd> run(const std::vector<std::string>& command);
-
- private:
-  bool start(const std::vector<std::string>& command);
-  void become_command(const std::vector<std::string>& command, const std::array<int, 2>& failure);
-  void watch();
-  void take_signal();
-  bool take_output();
-  void take_all_output();
-  int milliseconds_to_wait() const;
-  void after_silence();
-  void name_missing();
-  void end_launcher_when_due();
-  void end_for_companion();
-  void kill_all();
-  void pass_on(int number);
-  void ask_to_stop_when_possible();
-  JobEnd end();
-  void show(std::string_view text) {
-    companion_ != nullptr ? companion_->show(text) : write_text(text);
-  }
-
-  const int ranks_;
-  LauncherLines& lines_;
-  const JobSignals& signals_;
-  JobCompanion* const companion_;  // or none
-  int output_ = -1;
-  const pid_t parent_ = getpid();
-  pid_t child_ = -1;
-  int status_ = 0;
-  bool open_ = true, ended_ = false, given_up_ = false;
-  Clock::time_point owed_since_;
-  Clock::time_point left_since_{};    // of the ranks here, after a cause; 0: not yet
-  Clock::time_point ending_since_{};  // for the companion; 0: not yet
-  bool seen_here_ = false;            // ranks
-  bool missing_named_ = false, asked_to_end_ = false, killed_ = false;
-  int stop_number_ = 0;  // of the signal that requested a stop; 0: none
-  bool stop_sent_ = false, job_ended_by_signal_ = false;
-  bool stop_passed_on_ = false;  // as SIGUSR2, which ranks understand
-  bool end_asked_ = false;       // by one of end_signals, from a process or a terminal
+  JobStart start;
+  TerminalInput input;
+  int output = -1;
+  pid_t child = -1;
+  int status = 0;
+  bool open = true, ended = false, given_up = false;  // its output, it, its output
+  Clock::time_point began = Clock::now(), owed_since;
+  bool missing_named = false, asked = false, looked = false;
+  std::optional<int> cause;  // the code that ranks had reported before this job was ended
+  std::optional<std::int64_t> saved_before_stop;
 };
 
+Job::Job(const JobSignals& signals, const JobLimits& limits, JobCompanion& companion)
+    : signals_(signals), companion_(companion), machine_(limits, Clock::now()) {}
+Job::~Job() = default;
+
+std::optional<JobEnd> Job::run(JobStart start) {
+  const int stops = facts_.stops;
+  facts_ = {};
+  facts_.stops = stops;
+  facts_.placed = true;
+  processes_.clear();
+  take_signals();
+  now_ = std::make_unique<Launched>(std::move(start));
+  const Rule* rule = machine_.next(facts_, Clock::now());
+  if (rule == nullptr || rule->action != Action::start) {
+    if (!stop_requested()) return JobEnd{.code = PeerFailed::code};
+    say(stop_text() + " before the start");
+    return JobEnd{.code = stopped_unsaved, .stop_requested = true};
+  }
+  facts_.placed = false;
+  if (!launch()) return std::nullopt;
+  while (machine_.state() != State::restarting && machine_.state() != State::over)
+    pump(JobCompanion::tick_ms);
+  finish_output();
+  return end();
+}
+
 // Errors of the child reach the parent as an errno; a successful exec closes the pipe.
-bool Supervisor::start(const std::vector<std::string>& command) {
+bool Job::launch() {
   std::array<int, 2> errors{}, failure{};
   if (pipe2(errors.data(), O_CLOEXEC) != 0 || pipe2(failure.data(), O_CLOEXEC) != 0) return false;
-  child_ = fork();
-  if (child_ == 0) {
+  const pid_t parent = getpid();
+  now_->child = fork();
+  if (now_->child == 0) {
     dup2(errors[1], STDERR_FILENO);
-    become_command(command, failure);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // also if this process is killed
+    if (getppid() != parent) _exit(127);
+    become_command(failure);
   }
   const int reason = errno;
   close(errors[1]);
   close(failure[1]);
-  output_ = errors[0];
-  int problem = child_ < 0 ? reason : 0;
-  if (child_ > 0 && read(failure[0], &problem, sizeof problem) > 0) waitpid(child_, nullptr, 0);
+  now_->output = errors[0];
+  now_->input.close_reader();
+  int problem = now_->child < 0 ? reason : 0;
+  if (now_->child > 0) setpgid(now_->child, now_->child);
+  if (now_->child > 0 && read(failure[0], &problem, sizeof problem) > 0)
+    waitpid(now_->child, nullptr, 0);
   close(failure[0]);
   errno = problem;
   return problem == 0;
 }
 
-// The launcher, and its ranks, end with this process, even if this process is killed.
-void Supervisor::become_command(const std::vector<std::string>& command,
-                                const std::array<int, 2>& failure) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent_) _exit(127);  // the parent has already ended
+// Runs in the child. In a group of its own the launcher gets no signals of the terminal: they come
+// here first. It may still write there.
+void Job::become_command(const std::array<int, 2>& failure) {
+  setpgid(0, 0);
+  std::signal(SIGTTOU, SIG_IGN);
+  now_->input.become_input();
   signals_.restore();
-  become(command);
+  become(now_->start.command);
   const int problem = errno;
   [[maybe_unused]] const ssize_t written = write(failure[1], &problem, sizeof problem);
   _exit(127);
 }
 
-std::optional<JobEnd> Supervisor::run(const std::vector<std::string>& command) {
-  if (!start(command)) return std::nullopt;
-  watch();
-  return end();
+bool Job::serve_until(Clock::duration limit, const std::function<bool()>& done) {
+  const auto end = Clock::now() + limit;
+  while (!done() && !is_over() && Clock::now() < end) pump(JobCompanion::tick_ms);
+  return !is_over() && done();
 }
 
-void Supervisor::watch() {
-  while ((open_ || !ended_) && !given_up_) {
-    std::vector<pollfd> sources = {{signals_.descriptor(), POLLIN, 0},
-                                   {open_ ? output_ : -1, POLLIN, 0}};
-    if (companion_ != nullptr) companion_->add_sources(sources);
-    int wait = milliseconds_to_wait();
-    if (companion_ != nullptr && !ended_)
-      wait = wait < 0 ? JobCompanion::tick_ms : std::min(wait, JobCompanion::tick_ms);
-    const int ready = poll(sources.data(), sources.size(), wait);
-    const bool owed = lines_.owes();
-    if (ready > 0 && sources[1].revents != 0) open_ = take_output();
-    if (ready > 0 && sources[0].revents != 0) take_signal();
-    if (!owed) owed_since_ = Clock::now();
-    if (ready == 0) after_silence();
-    if (lines_.owes() && Clock::now() - owed_since_ >= patience) show(lines_.settle());
-    if (!lines_.started().empty() && !seen_here_ && !ended_)
-      seen_here_ = !ranks_among(descendants_of(child_)).empty();
-    if (lines_.start_failed() && !missing_named_) name_missing();
-    if (lines_.cause_said() && !ended_) end_launcher_when_due();
-    if (stop_number_ != 0 && !ended_) ask_to_stop_when_possible();
-    if (companion_ != nullptr) companion_->serve();
-    if (companion_ != nullptr && !ended_) end_for_companion();
+bool Job::wait_for_slots(const std::function<bool()>& done) {
+  facts_.unplaced = true;
+  apply_rules();
+  facts_.unplaced = false;
+  while (!is_over() && !done()) pump(JobCompanion::tick_ms);
+  return !is_over();
+}
+
+// Waits for an event, and takes all that have come.
+void Job::pump(int longest_ms) {
+  const bool launched = now_ && now_->child > 0;
+  std::vector<pollfd> sources = {{signals_.descriptor(), POLLIN, 0},
+                                 {launched && now_->open ? now_->output : -1, POLLIN, 0}};
+  processes_.add_sources(sources);
+  if (launched) now_->input.add_sources(sources);
+  companion_.add_sources(sources);
+  const bool owed = launched && now_->start.lines.owes();
+  const int ready = poll(sources.data(), sources.size(), milliseconds_to_wait(longest_ms));
+  if (launched && ready > 0 && sources[1].revents != 0) now_->open = take_output();
+  take_signals();
+  processes_.update();
+  companion_.serve();
+  if (launched) {
+    now_->input.serve();
+    if (!owed) now_->owed_since = Clock::now();
+    settle_lines(ready == 0);
+    take_reports();
+    if (now_->start.lines.start_failed() && !now_->missing_named) name_missing();
   }
+  update_facts();
+  apply_rules();
 }
 
-int Supervisor::milliseconds_to_wait() const {
-  if (lines_.undecided()) return moment.count();
-  if (ended_) return aftermath.count();
-  if (lines_.cause_said()) return look.count();
-  if (!lines_.owes()) return -1;
-  const auto left = owed_since_ + patience - Clock::now();
-  return static_cast<int>(std::max(milliseconds(0), std::chrono::ceil<milliseconds>(left)).count());
+int Job::milliseconds_to_wait(int longest_ms) const {
+  const bool undecided = now_ && now_->child > 0 && now_->start.lines.undecided();
+  return undecided ? std::min<int>(longest_ms, moment.count()) : longest_ms;
 }
 
-// Names the missing ranks, since ranks that wait in MPI's start cannot identify them.
-void Supervisor::name_missing() {
-  missing_named_ = true;
-  const std::vector<RankProcess> here = ranks_among(descendants_of(child_));
-  for (int rank = 0; rank < ranks_; ++rank) {
-    const auto own = std::ranges::find_if(
-        here, [&](const RankProcess& process) { return process.rank == rank && process.stopped; });
-    const bool stopped = own != here.end();
-    if (lines_.started().contains(rank) && !stopped) continue;
-    show("zero run: rank " + std::to_string(rank) + " is missing: " +
-         (stopped ? "its process " + std::to_string(own->pid) + " is stopped"
-                  : "it has not reached zero::run()") +
-         "\n");
-  }
+void Job::settle_lines(bool silent) {
+  LauncherLines& lines = now_->start.lines;
+  if (silent && lines.undecided()) show(lines.pause());
+  if (lines.owes() && Clock::now() - now_->owed_since >= patience) show(lines.settle());
 }
 
-// Ends a launcher that may be waiting for unreachable hosts.
-void Supervisor::end_launcher_when_due() {
-  const std::vector<pid_t> below = descendants_of(child_);
-  if (left_since_ == Clock::time_point{}) {
-    if (!ranks_among(below).empty()) return;
-    left_since_ = Clock::now();
-  }
-  const auto waited = Clock::now() - left_since_;
-  const milliseconds grace = seen_here_ ? launcher_grace : unseen_grace;
-  if (waited >= grace && !std::exchange(asked_to_end_, true)) {
-    show("zero run: all ranks of this machine have left, but " + std::to_string(child_) +
-         ", the launcher, has not: it is ended now; a host may be out of reach\n");
-    kill(child_, SIGTERM);
-  }
-  if (waited < grace + farewell || std::exchange(killed_, true)) return;
-  kill_all();
-}
-
-void Supervisor::kill_all() {
-  const std::vector<pid_t> below = descendants_of(child_);
-  kill(child_, SIGKILL);
-  for (const pid_t process : below) kill(process, SIGKILL);
-}
-
-// The launcher would wait for a host that is out of reach.
-void Supervisor::end_for_companion() {
-  if (ending_since_ == Clock::time_point{}) {
-    const std::string reason = companion_->reason_to_end();
-    if (reason.empty()) return;
-    ending_since_ = Clock::now();
-    asked_to_end_ = true;
-    show(reason + "\n");
-    for (const RankProcess& rank : ranks_among(descendants_of(child_))) kill(rank.pid, SIGKILL);
-    // Open MPI sometimes crashes on the way out.
-    const rlimit none{0, 0};
-    prlimit(child_, RLIMIT_CORE, &none, nullptr);
-    kill(child_, SIGTERM);
-  }
-  if (Clock::now() - ending_since_ >= farewell && !std::exchange(killed_, true)) kill_all();
-}
-
-void Supervisor::after_silence() {
-  if (lines_.undecided())
-    show(lines_.pause());
-  else
-    given_up_ = ended_;
-}
-
-bool Supervisor::take_output() {
+bool Job::take_output() {
   std::array<char, 65536> buffer{};
-  const ssize_t got = read(output_, buffer.data(), buffer.size());
-  if (got > 0) show(lines_.pass({buffer.data(), static_cast<std::size_t>(got)}));
+  const ssize_t got = read(now_->output, buffer.data(), buffer.size());
+  if (got > 0) show(now_->start.lines.pass({buffer.data(), static_cast<std::size_t>(got)}));
   return got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
 }
 
 // Reads the pipe's contents, without waiting, because marks that were written before a signal
 // count.
-void Supervisor::take_all_output() {
-  pollfd output{output_, POLLIN, 0};
-  while (open_ && poll(&output, 1, 0) > 0 && output.revents != 0) open_ = take_output();
+void Job::take_what_came_before() {
+  if (!now_ || now_->child <= 0 || now_->ended) return;
+  pollfd output{now_->output, POLLIN, 0};
+  while (now_->open && poll(&output, 1, 0) > 0 && output.revents != 0) now_->open = take_output();
+  take_reports();
+  update_facts();
+  apply_rules();
 }
 
-void Supervisor::take_signal() {
-  signalfd_siginfo signal{};
-  if (read(signals_.descriptor(), &signal, sizeof signal) != static_cast<ssize_t>(sizeof signal))
-    return;
-  const auto number = static_cast<int>(signal.ssi_signo);
-  if (number == SIGCHLD) {
-    if (!ended_ && waitpid(child_, &status_, WNOHANG) == child_) ended_ = true;
-    return;
+void Job::take_signals() {
+  while (const int number = signals_.take()) {
+    if (number == SIGCHLD || number == SIGPIPE) continue;
+    take_what_came_before();
+    if (!asks_for_end(number)) {
+      pass_on(number);
+    } else if (!(number == SIGHUP && std::exchange(hung_up_, true)) &&
+               !(number == SIGUSR2 && facts_.stops > 0)) {
+      if (facts_.stops++ == 0) stop_signal_ = number;
+    }
   }
-  end_asked_ = end_asked_ || std::ranges::find(end_signals, number) != end_signals.end();
-  // A terminal that closes may reach the leader of its session alone.
-  const bool passes = number == SIGHUP || !is_from_terminal(signal);
-  if (number != SIGPIPE && !ended_ && passes) pass_on(number);
+  if (!now_ || now_->child <= 0 || now_->ended) return;
+  // Its pid, which is that of its group too, stays its own until end().
+  siginfo_t info{};
+  now_->ended =
+      waitid(P_PID, static_cast<id_t>(now_->child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+      info.si_pid == now_->child;
+}
+
+void Job::pass_on(int number) {
+  if (now_ && now_->child > 0 && !now_->ended) ::kill(now_->child, number);
   if (number == SIGTSTP) raise(SIGSTOP);
 }
 
-// Open MPI ends its ranks a second after SIGTERM or SIGINT. Since it forwards SIGUSR2, and
-// ZeroCore's ranks then stop at their next step, as on SIGTERM, SIGUSR2 is sent first.
-void Supervisor::pass_on(int number) {
-  const bool ends = number == SIGTERM || number == SIGINT;
-  const bool first = stop_number_ == 0;
-  take_all_output();
-  if (ends && first && !lines_.started().empty()) {
-    stop_number_ = number;
+void Job::take_reports() {
+  for (const ReportedProcess& report : now_->start.lines.take_processes())
+    if (!processes_.add(report)) companion_.take_process(report);
+}
+
+void Job::update_facts() {
+  companion_.add_facts(facts_);
+  if (!now_ || now_->child <= 0) return;
+  const LauncherLines& lines = now_->start.lines;
+  const int ranks = now_->start.ranks;
+  const JobCompanion::Elsewhere elsewhere = companion_.elsewhere();
+  const int watched = processes_.ranks() + elsewhere.ranks;
+  const int left = processes_.left() + elsewhere.left;
+  facts_.launcher_gone = now_->ended;
+  facts_.failed = lines.ending();
+  facts_.first_seen = facts_.first_seen || !lines.up().empty();
+  facts_.all_seen = facts_.all_seen || std::ssize(lines.up()) >= ranks;
+  facts_.one_left = left < watched;
+  // The launcher alone watches the ranks of hosts without an agent.
+  facts_.all_left = watched > 0 && left == 0 && (watched >= ranks || facts_.failed);
+  facts_.meets = !lines.started().empty();
+  facts_.met = lines.met() || lines.step().has_value();
+  facts_.stoppable = !lines.stoppable().empty();
+  facts_.goes_on = lines.stop_ignored();
+  if (lines.start_limit() > 0) machine_.limit_meeting(seconds(lines.start_limit()));
+  find_unreported_ranks();
+}
+
+// The launcher may have been told to write the ranks' standard error elsewhere.
+void Job::find_unreported_ranks() {
+  if (machine_.state() != State::starting || now_->looked || now_->ended || !machine_.deadline() ||
+      Clock::now() + last_look < *machine_.deadline())
     return;
-  }
-  job_ended_by_signal_ = job_ended_by_signal_ || ends;
-  stop_passed_on_ = stop_passed_on_ || number == SIGUSR2;
-  kill(child_, number);
+  now_->looked = true;
+  facts_.first_seen = facts_.all_seen = !ranks_among(descendants_of(now_->child)).empty();
 }
 
-// Sends SIGUSR2 only when all ranks can handle it, because it would end ranks that are still in
-// MPI's start.
-void Supervisor::ask_to_stop_when_possible() {
-  if (!stop_sent_ && std::ssize(lines_.stoppable()) == ranks_) {
-    stop_sent_ = true;
-    show(
-        "zero run: the ranks are asked to stop after this step; a second signal ends them at "
-        "once\n");
-    kill(child_, SIGUSR2);
-  }
-  if (!lines_.stop_ignored() || job_ended_by_signal_) return;
-  show("zero run: the program continues its steps: its ranks are ended now\n");
-  job_ended_by_signal_ = true;
-  kill(child_, stop_number_);
+void Job::apply_rules() {
+  while (const Rule* rule = machine_.next(facts_, Clock::now())) perform(*rule);
 }
 
-JobEnd Supervisor::end() {
-  show(lines_.settle());
-  JobEnd job{.stop_requested = end_asked_ || stop_passed_on_};
-  // mpirun then has an exit code of its own: nothing was saved.
-  const bool saved = WIFEXITED(status_) && WEXITSTATUS(status_) == stopped_saved;
-  if (asked_to_end_ && lines_.exit_code())
-    job.code = *lines_.exit_code();
-  else if (stop_number_ != 0 && job_ended_by_signal_ && !lines_.exit_code() && !saved)
-    job.code = stopped_unsaved;
-  else if (WIFEXITED(status_))
-    job.code = WEXITSTATUS(status_);
+void Job::perform(const Rule& rule) {
+  const bool launched = now_ && now_->child > 0;
+  if (launched && rule.code != 0) now_->start.lines.expect_end();
+  if (rule.event == Event::unwanted && !companion_.reason_to_end().empty())
+    show(companion_.reason_to_end() + "\n");
+  if (!rule.says.empty()) say(rule.says);
+  if (!launched) return;
+  if (rule.code == StalledError::code && rule.event == Event::deadline) name_missing();
+  const bool ends = rule.action == Action::pass || rule.action == Action::end;
+  if (ends && !now_->cause) now_->cause = now_->start.lines.exit_code().value_or(0);
+  if (rule.action == Action::ask) ask();
+  if (rule.action == Action::end || rule.action == Action::kill) {
+    processes_.kill();
+    companion_.kill();
+  }
+  if (ends) {
+    // Open MPI sometimes crashes on the way out.
+    const rlimit none{0, 0};
+    prlimit(now_->child, RLIMIT_CORE, &none, nullptr);
+    ::kill(now_->child, SIGTERM);
+  }
+  if (rule.action == Action::kill) kill_all();
+}
+
+// Each rank that is asked makes all others stop. Only the launcher can reach those of hosts without
+// an agent, and its SIGUSR2 would end ranks that are still in MPI's start.
+void Job::ask() {
+  now_->asked = true;
+  now_->saved_before_stop = now_->start.lines.saved();
+  const bool here = processes_.ask(), elsewhere = companion_.ask();
+  if (here || elsewhere) return;
+  if (std::ssize(now_->start.lines.stoppable()) == now_->start.ranks)
+    ::kill(now_->child, SIGUSR2);
   else
-    job.signal = WTERMSIG(status_);
+    ::kill(now_->child, SIGTERM);
+}
+
+// The launcher, and ranks that have not reported: below the launcher are also those who started it
+// from a script, which are in its group.
+void Job::kill_all() {
+  for (const RankProcess& rank : ranks_among(children_of(now_->child))) ::kill(rank.pid, SIGKILL);
+  ::kill(now_->child, SIGKILL);
+  ::kill(-now_->child, SIGKILL);
+}
+
+// Names the missing ranks, since ranks that wait in MPI's start cannot identify them.
+void Job::name_missing() {
+  now_->missing_named = true;
+  const LauncherLines& lines = now_->start.lines;
+  const std::vector<RankProcess> here = ranks_among(descendants_of(now_->child));
+  for (int rank = 0; rank < now_->start.ranks; ++rank) {
+    const auto own = std::ranges::find_if(
+        here, [&](const RankProcess& process) { return process.rank == rank && process.stopped; });
+    const pid_t stopped = own != here.end() ? own->pid : processes_.stopped_process(rank);
+    if (lines.started().contains(rank) && stopped == 0) continue;
+    say("rank " + std::to_string(rank) + " is missing: " +
+        (stopped != 0 ? "its process " + std::to_string(stopped) + " is stopped"
+         : lines.up().contains(rank) || here.empty() ? "it has not reached zero::run()"
+                                                     : "the launcher has not started it"));
+  }
+}
+
+// Gives up after a while what other processes keep open.
+void Job::finish_output() {
+  pollfd output{now_->output, POLLIN, 0};
+  while (now_->open) {
+    const int wait = now_->start.lines.undecided() ? moment.count() : aftermath.count();
+    if (poll(&output, 1, wait) > 0)
+      now_->open = take_output();
+    else if (now_->start.lines.undecided())
+      show(now_->start.lines.pause());
+    else
+      break;
+  }
+  show(now_->start.lines.settle());
+}
+
+// Ranks may have survived a launcher that was killed, and the launcher a script that had started
+// it.
+void Job::bury() {
+  if (machine_.ended_by() != nullptr) ::kill(-now_->child, SIGKILL);
+  if (now_->ended) waitpid(now_->child, &now_->status, 0);
+  const auto deadline = Clock::now() + burial;
+  for (processes_.update(); !processes_.all_gone() && Clock::now() < deadline;
+       processes_.update()) {
+    processes_.kill();
+    std::this_thread::sleep_for(moment);
+  }
+}
+
+JobEnd Job::end() {
+  bury();
+  const LauncherLines& lines = now_->start.lines;
+  JobEnd job{.stop_requested = machine_.stops() > 0, .grew = machine_.grew()};
+  if (job.stop_requested)
+    job.code = code_after_a_stop();
+  else if (machine_.code() != 0)
+    job.code =
+        now_->cause.value_or(0) != 0 ? *now_->cause : lines.exit_code().value_or(machine_.code());
+  else if (WIFEXITED(now_->status))
+    job.code = WEXITSTATUS(now_->status);
+  else
+    job.signal = WTERMSIG(now_->status);
+  if (job.stop_requested) say_what_is_saved(job);
+  now_.reset();
   return job;
 }
 
-}  // namespace
-
-JobSignals::JobSignals() {
-  sigset_t handled;
-  sigemptyset(&handled);
-  struct sigaction hang_up {};
-  sigaction(SIGHUP, nullptr, &hang_up);
-  for (const int number : {SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM,
-                           SIGTSTP, SIGCONT, SIGPIPE})
-    sigaddset(&handled, number);
-  if (hang_up.sa_handler == SIG_IGN) sigdelset(&handled, SIGHUP);  // started by nohup
-  std::signal(SIGCHLD, SIG_DFL);  // waiting fails if SIGCHLD is ignored
-  sigprocmask(SIG_BLOCK, &handled, &before_);
-  descriptor_ = signalfd(-1, &handled, SFD_CLOEXEC);
-  if (descriptor_ < 0) {
-    const int problem = errno;
-    restore();
-    throw TopologyError(std::string("signals cannot be read (signalfd): ") +
-                        std::strerror(problem));
-  }
+// Ranks that were killed make others fail: only what was reported before that counts.
+int Job::code_after_a_stop() const {
+  const LauncherLines& lines = now_->start.lines;
+  const bool ended = machine_.ended_by() != nullptr;
+  const int code = !now_->ended || !WIFEXITED(now_->status) ? -1 : WEXITSTATUS(now_->status);
+  if (code == stopped_saved || (code == 0 && !ended)) return code;
+  const int cause = ended ? now_->cause.value_or(0) : lines.exit_code().value_or(0);
+  if (is_cause(cause)) return cause;
+  const bool saved = lines.saved() && lines.saved() != now_->saved_before_stop;
+  return now_->asked && !ended && saved ? stopped_saved : stopped_unsaved;
 }
 
-JobSignals::~JobSignals() {
-  close(descriptor_);
-  restore();
+std::string Job::stop_text() const {
+  const auto found =
+      std::ranges::find(signal_names, stop_signal_, [](auto& each) { return each.first; });
+  return "stopped by " + std::string(found == signal_names.end() ? "a signal" : found->second);
 }
 
-void JobSignals::restore() const {
-  sigprocmask(SIG_SETMASK, &before_, nullptr);
-}
-
-std::optional<JobEnd> supervise(const std::vector<std::string>& command, int ranks,
-                                LauncherLines& lines, const JobSignals& signals,
-                                JobCompanion* companion) {
-  return Supervisor(ranks, lines, signals, companion).run(command);
+void Job::say_what_is_saved(const JobEnd& end) {
+  const LauncherLines& lines = now_->start.lines;
+  const auto step = std::max(lines.step(), std::max(lines.saved(), lines.resumed()));
+  std::string text =
+      stop_text() + (step ? " after step " + std::to_string(*step) : ", before the first step");
+  if (end.code == 0)
+    text += ", when the program had ended";
+  else if (lines.saved())
+    text += ": the newest checkpoint is that of step " + std::to_string(*lines.saved()) + ", in " +
+            lines.saved_in();
+  else if (lines.resumed())
+    text += ": nothing was saved since the checkpoint of step " + std::to_string(*lines.resumed());
+  else
+    text += ": no checkpoint was saved";
+  say(text);
 }
 
 void write_text(std::string_view text) {
@@ -366,17 +427,7 @@ void write_line(const std::string& text) {
 
 void end_like(const JobEnd& job, const JobSignals& signals) {
   if (job.signal == 0) _exit(job.code);
-  // Without a core dump of its own.
-  const rlimit none{0, 0};
-  setrlimit(RLIMIT_CORE, &none);
-  std::signal(job.signal, SIG_DFL);
-  signals.restore();
-  sigset_t just_this;
-  sigemptyset(&just_this);
-  sigaddset(&just_this, job.signal);
-  sigprocmask(SIG_UNBLOCK, &just_this, nullptr);
-  raise(job.signal);
-  _exit(128 + job.signal);
+  end_by_signal(job.signal, signals);
 }
 
 }  // namespace zero::tool

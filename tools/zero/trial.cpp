@@ -26,9 +26,8 @@ class Trial final : public JobCompanion {
 
   TrialResult run(const JobSignals& signals);
 
-  void add_sources(std::vector<pollfd>&) const override {}
   void serve() override;
-  std::string reason_to_end() const override;
+  void add_facts(JobFacts& facts) const override { facts.unwanted = is_over(); }
   void show(std::string_view text) override;
 
  private:
@@ -37,11 +36,12 @@ class Trial final : public JobCompanion {
     Clock::time_point time;
   };
   bool is_enough() const;
+  bool is_over() const { return is_enough() || Clock::now() >= deadline_; }
   std::string problem_of(const JobEnd& end) const;
 
   const TrialRequest& request_;
   const Clock::time_point deadline_;
-  LauncherLines lines_;
+  LauncherLines lines_{false, true};   // the launcher's own lines are no reason
   std::optional<std::int64_t> first_;  // the first step that was reported
   std::optional<Seen> begin_, last_;   // of the timed steps
   std::string text_;                   // the end of the program's messages
@@ -59,10 +59,6 @@ void Trial::serve() {
 bool Trial::is_enough() const {
   return begin_ && last_->step - begin_->step >= request_.steps &&
          last_->time - begin_->time >= shortest;
-}
-
-std::string Trial::reason_to_end() const {
-  return is_enough() ? "enough" : Clock::now() >= deadline_ ? "late" : "";
 }
 
 void Trial::show(std::string_view text) {
@@ -87,10 +83,11 @@ std::string Trial::problem_of(const JobEnd& end) const {
 }
 
 TrialResult Trial::run(const JobSignals& signals) {
-  JobCommand command(request_.launch, request_.machine, request_.launcher, {}, "steps");
+  JobCommand command(request_.launch, request_.machine, request_.launcher, {});
   std::vector<std::string> words = {"/bin/sh", "-c", "exec \"$@\" >/dev/null", "sh"};
   for (const std::string& word : command.words()) words.push_back(word);
-  const auto end = supervise(words, request_.launch.ranks, lines_, signals, this);
+  Job job(signals, {}, *this);
+  const auto end = job.run({words, request_.launch.ranks, lines_});
   if (!end)
     throw TopologyError("cannot start " + request_.launcher.path + ": " + std::strerror(errno));
   if (end->stop_requested) return {.stopped = true};
