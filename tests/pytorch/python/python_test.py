@@ -522,11 +522,26 @@ def config_file():
 
 def fsdp_in_a_script(folder):
     """FSDP's plugin becomes a stage; settings that accelerate would drop silently are errors."""
-    folder.joinpath("plugin.py").write_text(
-        "from accelerate import Accelerator, FullyShardedDataParallelPlugin\n"
-        "plugin = FullyShardedDataParallelPlugin(fsdp_version=2, reshard_after_forward=False)\n"
-        "print(Accelerator(fsdp_plugin=plugin).state.deepspeed_plugin.deepspeed_config['zero_core'])\n")
-    contains(as_deepspeed(1, str(folder / "plugin.py")), "{'reshard_after_forward': False}")
+    folder.joinpath("plugin.py").write_text("""import torch
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
+# Rank 0 would load weights and send them to the others, on GPUs.
+FullyShardedDataParallelPlugin(fsdp_version=1, cpu_ram_efficient_loading=True, sync_module_states=True)
+plugin = FullyShardedDataParallelPlugin(fsdp_version=2, reshard_after_forward=False)
+accelerator = Accelerator(fsdp_plugin=plugin, gradient_accumulation_steps=3)
+config = accelerator.state.deepspeed_plugin.deepspeed_config
+print(config["zero_core"], [config[key] for key in ("train_batch_size", "gradient_accumulation_steps", "gradient_clipping")])
+net = torch.nn.Linear(2, 1)
+net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))  # without a loader
+for _ in range(3):
+    with accelerator.accumulate(net):
+        accelerator.backward(net(torch.ones(2, 2)).sum())
+        if accelerator.sync_gradients:
+            accelerator.clip_grad_norm_(net.parameters(), 0.01)
+        optimizer.step()
+print("prepared", net.gradient_accumulation_steps(), net.global_steps, round(net.get_global_grad_norm(), 3))
+""")
+    contains(as_deepspeed(1, str(folder / "plugin.py")), "{'reshard_after_forward': False} [3, 3, 0.0]",
+             "prepared 3 1 3.464")
     folder.joinpath("cpu.py").write_text("from accelerate import Accelerator, DeepSpeedPlugin\n"
                                          "Accelerator(cpu=True, deepspeed_plugin=DeepSpeedPlugin(zero_stage=2))\n")
     done = subprocess.run([PYTHON, "-W", "ignore", "-m", "zerocore.as_deepspeed", str(folder / "cpu.py")],
