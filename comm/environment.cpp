@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <string_view>
 
 #include "zero/base/error.h"
 #include "zero/base/time_limit.h"
@@ -18,7 +19,53 @@ int number_in(const char* variable) {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
+// Set by launchers for each process: the number of ranks, of all or of one node, or a rank's
+// number. Slurm's count inside a step only.
+constexpr const char* size_names[] = {
+    "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE",
+    "MPI_LOCALNRANKS",      "MV2_COMM_WORLD_SIZE",        "FLUX_JOB_SIZE",
+    "PALS_LOCAL_SIZE",      "JSM_NAMESPACE_SIZE",         "SLURM_STEP_NUM_TASKS",
+    "WORLD_SIZE",           "LOCAL_WORLD_SIZE",
+};
+constexpr const char* rank_names[] = {
+    "OMPI_COMM_WORLD_RANK", "PMI_RANK",    "PMIX_RANK",          "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "JSM_NAMESPACE_RANK", "FLUX_TASK_RANK",
+    "SLURM_PROCID",         "RANK",
+};
+
+bool counts(std::string_view variable) {
+  return !variable.starts_with("SLURM_") || std::getenv("SLURM_STEP_ID") != nullptr;
+}
+
 }  // namespace
+
+bool launched_by_torch() {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return false;
+  // torchrun inside of Slurm's step is the inner launcher.
+  const bool inside_step =
+      std::getenv("TORCHELASTIC_RUN_ID") != nullptr && std::getenv("SLURM_STEP_ID") != nullptr;
+  if (!inside_step && (std::getenv("PMI_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr))
+    return false;
+  return number_in("WORLD_SIZE") > 1 || number_in("RANK") > 0;
+}
+
+void check_alone() {
+  std::string claim;
+  for (const char* name : size_names)
+    if (claim.empty() && counts(name) && number_in(name) > 1)
+      claim = std::string(name) + " says " + std::getenv(name) + " ranks";
+  for (const char* name : rank_names)
+    if (claim.empty() && counts(name) && number_in(name) > 0)
+      claim = std::string(name) + " says that this is rank " + std::getenv(name);
+  if (claim.empty()) return;
+  throw TopologyError(
+      claim +
+      ", and this process found no other: each would train alone. Start the ranks with the "
+      "mpirun of the MPI that the program was built with, with srun --mpi=pmix (srun --mpi=list "
+      "shows what it can do), or on one host with torchrun --no-python, or with RANK, WORLD_SIZE, "
+      "MASTER_ADDR and MASTER_PORT set for each. If separate trainings are meant, or the variable "
+      "is left over, unset it");
+}
 
 Launcher find_launcher() {
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
@@ -52,8 +99,16 @@ void check_connection(const Launcher& launcher) {
 }
 
 int launched_rank() {
+  if (launched_by_torch()) return number_in("RANK");
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
     if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  return 0;
+}
+
+int launched_neighbors() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                           "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE", "LOCAL_WORLD_SIZE"})
+    if (const int ranks = number_in(name); ranks > 0) return ranks;
   return 0;
 }
 

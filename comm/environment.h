@@ -21,6 +21,14 @@ struct Launcher {
 // mpirun inside an allocation sets its own variable, which comes first.
 Launcher find_launcher();
 
+// Whether torchrun, or a script that sets RANK and WORLD_SIZE, has started this process as one of
+// several. Variables of an MPI launcher count more, as in Python.
+bool launched_by_torch();
+
+// For a process that is a world of its own. Throws TopologyError if a variable of any launcher says
+// that it is one of several: each of them would train alone. Local.
+void check_alone();
+
 // Throws TopologyError when the launcher started more ranks than MPI sees. Local.
 void check_launcher(const Launcher& launcher, int mpi_ranks);
 
@@ -30,6 +38,9 @@ void check_connection(const Launcher& launcher);
 
 // This process's number as its launcher gave it; 0 without one.
 int launched_rank();
+
+// The processes of the job on this host, as its launcher counts them; 0 if it does not say.
+int launched_neighbors();
 
 // Returns options.start_limit, or ZERO_START_LIMIT in seconds if it is set. Throws ConfigError.
 std::chrono::milliseconds chosen_start_limit(const WorldOptions& options);

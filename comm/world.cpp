@@ -9,6 +9,7 @@
 #include "comm/mpi/mpi_bootstrap.h"
 #include "comm/process_world.h"
 #include "comm/rendezvous/rendezvous_world.h"
+#include "comm/rendezvous/tcp_store.h"
 #include "comm/self/self_communicator.h"
 #include "zero/base/error.h"
 #include "zero/base/rendezvous.h"
@@ -64,8 +65,9 @@ std::unique_ptr<World> create_single_world(const WorldOptions& options) {
 std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions& options) {
   const Launcher launcher = find_launcher();
   WorldOptions chosen = options;
-  const int ranks = options.rendezvous ? options.rendezvous->size() : launcher.ranks;
-  const bool alone = ranks <= 1;
+  const bool by_torch = !options.rendezvous && launched_by_torch() && !mpi_initialized();
+  const auto ranks = [&] { return chosen.rendezvous ? chosen.rendezvous->size() : launcher.ranks; };
+  const bool alone = !by_torch && ranks() <= 1;
   StartProblem problem;
   try {
     chosen.start_limit = chosen_start_limit(options);
@@ -77,16 +79,20 @@ std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions&
     problem = StartProblem::current(error);
     chosen.transport = "auto";
   }
+  if (by_torch) chosen.rendezvous = join_store(chosen.start_limit);
   if (chosen.transport == "self") {
     if (!alone)
       throw TopologyError("transport self is for one rank, but " +
-                          (options.rendezvous ? "the rendezvous" : launcher.variable) + " says " +
-                          std::to_string(ranks));
+                          (chosen.rendezvous ? "the rendezvous" : launcher.variable) + " says " +
+                          std::to_string(ranks()));
+    check_alone();
     return create_single_world(chosen);
   }
-  if (options.rendezvous) return create_rendezvous_world(chosen, problem);
-  if (chosen.transport == "auto" && !launcher.found() && !mpi_initialized())
+  if (chosen.rendezvous) return create_rendezvous_world(chosen, problem);
+  if (chosen.transport == "auto" && !launcher.found() && !mpi_initialized()) {
+    check_alone();
     return create_single_world(chosen);
+  }
   return create_process_world(create_mpi_bootstrap(argc, argv, launcher, chosen, problem), chosen);
 }
 

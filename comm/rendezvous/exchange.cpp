@@ -111,6 +111,31 @@ std::string Exchange::collect(std::string_view own, const std::string& key) {
   return all;
 }
 
+std::string Exchange::value_of_root(const std::string& key) {
+  try {
+    return rendezvous_->get(key, time_left() + for_the_verdict);
+  } catch (const StalledError&) {
+    throw StalledError("rank 0 did not come to " + rendezvous_->describe() + " within " +
+                       duration_text(limit_) + ": rank " + std::to_string(rendezvous_->rank()) +
+                       ", on host " + host_name() +
+                       ", waits for it; look for a process that did not start, or that is "
+                       "stopped, or raise the start limit (ZERO_START_LIMIT)");
+  }
+}
+
+void Exchange::compare_sizes() {
+  const std::string key = name_ + "/size", own = std::to_string(rendezvous_->size());
+  if (rendezvous_->rank() == 0) return rendezvous_->set(key, own);
+  const std::string of_root = value_of_root(key);
+  if (of_root == own) return;
+  const std::string problem = "rank " + std::to_string(rendezvous_->rank()) + " is one of " + own +
+                              " ranks, and rank 0 one of " + of_root + ", at " +
+                              rendezvous_->describe() +
+                              ": give all of them the same number (WORLD_SIZE)";
+  give_up(TopologyError::code, problem);
+  throw TopologyError(problem);
+}
+
 std::vector<std::string> Exchange::gather(std::string_view own) {
   const std::string key = next_key();
   const int rank = rendezvous_->rank(), size = rendezvous_->size();
@@ -125,16 +150,7 @@ std::vector<std::string> Exchange::gather(std::string_view own) {
     if (size > 1) rendezvous_->set(key, good + all);
   } else {
     rendezvous_->set(of_rank(key, rank), good + std::string(own));
-    std::string message;
-    try {
-      message = rendezvous_->get(key, time_left() + for_the_verdict);
-    } catch (const StalledError&) {
-      throw StalledError("rank 0 did not come to " + rendezvous_->describe() + " within " +
-                         duration_text(limit_) + ": rank " + std::to_string(rank) + ", on host " +
-                         host_name() +
-                         ", waits for it; look for a process that did not start, or that is "
-                         "stopped, or raise the start limit (ZERO_START_LIMIT)");
-    }
+    const std::string message = value_of_root(key);
     if (!message.empty() && message[0] == failed) confirm(of_rank(key, rank));
     all = value_of(message);
   }

@@ -16,6 +16,9 @@ class Exchange {
  public:
   Exchange(std::shared_ptr<Rendezvous> rendezvous, std::chrono::milliseconds limit);
 
+  // Throws TopologyError, or PeerFailed on the others, if ranks count different numbers of ranks.
+  // Call it first. Collective.
+  void compare_sizes();
   // Returns each rank's `own`, in rank order; all must have the same size. Throws PeerFailed if a
   // rank has given up, and StalledError if one does not come. Collective.
   std::vector<std::string> gather(std::string_view own);
@@ -23,6 +26,8 @@ class Exchange {
   void give_up(int exit_code, const std::string& reason) noexcept;
 
  private:
+  // On the others: waits for a value of rank 0.
+  std::string value_of_root(const std::string& key);
   std::string collect(std::string_view own, const std::string& key);
   // On rank 0. Returns when the ranks that came have read the failure, or after 3 s.
   void publish_failure(const std::string& key, const std::string& message);

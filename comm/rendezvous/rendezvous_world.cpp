@@ -37,6 +37,7 @@ class RendezvousBootstrap final : public Bootstrap {
       : rendezvous_(options.rendezvous),
         start_limit_(options.start_limit),
         exchange_(rendezvous_, options.start_limit) {
+    exchange_.compare_sizes();
     agree_on_start(rendezvous_->rank(), problem,
                    [this](std::string_view text) { return exchange_.gather(text); });
     const auto identities = exchange_.gather(node_identity(rendezvous_->rank()));

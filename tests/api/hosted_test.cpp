@@ -43,6 +43,21 @@ std::string train_until_failure(MPI_Comm group, const zero::RuntimeOptions& opti
   return "";
 }
 
+// A communicator between the two groups is no group: the error names the remedy, on every rank.
+void check_refusal_of_intercommunicator(MPI_Comm group, int color,
+                                        const zero::RuntimeOptions& options) {
+  MPI_Comm between = MPI_COMM_NULL;
+  MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, 1 - color, 0, &between);
+  std::string refusal;
+  try {
+    zero::adopt(between, options);
+  } catch (const zero::UsageError& error) {
+    refusal = error.what();
+  }
+  check(refusal.find("MPI_Intercomm_merge()") != std::string::npos, "an intercommunicator");
+  MPI_Comm_free(&between);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -56,6 +71,7 @@ int main(int argc, char** argv) {
   MPI_Comm_split(MPI_COMM_WORLD, color, rank, &group);
   zero::RuntimeOptions options{.abort_job = false, .catch_signals = false, .threads = 1};
   options.transport = argc > 1 ? argv[1] : "auto";
+  check_refusal_of_intercommunicator(group, color, options);
 
   std::uint64_t digest = 0;
   {

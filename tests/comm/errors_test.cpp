@@ -179,6 +179,49 @@ TEST_CASE("the launcher's variables are compared with MPI's ranks") {
   CHECK(find_launcher().variable == "PMI_SIZE");
 }
 
+TEST_CASE("a process that any launcher counts among several is no world of its own") {
+  int argc = 0;
+  char** argv = nullptr;
+  const auto refusal = [&](const char* name, const char* value) {
+    const Variable variable(name, value);
+    return message_of<TopologyError>([&] { create_world(argc, argv, {}); });
+  };
+  for (const char* name : {"MPI_LOCALNRANKS", "MV2_COMM_WORLD_SIZE", "FLUX_JOB_SIZE",
+                           "PALS_LOCAL_SIZE", "JSM_NAMESPACE_SIZE", "LOCAL_WORLD_SIZE"}) {
+    holds(refusal(name, "2"), name + std::string(" says 2 ranks"));
+    const Variable one(name, "1");
+    CHECK(create_world(argc, argv, {})->topology().size == 1);
+  }
+  for (const char* name :
+       {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK",
+        "PALS_RANKID", "JSM_NAMESPACE_RANK", "FLUX_TASK_RANK"})
+    holds(refusal(name, "1"), name + std::string(" says that this is rank 1"));
+  const Variable batch("SLURM_PROCID", "1");  // counts inside a step
+  CHECK(create_world(argc, argv, {})->topology().size == 1);
+  const Variable step("SLURM_STEP_ID", "0");
+  CHECK_THROWS_AS(check_alone(), TopologyError);
+}
+
+TEST_CASE("variables of torchrun that do not fit together are named") {
+  int argc = 0;
+  char** argv = nullptr;
+  const auto refusal = [&] {
+    return message_of<ConfigError>([&] { create_world(argc, argv, {}); });
+  };
+  const Variable size("WORLD_SIZE", "2");
+  holds(refusal(), "RANK is not set");
+  const Variable rank("RANK", "2");
+  holds(refusal(), "RANK is \"2\"");
+  const Variable own("RANK", "1");
+  holds(refusal(), "MASTER_PORT is not set");
+  const Variable port("MASTER_PORT", "0");
+  holds(refusal(), "MASTER_PORT is \"0\"");
+  const Variable good_port("MASTER_PORT", "29500");
+  holds(refusal(), "MASTER_ADDR is not set");
+  const Variable pmix("PMIX_RANK", "1");  // MPI's count more
+  CHECK(!launched_by_torch());
+}
+
 TEST_CASE("a connection to the launcher that a program in between has closed is named") {
   std::array<int, 2> ends{};
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0);

@@ -1,5 +1,8 @@
 // The conformance suite over the ranks of a job: mpi_conformance TRANSPORT. With TRANSPORT RANKS it
-// starts the ranks itself, without MPI; they meet in a folder.
+// starts the ranks itself, without MPI; they meet in a folder, or with a third argument in the
+// store that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name.
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,13 +48,37 @@ int run_rank(int argc, char** argv, std::shared_ptr<Rendezvous> rendezvous) {
   }
 }
 
+std::string free_port() {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  bind(listener, reinterpret_cast<sockaddr*>(&address), size);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  close(listener);
+  return std::to_string(ntohs(address.sin_port));
+}
+
+void set_torch_variables(int rank, int ranks, const std::string& port) {
+  setenv("RANK", std::to_string(rank).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
+  setenv("MASTER_ADDR", "localhost", 1);
+  setenv("MASTER_PORT", port.c_str(), 1);
+}
+
 // Returns the worst exit code of the ranks.
 int run_forked(int argc, char** argv, int ranks) {
+  const std::string port = argc > 3 ? free_port() : "";
   char folder[] = "/tmp/zero-ranks-XXXXXX";
   if (mkdtemp(folder) == nullptr) return 70;
   for (int r = 0; r < ranks; ++r)
-    if (fork() == 0)
+    if (fork() == 0) {
+      if (!port.empty()) {
+        set_torch_variables(r, ranks, port);
+        std::exit(run_rank(argc, argv, nullptr));
+      }
       std::exit(run_rank(argc, argv, std::make_shared<FolderRendezvous>(folder, r, ranks)));
+    }
   int worst = 0, status = 0;
   while (wait(&status) > 0)
     worst = std::max(worst, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));

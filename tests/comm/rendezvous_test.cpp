@@ -79,6 +79,19 @@ TEST_CASE("ranks that met at a rendezvous work over shared memory, several times
   }
 }
 
+TEST_CASE("ranks that count different numbers of ranks are named") {
+  for (const int differing : {1, 2}) {
+    const auto board = std::make_shared<Noticeboard>();
+    const auto ended = run_ranks(2, [&](int rank) {
+      // Rank 1 counts 3 ranks, or rank 2, of which the others know nothing, does.
+      open(options_of(board, rank == 0 ? 0 : differing, rank == 0 ? 2 : 3));
+    });
+    CHECK(ended[1].code == TopologyError::code);
+    CHECK_MESSAGE(contains(ended[1].text, "is one of 3 ranks, and rank 0 one of 2"), ended[1].text);
+    if (differing == 1) CHECK_MESSAGE(contains(ended[0].text, "is one of 3 ranks"), ended[0].text);
+  }
+}
+
 TEST_CASE("a missing rank is named on all ranks, within the start limit") {
   const auto board = std::make_shared<Noticeboard>();
   const auto begin = std::chrono::steady_clock::now();

@@ -61,8 +61,8 @@ class Doctor(unittest.TestCase):
         for part in ("3 ranks over shm", f"{folder}: ", "of these will", "ranks 0, 1, 2 on CPU"):
             self.assertEqual(text.count(part), 1, text)
         self.assertIn("leave one of the two out", doctor("-n", "2", prefix=mpirun, code=10))
-        environment = {**os.environ, "TORCHELASTIC_RUN_ID": "none"}
-        self.assertIn("torchrun -m zerocore.doctor", doctor(code=11, env=environment))
+        environment = {**os.environ, "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2"}
+        self.assertIn("RANK is not set", doctor(code=10, env=environment))
 
     def test_wrong_command_lines(self):
         self.assertIn("needs -n", doctor("--hostfile", "hosts", code=10))

@@ -39,18 +39,14 @@ std::string report_of_ranks(const DoctorOptions& options) {
   return result_of({command, options.ranks, options.hostfile, "{\"zero_doctor\""});
 }
 
-// Becomes a rank if an MPI launcher has started this process.
+// Becomes a rank if a launcher has started this process.
 void join_ranks(const DoctorOptions& options) {
-  if (std::getenv("TORCHELASTIC_RUN_ID") != nullptr)
-    throw TopologyError(
-        "this process was started by torchrun, whose ranks a C++ program cannot "
-        "find: start torchrun -m zerocore.doctor, or mpirun zero doctor");
   if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && std::getenv("PMI_SIZE") == nullptr &&
-      std::getenv("PMIX_RANK") == nullptr)
+      std::getenv("PMIX_RANK") == nullptr && std::getenv("TORCHELASTIC_RUN_ID") == nullptr)
     return;
   if (options.ranks > 0)
     throw ConfigError(
-        "-n starts ranks, and an MPI launcher has started this process already: "
+        "-n starts ranks, and a launcher has started this process already: "
         "leave one of the two out");
   std::vector<std::string> command = ranks_command(options);
   if (options.json) command.emplace_back("--json");
