@@ -1,4 +1,5 @@
 #include "zero/base/cgroup.h"
+#include "zero/base/cpus.h"
 
 #include <doctest/doctest.h>
 
@@ -65,4 +66,40 @@ TEST_CASE("groups of version 1") {
   const std::string own =
       directory.file("own", "5:cpu,cpuacct:/\n4:hugetlb,memory:/job\n0::/elsewhere\n");
   CHECK(cgroup_available(directory / "cgroup", own) == 400);
+}
+
+TEST_CASE("CPUs that a quota pays for, of any group above the process") {
+  const TemporaryDirectory directory;
+  const auto group = [&](const std::string& name, const std::string& limit) {
+    std::filesystem::create_directories(directory / name);
+    directory.file(name + "/cpu.max", limit + "\n");
+  };
+  const std::string own = directory.file("own", "0::/job/step\n");
+  group("cgroup/job", "250000 100000");
+  group("cgroup/job/step", "max 100000");
+  CHECK(zero::cpus_of_cgroup(directory / "cgroup", own) == 3);
+  group("cgroup/job/step", "50000 100000");
+  CHECK(zero::cpus_of_cgroup(directory / "cgroup", own) == 1);
+  CHECK(zero::cpus_of_cgroup(directory / "none", own) == 0);
+  // Version 1.
+  std::filesystem::create_directories(directory / "one/cpu/job");
+  directory.file("one/cpu/job/cpu.cfs_quota_us", "200000\n");
+  directory.file("one/cpu/job/cpu.cfs_period_us", "100000\n");
+  directory.file("own", "4:cpu,cpuacct:/job\n");
+  CHECK(zero::cpus_of_cgroup(directory / "one", own) == 2);
+}
+
+TEST_CASE("the processes that share a group are counted") {
+  const TemporaryDirectory directory;
+  make_group(directory, "cgroup/job", "1000", "900");
+  make_group(directory, "cgroup/job/a", "500", "100");
+  make_group(directory, "cgroup/job/b", "max", "100");
+  directory.file("cgroup/job/a/cgroup.procs", "11\n12\n");
+  directory.file("cgroup/job/b/cgroup.procs", "13\n");
+  const auto rooms = zero::cgroup_rooms(directory / "cgroup", directory.file("own", "0::/job/a\n"));
+  REQUIRE(rooms.size() == 2);
+  CHECK(rooms[0].available == 400);
+  CHECK(rooms[0].processes == 2);
+  CHECK(rooms[1].available == 100);
+  CHECK(rooms[1].processes == 3);
 }

@@ -50,8 +50,9 @@ EDGES = {
     "tools": FOLDERS,
     "tests": FOLDERS,
     # These may also include the public headers:
-    "pytorch": ("comm/loaded_mpi/library.h", "tools/doctor", "tools/planner", "tools/report"),
-    "examples": ("tools/options", "tools/planner", "tools/report", "pytorch/module.h", "zero/base/input_file.h", "zero/base/simd.h",
+    "pytorch": ("comm/loaded_mpi/library.h", "tools/doctor", "tools/planner", "tools/report", "zero/base/notice.h"),
+    "examples": ("tools/options", "tools/planner", "tools/report", "pytorch/module.h", "zero/base/input_file.h",
+                 "zero/base/number_text.h", "zero/base/output_file.h", "zero/base/simd.h",
                  "zero/checkpoint/model_directory.h"),
 }
 ON_PUBLIC_HEADERS = ("pytorch", "examples")

@@ -21,7 +21,7 @@ std::string text_of_cpus(const std::vector<int>& cpus) {
 std::vector<RankOnHost> ranks_on_host(Runtime& runtime) {
   comm::World& world = runtime.core().world();
   const comm::Topology& topology = world.topology();
-  const std::vector<std::string> cpus = gather_texts(world, text_of_cpus(tool::allowed_cpus()));
+  const std::vector<std::string> cpus = gather_texts(world, text_of_cpus(allowed_cpus()));
   std::vector<RankOnHost> ranks;
   for (int rank = 0; rank < topology.size; ++rank) {
     const auto at = static_cast<std::size_t>(rank);

@@ -115,7 +115,7 @@ int add_loaded(dl_phdr_info* info, std::size_t, void* paths) {
 std::vector<int> cpus_of(const std::vector<RankOnHost>& ranks) {
   std::set<int> cpus;
   for (const RankOnHost& rank : ranks) cpus.insert(rank.cpus.begin(), rank.cpus.end());
-  return cpus.empty() ? tool::allowed_cpus() : std::vector<int>(cpus.begin(), cpus.end());
+  return cpus.empty() ? allowed_cpus() : std::vector<int>(cpus.begin(), cpus.end());
 }
 
 void read_gpus(Readings& readings) {

@@ -66,6 +66,8 @@ int take_pages(std::byte* data, std::int64_t size, int fd) {
   return 0;
 }
 
+}  // namespace
+
 std::int64_t free_memory() {
   const char* text = std::getenv("ZERO_AVAILABLE_GIB");
   if (text == nullptr || *text == '\0') return field_in_kilobytes("/proc/meminfo", "MemAvailable:");
@@ -76,8 +78,6 @@ std::int64_t free_memory() {
                       "\"; it must be a number of GiB above 0");
   return static_cast<std::int64_t>(gibibytes * gibibyte);
 }
-
-}  // namespace
 
 std::int64_t available_memory() {
   const std::int64_t free_bytes = free_memory();

@@ -41,6 +41,8 @@ class Arena {
   int fd_ = -1;
 };
 
+// The host's free memory, or ZERO_AVAILABLE_GIB; -1: unknown. Throws ConfigError.
+std::int64_t free_memory();
 // Bytes still available on this host: free memory, capped by the limits of its cgroups. Page cache
 // counts as free in both. The environment variable ZERO_AVAILABLE_GIB, a number, replaces Linux's
 // figure, because the memory of some virtual machines grows as it is used. Throws ConfigError if it

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <limits>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace zero {
@@ -52,6 +53,16 @@ std::int64_t available_in(const std::string& group, const Version& version) {
   return std::max<std::int64_t>(0, limit - used);
 }
 
+int processes_in(const std::filesystem::path& group) {
+  int count = 0;
+  std::ifstream file(group / "cgroup.procs");
+  for (std::string line; std::getline(file, line);) ++count;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(group, ignored))
+    if (entry.is_directory(ignored)) count += processes_in(entry.path());
+  return count;
+}
+
 // Returns "/" if the file names none. A line is ID:CONTROLLER,CONTROLLER:PATH.
 std::string group_of_process(const std::string& membership, const Version& version) {
   std::ifstream file(membership);
@@ -68,18 +79,27 @@ std::string group_of_process(const std::string& membership, const Version& versi
 
 }  // namespace
 
-std::int64_t cgroup_available(const std::string& mount, const std::string& membership) {
-  std::int64_t least = no_limit;
+std::vector<CgroupRoom> cgroup_rooms(const std::string& mount, const std::string& membership) {
+  std::vector<CgroupRoom> rooms;
   for (const Version& version : versions) {
     const std::string root = mount + "/" + version.folder;
     // In a container the path may be the host's path, and its groups are not visible: the
     // container's own group is the mount itself.
     for (std::filesystem::path group = group_of_process(membership, version);;
          group = group.parent_path()) {
-      least = std::min(least, available_in(root + group.string(), version));
+      const std::string folder = root + group.string();
+      const std::int64_t available = available_in(folder, version);
+      if (available != no_limit) rooms.push_back({processes_in(folder), available});
       if (!group.has_relative_path()) break;
     }
   }
+  return rooms;
+}
+
+std::int64_t cgroup_available(const std::string& mount, const std::string& membership) {
+  std::int64_t least = no_limit;
+  for (const CgroupRoom& room : cgroup_rooms(mount, membership))
+    least = std::min(least, room.available);
   return least;
 }
 

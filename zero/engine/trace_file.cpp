@@ -1,9 +1,7 @@
 #include "zero/engine/trace_file.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <set>
 #include <utility>
 
@@ -38,13 +36,15 @@ std::string metadata(int rank, int stream, const char* what, const std::string& 
 
 }  // namespace
 
-TraceFile::TraceFile(const std::string& path) : path_(path), out_(path, std::ios::trunc) {
-  if (!out_) throw SaveError("trace " + path + " cannot be written: " + std::strerror(errno));
-  out_ << R"({"displayTimeUnit":"ms","traceEvents":[)";
+TraceFile::TraceFile(const std::string& path) : path_(path) {
+  if (const std::string problem = out_.open(path); !problem.empty())
+    throw SaveError("trace " + path + " cannot be written: " + problem);
+  out_.write(R"({"displayTimeUnit":"ms","traceEvents":[)");
 }
 
 void TraceFile::event(const std::string& text) {
-  out_ << (std::exchange(empty_, false) ? "\n" : ",\n") << text;
+  out_.write(std::exchange(empty_, false) ? "\n" : ",\n");
+  out_.write(text);
 }
 
 void TraceFile::add(const RankTrace& trace, const TraceNames& names) {
@@ -80,9 +80,9 @@ void TraceFile::add(const RankTrace& trace, const TraceNames& names) {
 }
 
 void TraceFile::close() {
-  out_ << "\n]}\n";
-  out_.close();
-  if (!out_) throw SaveError("trace " + path_ + " cannot be written: " + std::strerror(errno));
+  out_.write("\n]}\n");
+  if (const std::string problem = out_.commit(); !problem.empty())
+    throw SaveError("trace " + path_ + " cannot be written: " + problem);
 }
 
 void TraceSummary::add(const RankTrace& trace, const TraceNames& names) {

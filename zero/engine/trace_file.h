@@ -5,12 +5,12 @@
 
 #include <array>
 #include <cstdint>
-#include <fstream>
 #include <map>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "zero/base/output_file.h"
 #include "zero/engine/trace_names.h"
 #include "zero/pass/spans.h"
 
@@ -36,7 +36,7 @@ class TraceFile {
   void event(const std::string& text);
 
   std::string path_;
-  std::ofstream out_;
+  ReplacedFile out_;
   bool empty_ = true;
 };
 

@@ -1,13 +1,12 @@
 #include "zero/monitor/diagnostics.h"
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <utility>
 
+#include "zero/base/acting.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
+#include "zero/base/output_file.h"
 
 namespace zero {
 namespace {
@@ -109,10 +108,11 @@ Diagnostics::Diagnostics(const Config& config)
       exchanges_(config.comms_logger),
       every_(time_ || memory_ || exchanges_ ? config.steps_per_print : 0),
       profiler_(config.flops_profiler) {
+  is_used(Acting::diagnostics) = true;
   if (!profiler_.enabled || profiler_.output_file.empty()) return;
-  if (!std::ofstream(profiler_.output_file, std::ios::app))
+  if (const std::string problem = GrowingFile().open(profiler_.output_file); !problem.empty())
     throw ConfigError("flops_profiler.output_file: " + profiler_.output_file +
-                      " cannot be written: " + std::strerror(errno));
+                      " cannot be written: " + problem);
 }
 
 DiagnosticRecord Diagnostics::since(const Start& start, std::int64_t step,
@@ -127,11 +127,12 @@ DiagnosticRecord Diagnostics::since(const Start& start, std::int64_t step,
 }
 
 void Diagnostics::write_profile(const DiagnosticRecord& record) const {
-  std::ofstream out(profiler_.output_file, std::ios::app);
-  out << text_of(record);
-  if (!out.flush())
+  GrowingFile out;
+  std::string problem = out.open(profiler_.output_file);
+  if (problem.empty()) problem = out.write(text_of(record));
+  if (!problem.empty())
     throw SaveError("flops_profiler.output_file: " + profiler_.output_file +
-                    " cannot be written: " + std::strerror(errno));
+                    " cannot be written: " + problem);
 }
 
 std::vector<DiagnosticRecord> Diagnostics::after_step(std::int64_t step,

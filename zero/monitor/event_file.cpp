@@ -4,11 +4,10 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "zero/base/error.h"
 #include "zero/base/text.h"
@@ -110,19 +109,19 @@ EventFile::EventFile(const std::string& folder) {
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
   path_ = (std::filesystem::path(folder) / file_name()).string();
-  out_.open(path_, std::ios::binary | std::ios::trunc);
-  out_ << framed(version_event(now()));
-  if (!out_.flush())
-    throw ConfigError("tensorboard.output_path: " + path_ + " cannot be written" +
-                      (problem ? ": " + problem.message() : ""));
+  std::string reason = problem ? problem.message() : out_.open(path_);
+  if (reason.empty()) reason = out_.write(framed(version_event(now())));
+  if (!reason.empty())
+    throw ConfigError("tensorboard.output_path: " + path_ + " cannot be written: " + reason);
 }
 
 void EventFile::add(std::string_view tag, double value, std::int64_t at) {
-  out_ << framed(scalar_event(now(), at, tag, static_cast<float>(value)));
+  pending_ += framed(scalar_event(now(), at, tag, static_cast<float>(value)));
 }
 
 void EventFile::flush() {
-  if (!out_.flush()) throw SaveError(path_ + " cannot be written: " + std::strerror(errno));
+  if (const std::string problem = out_.write(std::exchange(pending_, {})); !problem.empty())
+    throw SaveError(path_ + " cannot be written: " + problem);
 }
 
 }  // namespace zero::detail

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <string_view>
+
+#include "zero/base/output_file.h"
 
 namespace zero::detail {
 
@@ -28,7 +29,8 @@ class EventFile {
 
  private:
   std::string path_;
-  std::ofstream out_;
+  std::string pending_;  // added, and not written yet
+  GrowingFile out_;
 };
 
 }  // namespace zero::detail

@@ -1,8 +1,6 @@
 #include "zero/monitor/json_lines.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -48,15 +46,14 @@ std::string json_of(const DiagnosticRecord& r) {
 
 namespace detail {
 
-JsonLines::JsonLines(const std::string& key, const std::string& path)
-    : path_(path), out_(path, std::ios::app) {
-  if (!out_) throw ConfigError(key + ": " + path + " cannot be written: " + std::strerror(errno));
+JsonLines::JsonLines(const std::string& key, const std::string& path) : key_(key), path_(path) {
+  if (const std::string problem = out_.open(path); !problem.empty())
+    throw ConfigError(key + ": " + path + " cannot be written: " + problem);
 }
 
 void JsonLines::line(const std::string& object) {
-  out_ << object << '\n';
-  if (!out_.flush())
-    throw SaveError(path_ + ": a record cannot be written: " + std::strerror(errno));
+  if (const std::string problem = out_.write(object + '\n'); !problem.empty())
+    throw SaveError(key_ + ": " + path_ + ": a record cannot be written: " + problem);
 }
 
 void JsonLines::write(const MonitorRecord& r) {

@@ -2,9 +2,9 @@
 // programs that pass them on to a service. One thread.
 #pragma once
 
-#include <fstream>
 #include <string>
 
+#include "zero/base/output_file.h"
 #include "zero/monitor/diagnostics.h"
 #include "zero/monitor/monitor.h"
 
@@ -23,8 +23,8 @@ class JsonLines {
  private:
   void line(const std::string& object);
 
-  std::string path_;
-  std::ofstream out_;
+  std::string key_, path_;
+  GrowingFile out_;
 };
 
 }  // namespace zero::detail

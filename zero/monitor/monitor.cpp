@@ -1,22 +1,24 @@
 #include "zero/monitor/monitor.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <system_error>
 
+#include "zero/base/acting.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
+#include "zero/base/output_file.h"
 #include "zero/monitor/event_file.h"
 #include "zero/monitor/json_lines.h"
 #include "zero/monitor/prometheus_file.h"
 
 namespace zero {
 namespace {
+
+constexpr const char* loss_tag = "Train/Samples/train_loss";
+constexpr const char* rate_tag = "Train/Samples/lr";
 
 std::string folder_of(const MonitorOptions& options) {
   return (std::filesystem::path(options.output_path) / options.job_name).string();
@@ -31,25 +33,32 @@ class CsvFolder {
     if (problem)
       throw ConfigError("csv_monitor.output_path: " + folder_ +
                         " cannot be made: " + problem.message());
+    for (const char* tag : {loss_tag, rate_tag}) open(tag);
   }
 
   void add(const std::string& tag, double value, std::int64_t step) {
-    const auto [entry, is_new] = files_.try_emplace(tag);
-    std::ofstream& file = entry->second;
-    if (is_new) {
-      std::string name = tag;
-      std::ranges::replace(name, '/', '_');
-      file.open(std::filesystem::path(folder_) / (name + ".csv"), std::ios::app);
-      file << "step," << tag.substr(tag.rfind('/') + 1) << '\n';
-    }
-    file << step << ',' << shortest_text(value) << '\n';
-    if (!file.flush())
-      throw SaveError(folder_ + ": " + tag + " cannot be written: " + std::strerror(errno));
+    const std::string problem =
+        open(tag).write(std::to_string(step) + ',' + shortest_text(value) + '\n');
+    if (!problem.empty()) throw SaveError(folder_ + ": " + tag + " cannot be written: " + problem);
   }
 
  private:
+  GrowingFile& open(const std::string& tag) {
+    const auto [entry, is_new] = files_.try_emplace(tag);
+    if (!is_new) return entry->second;
+    std::string name = tag;
+    std::ranges::replace(name, '/', '_');
+    std::string problem = entry->second.open(folder_ + "/" + name + ".csv");
+    if (problem.empty())
+      problem = entry->second.write("step," + tag.substr(tag.rfind('/') + 1) + '\n');
+    if (!problem.empty())
+      throw ConfigError("csv_monitor.output_path: " + folder_ + "/" + name +
+                        ".csv cannot be written: " + problem);
+    return entry->second;
+  }
+
   std::string folder_;
-  std::map<std::string, std::ofstream> files_;
+  std::map<std::string, GrowingFile> files_;
 };
 
 }  // namespace
@@ -67,6 +76,7 @@ struct Monitor::Files {
 };
 
 Monitor::Monitor(const Config& config, bool is_root) : files_(std::make_unique<Files>()) {
+  is_used(Acting::monitor) = true;
   if (!is_root) return;
   if (config.tensorboard.enabled) files_->events.emplace(folder_of(config.tensorboard));
   if (config.csv_monitor.enabled) files_->csv.emplace(folder_of(config.csv_monitor));
@@ -82,8 +92,8 @@ void Monitor::write(const MonitorRecord& record) {
     if (files_->events) files_->events->add(tag, value, record.samples);
     if (files_->csv) files_->csv->add(tag, value, record.samples);
   };
-  add("Train/Samples/train_loss", record.loss);
-  add("Train/Samples/lr", record.learning_rate);
+  add(loss_tag, record.loss);
+  add(rate_tag, record.learning_rate);
   if (record.loss_scale != 1) add("Train/Samples/loss_scale", record.loss_scale);
   if (files_->events) files_->events->flush();
   files_->write(record);

@@ -1,15 +1,12 @@
 #include "zero/monitor/prometheus_file.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <utility>
 #include <vector>
 
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
+#include "zero/base/output_file.h"
 
 namespace zero::detail {
 namespace {
@@ -91,22 +88,13 @@ std::string prometheus_text(const DiagnosticRecord& r) {
 }
 
 PrometheusFile::PrometheusFile(const std::string& key, const std::string& path) : path_(path) {
-  const std::string problem = replace();
+  const std::string problem = replace_file(path, "");
   if (!problem.empty()) throw ConfigError(key + ": " + path + " cannot be written: " + problem);
 }
 
 // A reader sees the old file or the new one.
-std::string PrometheusFile::replace() const {
-  const std::string whole = path_ + ".new";
-  std::ofstream out(whole, std::ios::trunc);
-  out << step_ << diagnostics_;
-  out.close();
-  if (!out || std::rename(whole.c_str(), path_.c_str()) != 0) return std::strerror(errno);
-  return "";
-}
-
 void PrometheusFile::replace_or_throw() const {
-  const std::string problem = replace();
+  const std::string problem = replace_file(path_, step_ + diagnostics_);
   if (!problem.empty()) throw SaveError(path_ + " cannot be replaced: " + problem);
 }
 

@@ -24,8 +24,6 @@ class PrometheusFile {
   void write(const DiagnosticRecord& record);
 
  private:
-  // Returns the problem, or nothing.
-  std::string replace() const;
   void replace_or_throw() const;
 
   std::string path_, step_, diagnostics_;

@@ -1,15 +1,11 @@
 #include "examples/gpt/train/log_json.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <bit>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace gpt {
@@ -91,16 +87,11 @@ bool is_restart() {
 
 JsonLog::JsonLog(const std::string& path) : path_(path) {
   if (path.empty()) return;
-  // Opening a FIFO blocks until there is a reader. So this tests for a reader first, and keeps the
-  // FIFO open for the stream.
-  const int probe = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  if (probe < 0 && errno == ENXIO)
-    throw zero::ConfigError("--log-json " + path +
-                            " is a FIFO that no process reads; start its reader first");
   restarted_ = is_restart() && std::filesystem::is_regular_file(path);
-  out_.open(path, restarted_ ? std::ios::app : std::ios::trunc);
-  if (probe >= 0) ::close(probe);
-  if (!out_) throw zero::ConfigError("--log-json " + path + " cannot be written");
+  using Old = zero::GrowingFile::Old;
+  const std::string problem = out_.open(path, restarted_ ? Old::keep : Old::empty);
+  if (!problem.empty())
+    throw zero::ConfigError("--log-json " + path + " cannot be written: " + problem);
 }
 
 void JsonLog::continue_after(std::int64_t step) {
@@ -112,19 +103,15 @@ void JsonLog::continue_after(std::int64_t step) {
     if (record.is_object() && record.contains("step") && record["step"] <= step)
       kept += line + '\n';
   }
-  const std::string whole = path_ + ".new";
-  out_.close();
-  out_.open(whole, std::ios::trunc);
-  out_ << kept;
-  if (!out_.flush() || std::rename(whole.c_str(), path_.c_str()) != 0)
-    throw zero::SaveError("--log-json " + path_ +
-                          ": it cannot be continued: " + std::strerror(errno));
+  std::string problem = zero::replace_file(path_, kept);
+  if (problem.empty()) problem = out_.open(path_);
+  if (!problem.empty())
+    throw zero::SaveError("--log-json " + path_ + ": it cannot be continued: " + problem);
 }
 
 void JsonLog::line(const std::string& text) {
-  out_ << text << '\n';
-  if (!out_.flush())
-    throw zero::SaveError("--log-json " + path_ + ": writing failed: " + std::strerror(errno));
+  if (const std::string problem = out_.write(text + '\n'); !problem.empty())
+    throw zero::SaveError("--log-json " + path_ + ": writing failed: " + problem);
 }
 
 void JsonLog::write(const TrainingRecord& r) {

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "examples/gpt/train/training_record.h"
+#include "zero/base/output_file.h"
 #include "zero/monitor/diagnostics.h"
 #include "zero/zero.h"
 
@@ -37,7 +37,7 @@ class JsonLog {
 
   bool restarted_ = false;
   std::string path_, variant_;
-  std::ofstream out_;
+  zero::GrowingFile out_;
 };
 
 }  // namespace gpt

@@ -1,9 +1,8 @@
 #include "zero/base/cpu/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
+#include "zero/base/cpus.h"
 #include "zero/base/thread.h"
 
 namespace zero {
@@ -94,9 +93,8 @@ void ThreadPool::work(int index) {
 }
 
 int default_compute_threads(int ranks_on_node) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  const int cpus = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  int cpus = static_cast<int>(allowed_cpus().size());
+  if (const int paid = cpus_of_cgroup(); paid > 0) cpus = std::min(cpus, paid);
   return std::max(1, cpus / std::max(1, ranks_on_node));
 }
 

@@ -47,7 +47,8 @@ class ThreadPool {
   std::exception_ptr failure_;
 };
 
-// Returns the CPUs that this process may use divided by the ranks on this host; at least 1.
+// Returns the CPUs that this process may use, within the quota of its control groups, divided by
+// the ranks on this host; at least 1.
 int default_compute_threads(int ranks_on_node);
 
 }  // namespace zero
