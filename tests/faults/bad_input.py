@@ -160,7 +160,7 @@ def option_cases():
         Case("report folder is a file", CONFIG, ["--report a_file"], (*compared, "--report", "a_file")),
         Case("report folder takes no file", CONFIG, ["--report /proc/self"], (*compared, "--report", "/proc/self")),
         Case("a comparison's contradiction", CONFIG, ["--compare-stages", "--stage"], (*compared, "--stage", 1)),
-        Case("no memory for a stage", MEMORY, ["--compare-stages, stage 3 .leave it out", "this host has"],
+        Case("no memory for a stage", MEMORY, ["--compare-stages, stage 3 .leave it out", "GiB left"],
              (*compared, "--model", "giant.json")),
         Case("log is a pipe that nobody reads", CONFIG, ["--log-json fifo", "no process reads"], ("--log-json", "fifo")),
         Case("log on a full disk", SAVE, ["--log-json /dev/full"], ("--log-json", "/dev/full")),

@@ -15,6 +15,8 @@
 #include "tests/support/refusal.h"
 #include "tests/support/stderr_of.h"
 #include "zero/base/time_limit.h"
+#include "zero/checkpoint/checkpoint_reader.h"
+#include "zero/runtime/host_memory.h"
 #include "zero/testing.h"
 
 namespace {
@@ -200,4 +202,67 @@ TEST_CASE("bad declarations are errors that name them") {
   const std::string message =
       failure_of([&] { zero::Engine engine(runtime, model, small_config()); });
   CHECK(message.find("did you mean \"embed.w\"") != std::string::npos);
+}
+
+TEST_CASE("memory is judged by all ranks of a host, and of a cgroup") {
+  using zero::detail::require_memory;
+  constexpr std::int64_t gib = std::int64_t{1} << 30;
+  const auto judge = [&](const std::vector<zero::detail::MemoryRoom>& rooms) {
+    return failure_of([&] { require_memory(rooms, 2 * gib, "it", "use more hosts"); });
+  };
+  CHECK(judge({{"host a", 2, 5 * gib}, {"the cgroup of host a", 1, 2 * gib}}) == "");
+  CHECK(contains(judge({{"host a", 3, 5 * gib}}),
+                 "memory for it: 3 ranks need 6.00 GiB together, and host a has 5.00 GiB left"));
+  CHECK(contains(judge({{"host a", 3, 9 * gib}, {"the cgroup of host a", 1, gib}}),
+                 "1 rank needs 2.00 GiB, and the cgroup of host a has 1.00 GiB left"));
+}
+
+TEST_CASE("an engine that does not fit with its neighbors is refused on all ranks, with advice") {
+  zero::Config config = small_config();
+  zero::ModelSpec model;
+  model.unit("body").param("w", {1 << 20}).fused();
+  // 16 MiB of states on each rank, and the buffer of saves: one rank fits, and two do not.
+  const zero::MemoryPlan plan = zero::plan_memory(model, config, 2, false);
+  std::int64_t bytes = zero::checkpoint::read_buffer_bytes;
+  for (const zero::MemoryUse& use : plan.memory) bytes += use.planned;
+  setenv("ZERO_AVAILABLE_GIB", std::to_string(1.5 * static_cast<double>(bytes) / (1 << 30)).c_str(),
+         1);
+  std::atomic<int> refused{0};
+  const auto make = [&](int ranks) {
+    return failure_of([&] {
+      zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+        try {
+          zero::Engine engine(runtime, model, config);
+        } catch (const zero::MemoryError& error) {
+          refused += contains(error.what(), "2 ranks need") &&
+                     contains(error.what(), "use a higher ZeRO stage") &&
+                     contains(error.what(), "planned");
+          throw;
+        }
+      });
+    });
+  };
+  CHECK(make(1) == "");
+  CHECK(make(2) != "");
+  unsetenv("ZERO_AVAILABLE_GIB");
+  CHECK(refused >= 1);  // the other may get the first one's error
+}
+
+TEST_CASE("run() prints an error that LibTorch has passed on without its backtrace") {
+  zero::RuntimeOptions options;
+  options.abort_job = options.catch_signals = false;
+  int code = 0;
+  const std::string said = zero::tests::stderr_of([&] {
+    code = zero::run(
+        0, nullptr,
+        [](zero::Runtime&) {
+          throw std::runtime_error(
+              "ZeroCore: parameter w is at rest\nException raised from f at g.cpp:1 "
+              "(most recent call first):\nframe #0: h + 0x4");
+        },
+        options);
+  });
+  CHECK(code == zero::UsageError::code);
+  CHECK(contains(said, "parameter w is at rest"));
+  CHECK(!contains(said, "frame #0"));
 }

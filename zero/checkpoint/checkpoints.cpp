@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "zero/checkpoint/background_copy.h"
+#include "zero/checkpoint/generation.h"
 #include "zero/checkpoint/kept_batch.h"
+#include "zero/runtime/host_memory.h"
 #include "zero/runtime/outcome.h"
 #include "zero/runtime/runtime_core.h"
 
@@ -18,22 +20,37 @@ Checkpoints::Checkpoints(RuntimeCore& runtime, Ranks& ranks, const Config& confi
                          std::unique_ptr<checkpoint::Snapshot> snapshot)
     : context_(runtime, ranks, config, std::move(snapshot)) {
   if (config.zero_core.peer_copies > 0) context_.find_keepers();
+  const std::int64_t staging = staging_bytes(), copies = planned_copies();
+  // All ranks have taken the memory of the engine before they looked for keepers.
+  if (config.zero_core.peer_copies > 0)
+    require_memory(memory_rooms(runtime), staging + copies,
+                   "the copies in memory of zero_core.peer_copies, which `zero run` holds, and for "
+                   "their staging",
+                   "set peer_copies to 0, or use more hosts");
   if (context_.keeper) context_.plan_copies();
+  if (staging == 0) return;
+  if (!runtime.device().is_host())
+    context_.copies = std::make_unique<DeviceCopies>(runtime, context_.snapshot->group_count());
+  context_.staging = context_.take_memory(staging, context_.copies != nullptr);
+}
+
+std::int64_t Checkpoints::staging_bytes() const {
   const bool copies_staged = context_.keeper && !copies_in_place(context_);
-  if (!saves_asynchronously(config) && !copies_staged) return;
+  if (!saves_asynchronously(context_.config) && !copies_staged) return 0;
   const checkpoint::Snapshot& model = *context_.snapshot;
   const std::vector<FileEntry> entries =
       file_entries(model, model.describe(false), context_.rank(), false);
   const std::int64_t own = entries.empty() ? 0 : entries.back().end();
   // State that no other thread can read is copied at once, so the staging must hold all of it.
   const std::int64_t wished =
-      model.readable_during_steps() ? config.zero_core.async_staging_bytes : 0;
-  const std::int64_t staging =
-      BackgroundCopy::staging_for(wished > 0 ? std::min(wished, own) : own);
-  if (staging == 0) return;
-  if (!runtime.device().is_host())
-    context_.copies = std::make_unique<DeviceCopies>(runtime, model.group_count());
-  context_.staging = context_.take_memory(staging, context_.copies != nullptr);
+      model.readable_during_steps() ? context_.config.zero_core.async_staging_bytes : 0;
+  return BackgroundCopy::staging_for(wished > 0 ? std::min(wished, own) : own);
+}
+
+// After a restart the keepers hold copies already, which new ones replace.
+std::int64_t Checkpoints::planned_copies() const {
+  const auto start = checkpoint::own_generation();
+  return context_.keeper && (!start || start->number <= 1) ? context_.planned_copy_bytes() : 0;
 }
 
 void Checkpoints::end(bool completes) noexcept {

@@ -81,6 +81,9 @@ class Checkpoints {
   };
 
   bool conclude(SaveJob& save);
+  std::int64_t staging_bytes() const;
+  // Returns the bytes of copies that a first start adds to the memory of the host.
+  std::int64_t planned_copies() const;
 
   CheckpointContext context_;
   std::shared_ptr<SaveJob> pending_;  // begun, not yet committed

@@ -38,11 +38,15 @@ Tier CheckpointContext::host_tier() const {
   return runtime.device().is_host() ? Tier::memory : Tier::host;
 }
 
-void CheckpointContext::plan_copies() {
+std::int64_t CheckpointContext::planned_copy_bytes() const {
   const checkpoint::Manifest manifest = snapshot->describe(false);
-  copy_bytes = checkpoint::peer_copy_bytes(rank(), ranks.topology().node_of, [&](int other) {
+  return checkpoint::peer_copy_bytes(rank(), ranks.topology().node_of, [&](int other) {
     return file_bytes(manifest, file_entries(snapshot->ranges_of(other, false), manifest, other));
   });
+}
+
+void CheckpointContext::plan_copies() {
+  copy_bytes = planned_copy_bytes();
   runtime.ledger().plan(MemoryCategory::peer_copies, copy_bytes, host_tier());
   runtime.ledger().take(MemoryCategory::peer_copies, copy_bytes, host_tier());
 }

@@ -36,6 +36,8 @@ struct CheckpointContext {
   void take_buffer();
   // Collective: connects to the keepers. If a rank cannot, there are no copies, with a notice.
   void find_keepers();
+  // Returns the memory that copies of this rank's state will take.
+  std::int64_t planned_copy_bytes() const;
   // Enters the memory of copies, which the keeper holds, into the ledger.
   void plan_copies();
   // Collective: rank 0 takes the lock of the directory, and all check that they see it.

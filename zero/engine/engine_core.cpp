@@ -1,8 +1,13 @@
 #include "zero/engine/engine_core.h"
 
+#include <cstdio>
 #include <exception>
+#include <initializer_list>
+#include <utility>
 
+#include "zero/base/acting.h"
 #include "zero/base/notice.h"
+#include "zero/base/text.h"
 #include "zero/step/replica_check.h"
 #include "zero/weights/train_snapshot.h"
 
@@ -10,6 +15,7 @@ namespace zero::detail {
 
 EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config config)
     : exceptions_at_start_(std::uncaught_exceptions()),
+      rooms_(memory_rooms(runtime)),
       train_(runtime, spec, std::move(config)),
       guard_(train_.ranks, train_.plan.strict),
       hidden_(train_),
@@ -17,7 +23,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       agreement_(runtime, train_.ranks, train_.plan, scalars_, [this] { offload_.check(); }),
       updates_({runtime, train_.ranks, train_.update_group(), train_.plan, train_.arrays,
                 train_.buffers, scalars_, agreement_}),
-      memory_(train_, scalars_, agreement_, updates_),
+      memory_(train_, scalars_, agreement_, updates_, rooms_),
       checkpoints_(with_memory_table(
           runtime.ledger(),
           [&] { return Checkpoints(runtime, train_.ranks, train_.config, snapshot_of(train_)); })),
@@ -40,6 +46,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   if (runtime.topology().local_rank == 0) notice_settings();
   updates_.prepare(*train_.store);
   start_tracing();
+  if (train_.rank() == 0) print_settings();
 }
 
 PlanWalker::Lanes EngineCore::plan_lanes() {
@@ -93,8 +100,43 @@ void EngineCore::notice_settings() const {
         "ZERO_STRICT=0 ends it");
 }
 
+void EngineCore::print_settings() {
+  for (const std::string& notice : train_.config.notices) warn_once(notice);
+  if (!train_.config.dump_state) return;
+  std::printf("zero: the config in effect:\n%s\nzero: the memory of rank 0:\n%szero: the units:\n",
+              describe(train_.config).c_str(), train_.runtime.ledger().table().c_str());
+  for (const auto& unit : train_.model.units) std::printf("%s\n", unit.name.c_str());
+  std::fflush(stdout);
+}
+
+void EngineCore::name_idle_keys() {
+  if (std::exchange(idle_keys_named_, true) || train_.rank() != 0) return;
+  const Config& config = train_.config;
+  const CoreOptions& core = config.zero_core;
+  const auto name = [](Acting part, const char* class_and_header,
+                       std::initializer_list<std::pair<const char*, bool>> keys) {
+    std::vector<std::string> idle;
+    for (const auto& [key, is_set] : keys)
+      if (is_set) idle.emplace_back(key);
+    if (!idle.empty() && !is_used(part))
+      warn_once(list_of(idle, idle.size()) + ": without effect in this program, because only " +
+                class_and_header + " acts on it: make one, and pass each step to it");
+  };
+  name(Acting::monitor, "a zero::Monitor (zero/monitor/monitor.h)",
+       {{"tensorboard", config.tensorboard.enabled},
+        {"csv_monitor", config.csv_monitor.enabled},
+        {"zero_core.json_lines", !core.json_lines.empty()},
+        {"zero_core.prometheus", !core.prometheus.empty()}});
+  name(Acting::diagnostics, "a zero::Diagnostics (zero/monitor/diagnostics.h)",
+       {{"wall_clock_breakdown", config.wall_clock_breakdown},
+        {"memory_breakdown", config.memory_breakdown},
+        {"comms_logger", config.comms_logger},
+        {"flops_profiler", config.flops_profiler.enabled}});
+}
+
 EngineCore::~EngineCore() {
   requests_.reset();
+  write_last_trace();
   *self_ = nullptr;
   if (guard_.full_model_lives()) weights_.dematerialize();
   const bool completes = !guard_.failed() && std::uncaught_exceptions() == exceptions_at_start_;

@@ -67,6 +67,9 @@ class EngineCore {
   RankReport rank_report();
   // Engine::write_trace(). In engine_trace.cpp.
   std::string write_trace(const std::string& file);
+  // After the first step, on rank 0: names the keys that act only through a class that the program
+  // has not made.
+  void name_idle_keys();
   // The program's thread was in a call for a save since `begin`, in steady_nanoseconds().
   void note_save(std::int64_t begin);
 
@@ -82,10 +85,15 @@ class EngineCore {
   // changes.
   void follow_save(const Instruction& instruction, ExecutionStream& stream);
   void share_memory();
+  // Rank 0 prints what the config has to say, and what dump_state requests.
+  void print_settings();
   void notice_settings() const;
+  // Writes the trace that the config requests, if the program has not.
+  void write_last_trace() noexcept;
 
   const std::shared_ptr<EngineCore*> self_ = std::make_shared<EngineCore*>(this);
   const int exceptions_at_start_;
+  const std::vector<MemoryRoom> rooms_;  // read before the agreement of train_
   TrainState train_;
   StepClock clock_;
   CallGuard guard_;
@@ -105,6 +113,7 @@ class EngineCore {
   std::vector<Unit> units_;
   std::vector<std::int64_t> clocks_ahead_;  // per rank, as in RankTrace; empty: not compared
   std::unique_ptr<TraceRequests> requests_;
+  bool trace_written_ = false, idle_keys_named_ = false;
 };
 
 }  // namespace zero::detail

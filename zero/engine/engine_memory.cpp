@@ -1,6 +1,7 @@
 #include "zero/engine/engine_memory.h"
 
 #include "zero/base/number_text.h"
+#include "zero/checkpoint/checkpoint_reader.h"
 
 namespace zero::detail {
 
@@ -21,7 +22,7 @@ void require_address_space() {
 }
 
 EngineMemory::EngineMemory(TrainState& train, StepScalars& scalars, StepAgreement& agreement,
-                           Updates& updates) {
+                           Updates& updates, const std::vector<MemoryRoom>& rooms) {
   Ledger& ledger = train.runtime.ledger();
   baseline_bytes_ = proportional_set_size();
   ledger.restart_peaks();
@@ -30,6 +31,13 @@ EngineMemory::EngineMemory(TrainState& train, StepScalars& scalars, StepAgreemen
   if (train.offload) train.offload->plan(ledger);
   agreement.plan(ledger);
   updates.plan(ledger);
+  with_memory_table(ledger, [&] {
+    const Tier host = train.runtime.device().is_host() ? Tier::memory : Tier::host;
+    const MemoryAccount all = ledger.total(host);
+    require_memory(rooms, all.planned - all.current + checkpoint::read_buffer_bytes,
+                   "the engine, and the buffer of saves and loads",
+                   "use a higher ZeRO stage, more hosts, or offload to a file (device nvme)");
+  });
   with_memory_table(ledger, [&] {
     arena_ = train.runtime.device().reserve(
         train.arrays.bytes() + agreement.exchanged_bytes(),

@@ -7,6 +7,7 @@
 
 #include "zero/base/arena.h"
 #include "zero/base/error.h"
+#include "zero/runtime/host_memory.h"
 #include "zero/state/train_state.h"
 #include "zero/step/updates.h"
 
@@ -14,9 +15,11 @@ namespace zero::detail {
 
 class EngineMemory {
  public:
-  // Adds all bytes to the ledger's plan, then takes them. Throws MemoryError with the ledger's
+  // Adds all bytes to the ledger's plan, judges them with those of the other ranks, then takes
+  // them. `rooms` as they were before any rank took memory. Throws MemoryError with the ledger's
   // table.
-  EngineMemory(TrainState& train, StepScalars& scalars, StepAgreement& agreement, Updates& updates);
+  EngineMemory(TrainState& train, StepScalars& scalars, StepAgreement& agreement, Updates& updates,
+               const std::vector<MemoryRoom>& rooms);
   EngineMemory(const EngineMemory&) = delete;
 
   // Memory that peers may read in place.

@@ -16,6 +16,13 @@ template <class... Known>
   throw UsageError(outcome.text);
 }
 
+// LibTorch appends a backtrace to its messages, among them those that this library gives it for
+// memory that a parameter does not have.
+Outcome of_foreign_error(const std::string& text) {
+  const std::string own = text.substr(0, text.find("\nException raised from "));
+  return {own.starts_with("ZeroCore: ") ? UsageError::code : Error::code, own};
+}
+
 }  // namespace
 
 Outcome current_failure() {
@@ -24,7 +31,7 @@ Outcome current_failure() {
   } catch (const Error& error) {
     return {error.exit_code(), error.what()};
   } catch (const std::exception& error) {
-    return {Error::code, error.what()};
+    return of_foreign_error(error.what());
   } catch (...) {
     return {Error::code, "an exception that is not a std::exception"};
   }

@@ -125,9 +125,14 @@ void queue_zeros(RuntimeCore& runtime, void* data, std::int64_t bytes) {
     });
 }
 
+// Ranks of other groups of a hosted program use the same cores.
+int RuntimeCore::share_of_cores() const {
+  return default_compute_threads(std::max(topology().local_size, comm::launched_neighbors()));
+}
+
 // On GPU ranks the pool serves state offloaded to host memory.
 void RuntimeCore::start_pool() {
-  const int fair_share = default_compute_threads(topology().local_size);
+  const int fair_share = share_of_cores();
   pool_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : fair_share);
   host_kernels_ = optim::create_host_kernels(*pool_);
   const int node = device().numa_node();
@@ -147,7 +152,7 @@ void RuntimeCore::start_streams() {
 
   const std::string executor = executor_of(options_);
   const bool any_thread = world_->communicates_from_any_thread();
-  const bool core_to_spare = pool_->threads() < default_compute_threads(topology().local_size);
+  const bool core_to_spare = pool_->threads() < share_of_cores();
   const bool worker =
       device().is_host() && any_thread &&
       (executor == "worker" || (executor == "auto" && core_to_spare && topology().size > 1));

@@ -84,6 +84,7 @@ class RuntimeCore {
 
  private:
   void start_streams();
+  int share_of_cores() const;
   void start_pool();
 
   std::unique_ptr<comm::World> world_, model_parallel_;

@@ -5,6 +5,9 @@
 #include "examples/gpt/cpu/model.h"
 #include "examples/gpt/train/gpu_training_loop.h"
 #include "examples/gpt/train/training_loop_of.h"
+#include "tools/planner/activations.h"
+#include "tools/planner/host_memory.h"
+#include "zero/base/number_text.h"
 
 namespace gpt {
 namespace {
@@ -21,11 +24,30 @@ std::unique_ptr<TrainingLoop> make(zero::Runtime& runtime, zero::Engine& engine,
   }
 }
 
+// Throws on all ranks, before a page is touched, if the ranks of a host together lack memory.
+void require_activations(zero::Runtime& runtime, const zero::Engine& engine, const Task& task) {
+  const zero::planner::ActivationTerms terms{
+      .tokens = {engine.batch().micro, task.sequence_length},
+      .element_bytes = static_cast<int>(zero::size_of(engine.compute_dtype())),
+      .recompute = task.options.recompute,
+      .gpu = false,
+      .threads = runtime.threads()};
+  const std::int64_t bytes =
+      runtime.local_size() * zero::planner::activation_bytes(task.model, terms);
+  const std::int64_t left = zero::planner::available_host_memory();
+  const double without = runtime.sum(bytes > left ? 1.0 : 0.0);  // no rank takes any before this
+  if (without == 0) return;
+  throw_no_activations(engine.batch(), task,
+                       ": " + zero::byte_text(bytes) + " for the ranks of this host, which has " +
+                           zero::byte_text(left) + " left");
+}
+
 }  // namespace
 
 std::unique_ptr<TrainingLoop> make_training_loop(zero::Runtime& runtime, zero::Engine& engine,
                                                  const Task& task) {
   if (task.options.device == "cuda") return make_gpu_training_loop(runtime, engine, task);
+  require_activations(runtime, engine, task);
   return make_of_type(engine.compute_dtype(),
                       [&]<class T>() { return make<T>(runtime, engine, task); });
 }
