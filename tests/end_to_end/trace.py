@@ -88,7 +88,7 @@ def diagnostics(folder):
             "comms_logger.enabled": "true", "flops_profiler.enabled": "true", "flops_profiler.profile_step": 2}
     printed, log = check_job(folder, 2, 3, *map(str, launch.settings(keys)))
     for text in ("time     forward ", "memory   parameter_slots", "comms    gather", "profile  step 2: ",
-                 "state    the units:\n", "wall_clock_breakdown = true"):
+                 "zero: the units:\n", "wall_clock_breakdown = true"):
         require(text in printed, f"no {text!r} in\n{printed}")
     require(printed.count("time     ") == 3, printed)  # steps 2, 3 and 6
     records = [line["diagnostics"] for line in log if "diagnostics" in line]

@@ -82,6 +82,22 @@ class Pages(unittest.TestCase):
             path = name if name.startswith(roots) else "zero/" + name
             self.assertTrue(os.path.exists(os.path.join(ARGS.repository, path)), f"docs/architecture.md names {name}")
 
+    def test_headers_that_are_installed_are_those_of_the_page(self):
+        """The table names those that CMake lists, and none that a program cannot include."""
+        listed = set(re.findall(r"(?:zero|pytorch)/[\w/]+\.h", text_of("cmake/ZeroInstall.cmake")))
+        named = set(re.findall(r"\]\(\.\./([\w/]+\.h)\)", section(text_of("docs/install.md"), "Headers")))
+        self.assertLessEqual(listed, named)
+        included, unread = set(), list(listed)
+        while unread:
+            header = unread.pop()
+            if header not in included and os.path.exists(os.path.join(ARGS.repository, header)):
+                included.add(header)
+                unread += re.findall(r'^#include ["<]((?:zero|optim|comm|pytorch)/[\w/]+\.h)', text_of(header), re.MULTILINE)
+        self.assertLessEqual(named, included)
+        for page in pages():  # a program's own include of a header
+            for header in re.findall(r'^ *#include ["<]((?:zero|pytorch)/[\w/]+\.h)[">]', text_of(page), re.MULTILINE):
+                self.assertIn(header, included, page)
+
     def test_map_has_every_folder(self):
         first_cells = " ".join(row[0] for row in rows(section(text_of("docs/architecture.md"), "Map")))
         mapped = set(re.findall(r"`(\w+)/`", first_cells))

@@ -1,9 +1,13 @@
 // Omissions of programs, and differences between ranks: errors name them, at every accumulation.
 #include <doctest/doctest.h>
 
+#include <filesystem>
+
 #include "tests/support/refusal.h"
 #include "tests/support/stderr_of.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"
+#include "zero/base/acting.h"
 #include "zero/testing.h"
 
 namespace {
@@ -163,4 +167,58 @@ TEST_CASE("units are found by name, however many there are; a name is used once"
   zero::Engine engine(runtime, model, toy::config(0, dims));
   for (int i = 0; i < count; ++i) CHECK(engine.unit("u" + std::to_string(i)).index() == i);
   CHECK(contains(refusal<zero::UsageError>([&] { engine.unit("u3000"); }), "did you mean"));
+}
+
+TEST_CASE("an engine of any program says what its config has to say, once, on the root") {
+  zero::Config config = toy::config(2, dims);
+  config.notices = {"a.key: has no effect"};
+  config.csv_monitor.enabled = config.comms_logger = true;
+  config.zero_core.prometheus = "unused.prom";
+  const auto said_by = [&] {
+    return stderr_of([&] {
+      zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+        zero::Engine engine(runtime, toy::describe(dims), config);
+        engine.initialize(toy::fill);
+        for (int step = 0; step < 2; ++step) {
+          run_micro_steps(engine);
+          engine.step();
+        }
+      });
+    });
+  };
+  zero::is_used(zero::Acting::monitor) = zero::is_used(zero::Acting::diagnostics) = false;
+  const std::string said = said_by();
+  for (const char* part : {"zero: a.key: has no effect\n", "csv_monitor, zero_core.prometheus: ",
+                           "zero::Monitor (zero/monitor/monitor.h)",
+                           "comms_logger: ", "zero::Diagnostics (zero/monitor/diagnostics.h)"}) {
+    CAPTURE(said);
+    const std::size_t at = said.find(part);
+    CHECK_MESSAGE(at != std::string::npos, part);
+    CHECK(said.find(part, at + 1) == std::string::npos);
+  }
+  // A program that makes them is not told.
+  config.notices.clear();
+  config.zero_core.prometheus.clear();
+  config.csv_monitor = {};
+  config.tensorboard.enabled = config.wall_clock_breakdown = true;
+  zero::is_used(zero::Acting::monitor) = zero::is_used(zero::Acting::diagnostics) = true;
+  CHECK(!contains(said_by(), "zero::"));
+}
+
+TEST_CASE("a trace that the config requests is tried at the start, and written without a call") {
+  const zero::tests::TemporaryDirectory directory;
+  zero::Config config = toy::config(1, dims);
+  const auto run = [&] {
+    zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe(dims), config);
+      engine.initialize(toy::fill);
+      run_micro_steps(engine);
+      engine.step();
+    });
+  };
+  config.zero_core.trace = directory / "t.json";
+  run();
+  CHECK(std::filesystem::file_size(directory / "t.json") > 100);
+  config.zero_core.trace = directory / "none/t.json";
+  CHECK(contains(refusal<zero::ConfigError>(run), "zero_core.trace: "));
 }

@@ -1,6 +1,8 @@
 // The calls of Engine, forwarded to the parts of the engine; those of its handles are in
 // handles.cpp.
 
+#include <cmath>
+
 #include "zero/engine/engine_core.h"
 
 namespace zero {
@@ -80,7 +82,9 @@ GroupValues Engine::next_values(std::string_view group) {
   return core_->stepper().next_values(group);
 }
 StepTicket Engine::step(const StepOptions& options) {
-  return StepTicket(core_->stepper().step(options));
+  StepTicket ticket(core_->stepper().step(options));
+  core_->name_idle_keys();
+  return ticket;
 }
 bool Engine::drop_gradients() {
   core_->guard().check(Call::drop_gradients);
@@ -99,6 +103,9 @@ FullModel Engine::materialize(int only_rank) {
 }
 void Engine::export_model(const std::string& directory, const ExportOptions& options) {
   core_->begin_call(Call::export_model);
+  if (options.max_file_bytes < 0)
+    throw UsageError("ExportOptions::max_file_bytes is " + std::to_string(options.max_file_bytes) +
+                     "; expected a number of bytes, or 0 for no limit");
   core_->verify_before_save();
   core_->weights().export_model(directory, options);
 }
@@ -110,6 +117,9 @@ void Engine::read(std::string_view name, std::string_view what, std::span<float>
 void Engine::read_gradient(std::string_view name, std::span<float> whole,
                            std::optional<double> mean_over) {
   core_->begin_call(Call::read_gradient);
+  if (mean_over && !(*mean_over > 0 && std::isfinite(*mean_over)))
+    throw UsageError("Engine::read_gradient(): mean_over is " + std::to_string(*mean_over) +
+                     "; expected a number above 0");
   const detail::TrainState& train = core_->train();
   const int pending = core_->scopes().ended_micro_steps();
   if (pending == 0) return read(name, "grad", whole);
@@ -161,6 +171,9 @@ void Engine::open_checkpoints(const std::string& directory) {
 }
 SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptions& options) {
   core_->begin_call(Call::save_checkpoint);
+  if (options.keep < 0)
+    throw UsageError("SaveOptions::keep is " + std::to_string(options.keep) +
+                     "; expected a number of checkpoints, or 0 for all");
   // The device's copies are ordered after its steps by streams; copies by the host need an idle
   // device.
   if (!core_->checkpoints().copies_behind_steps(options)) core_->finish_work();

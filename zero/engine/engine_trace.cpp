@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "comm/ping.h"
+#include "zero/base/notice.h"
+#include "zero/base/output_file.h"
 #include "zero/base/text.h"
 #include "zero/engine/engine_core.h"
 #include "zero/engine/trace_file.h"
@@ -65,6 +67,11 @@ void EngineCore::start_tracing() {
   const RuntimeCore& runtime = train_.runtime;
   const bool wanted = !train_.config.zero_core.trace.empty();
   if (wanted) {
+    if (train_.rank() == 0) {
+      const std::string file = file_of_group(train_.config.zero_core.trace, train_.ranks);
+      if (const std::string problem = ReplacedFile().open(file); !problem.empty())
+        throw ConfigError("zero_core.trace: " + file + " cannot be written: " + problem);
+    }
     clocks_ahead_ = compare_clocks(train_.ranks);
     guard_.set_on_failure([this] { write_own_trace("failed"); });
   }
@@ -125,6 +132,7 @@ void EngineCore::write_own_trace(const char* reason) noexcept {
 
 std::string EngineCore::write_trace(const std::string& file) {
   begin_call(Call::write_trace);
+  trace_written_ = true;
   // Not kept, because another thread may be reading it.
   const std::vector<std::int64_t> ahead =
       clocks_ahead_.empty() ? compare_clocks(train_.ranks) : clocks_ahead_;
@@ -154,6 +162,16 @@ std::string EngineCore::write_trace(const std::string& file) {
   if (writes && outcome.code == 0) outcome = attempt([&] { out->close(); });
   agree_or_raise(train_.ranks, "a trace", outcome);
   return writes ? summary.text(own) : "";
+}
+
+void EngineCore::write_last_trace() noexcept {
+  const std::string& file = train_.config.zero_core.trace;
+  if (file.empty() || trace_written_ || guard_.failed() || guard_.full_model_lives() ||
+      std::uncaught_exceptions() != exceptions_at_start_)
+    return;
+  const Outcome written = attempt([&] { write_trace(file); });
+  if (written.code != 0 && train_.rank() == 0)
+    warn_once("zero_core.trace: " + file + " was not written: " + written.text);
 }
 
 }  // namespace zero::detail

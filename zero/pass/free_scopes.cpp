@@ -170,7 +170,10 @@ bool Scopes::drop_gradients() {
     if (micro_steps_done_ == 0 && in_forward()) return false;
     come_to_rest();
     if (inside_any())
-      throw UsageError("gradients cannot be dropped inside of a forward or backward pass");
+      throw UsageError(
+          "Engine::drop_gradients() was called inside of a forward or backward pass: call it "
+          "between passes, on all ranks; a program with LibTorch calls zero_grad() of the module, "
+          "at any time, as with torch's optimizers");
   }
   if (std::exchange(micro_steps_done_, 0) == 0) return false;
   std::ranges::fill(touched_, char{0});

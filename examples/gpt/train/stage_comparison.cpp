@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <ctime>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "examples/gpt/model/model_spec.h"
@@ -50,7 +49,6 @@ class Comparing {
   }
 
   int run() {
-    print_notices();
     zero::report::begin(comparison_, settings(), names());
     write();
     rehearse();
@@ -155,14 +153,6 @@ class Comparing {
       note(index, error.what());
       throw;
     }
-  }
-
-  void print_notices() const {
-    if (!runtime_.is_root()) return;
-    std::set<std::string> said;
-    for (const Task& task : tasks_)
-      for (const std::string& notice : task.config.notices)
-        if (said.insert(notice).second) std::printf("config   %s\n", notice.c_str());
   }
 
   // Facts that all variants share, available from the first engine on.

@@ -24,23 +24,16 @@ void print_start(const zero::Runtime& runtime, const Task& task, const zero::Eng
   if (const std::string line = engine.start_line(); !line.empty()) std::puts(line.c_str());
   if (task.options.config_file.empty())
     std::printf("no --deepspeed_config; the defaults:\n%s\n", zero::describe(task.config).c_str());
-  for (const std::string& notice : task.config.notices)
-    std::printf("config   %s\n", notice.c_str());
   for (const auto& [name, value] : facts_of(runtime, task, engine))
     std::printf("%-8s %s\n", name.c_str(), value.c_str());
   std::printf("%s\n", engine.memory_table().c_str());
   std::fflush(stdout);
 }
 
-// dump_state: the config in effect, and the units.
-void dump_state(const zero::Runtime& runtime, zero::Engine& engine, JsonLog& log) {
+void log_state(const zero::Runtime& runtime, zero::Engine& engine, JsonLog& log) {
   if (!runtime.is_root() || !engine.config().dump_state) return;
   std::vector<std::string> units;
   for (const zero::Unit& unit : engine.units()) units.emplace_back(unit.name());
-  std::printf("state    the config in effect:\n%s\nstate    the units:\n",
-              zero::describe(engine.config()).c_str());
-  for (const std::string& unit : units) std::printf("%s\n", unit.c_str());
-  std::fflush(stdout);
   log.write_state(engine, units);
 }
 
@@ -72,7 +65,7 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
   if (!checkpoints.resume()) set_start_values(engine, task, runtime.pool());
   log.continue_after(engine.step_count());
   print_start(runtime, task, engine);
-  dump_state(runtime, engine, log);
+  log_state(runtime, engine, log);
   if (runtime.is_root() && !loop.attention().empty())
     std::printf("kernels  attention by %s\n", loop.attention().c_str());
   Progress progress(task.options.steps, task.config.steps_per_print, task.data->floor());

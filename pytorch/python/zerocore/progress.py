@@ -21,16 +21,12 @@ class Progress:
         self._shown, self._since = None, time.monotonic()
 
     def show_start(self, native, settings):
-        """Prints the start line, the config's notices, and what dump_state requests: the config in effect, the memory, and
-        the units."""
+        """Prints the start line, and the notices that were added to the config after the engine had printed its own."""
         if self._diagnostics is None:
             return
-        for line in filter(None, [native.start_line(), *(f"zero: {notice}" for notice in settings.notices)]):
+        if line := native.start_line():
             print(line, flush=True)
-        if settings.dump_state:
-            units = "\n".join(native.unit_names())
-            print(f"zero: the config in effect:\n{native.describe_config()}\nzero: the memory of rank 0:\n"
-                  f"{native.memory_table()}\nzero: the units:\n{units}", flush=True)
+        settings.print_notices()
 
     @contextlib.contextmanager
     def counting(self, step):
