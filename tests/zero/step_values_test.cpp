@@ -1,12 +1,18 @@
 // Values that a program passes to optimizer groups in one step.
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <cmath>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "tests/support/toy_model.h"
+#include "zero/plan/config_fields.h"
 #include "zero/testing.h"
 
 namespace {
@@ -128,4 +134,116 @@ TEST_CASE("ranks that give a group different values stop, and name the option an
                         "\"weight decay of group biases: 0.5\" where rank 0 has \"weight decay of "
                         "group biases: 0.25\""),
       zero::DisagreementError);
+}
+
+TEST_CASE("every entry of the API refuses numbers that are infinite, NaN or out of range") {
+  zero::Runtime runtime = zero::Runtime::single();
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const auto engine_of = [&](const zero::Config& config) {
+    auto engine = std::make_unique<zero::Engine>(runtime, toy::describe(dims), config);
+    engine->initialize(toy::fill);
+    return engine;
+  };
+  using Options = zero::StepOptions;
+  const std::pair<const char*, std::function<void(Options&, double)>> setters[] = {
+      {"learning_rate", [](Options& o, double v) { o.learning_rate = v; }},
+      {"mean_over", [](Options& o, double v) { o.mean_over = v; }},
+      {"learning rate", [](Options& o, double v) { o.groups["biases"].learning_rate = v; }},
+      {"weight decay", [](Options& o, double v) { o.groups["biases"].weight_decay = v; }},
+      {"eps", [](Options& o, double v) { o.groups["biases"].eps = v; }},
+      {"first beta", [](Options& o, double v) { o.groups["biases"].betas = std::pair(v, 0.5); }},
+      {"second beta", [](Options& o, double v) { o.groups["biases"].betas = std::pair(0.5, v); }},
+  };
+  for (const auto& [name, set] : setters)
+    for (const double wrong : {nan, infinity, -infinity, -1.0}) {
+      CAPTURE(name);
+      CAPTURE(wrong);
+      const auto engine = engine_of(toy::config(0, dims));
+      Options options;
+      set(options, wrong);
+      CHECK(contains(failure_of([&] { run_step(runtime, *engine, options); }), name));
+    }
+  // All numbers of the config, as a program may set them.
+  for (const zero::detail::ConfigField& field : zero::detail::config_fields())
+    for (const double wrong : {nan, infinity}) {
+      zero::Config config = toy::config(0, dims);
+      config.zero_core.param_groups["biases"] = {};
+      const auto value = field.of(config, "biases");
+      if (double* const* number = std::get_if<double*>(&value))
+        **number = wrong;
+      else if (auto* const* optional = std::get_if<std::optional<double>*>(&value))
+        **optional = wrong;
+      else
+        continue;
+      CAPTURE(field.path);
+      const bool endless = field.path == "zero_core.time_limit_seconds" && std::isinf(wrong);
+      CHECK((failure_of([&] { engine_of(config); }) == "") == endless);
+    }
+}
+
+TEST_CASE("values that are no numbers are refused as weights and states") {
+  zero::Runtime runtime = zero::Runtime::single();
+  const std::vector<float> wrong(static_cast<std::size_t>(dims.channels),
+                                 std::numeric_limits<float>::quiet_NaN());
+  const auto refusal = [&](const std::function<void(zero::Engine&)>& call) {
+    zero::Engine engine(runtime, toy::describe(dims), toy::config(0, dims));
+    engine.initialize(toy::fill);
+    return failure_of([&] { call(engine); });
+  };
+  for (const std::string& text :
+       {refusal([&](auto& engine) { engine.write("block.0.bias", wrong); }),
+        refusal([&](auto& engine) { engine.write_state("block.0.bias", "exp_avg", wrong); }),
+        refusal([&](auto& engine) {
+          engine.initialize([](zero::ParamShard shard) {
+            for (float& value : shard.values) value = std::numeric_limits<float>::infinity();
+          });
+        })})
+    CHECK_MESSAGE(contains(text, "finite numbers"), text);
+  const std::string mean = refusal([](auto& engine) {
+    std::vector<float> gradient(static_cast<std::size_t>(dims.channels));
+    engine.read_gradient("block.0.bias", gradient, -1.0);
+  });
+  CHECK_MESSAGE(contains(mean, "mean_over"), mean);
+}
+
+TEST_CASE("the norm follows an edit, at every stage") {
+  for (const int stage : {0, 1, 2, 3})
+    zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, toy::describe(dims), toy::config(stage, dims));
+      engine.initialize(toy::fill);
+      double before = 0, after = 0;
+      const auto result = run_step(runtime, engine, {.inspect = [&](zero::Gradients& gradients) {
+                                     before = gradients.norm();
+                                     gradients.edit([](zero::ParamShard shard) {
+                                       for (float& value : shard.values) value *= 0.5f;
+                                     });
+                                     after = gradients.norm();
+                                     return zero::Decision::apply;
+                                   }});
+      CHECK(after == doctest::Approx(before / 2));
+      CHECK(after == result.grad_norm);
+    });
+}
+
+TEST_CASE("ranks that write different values are named") {
+  for (const int stage : {0, 3}) {
+    std::atomic<int> named = 0;
+    CHECK_THROWS_AS(zero::testing::run_ranks(
+                        2,
+                        [&](zero::Runtime& runtime) {
+                          zero::Engine engine(runtime, toy::describe(dims),
+                                              toy::config(stage, dims));
+                          engine.initialize(toy::fill);
+                          const std::vector<float> own(static_cast<std::size_t>(dims.channels),
+                                                       static_cast<float>(runtime.rank()));
+                          try {
+                            engine.write("block.0.bias", own);
+                          } catch (const zero::DisagreementError& error) {
+                            named += contains(error.what(), "given to Engine::write()");
+                            throw;
+                          }
+                        }),
+                    zero::DisagreementError);
+    CHECK(named == 2);
+  }
 }

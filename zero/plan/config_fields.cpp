@@ -1,9 +1,12 @@
 #include "zero/plan/config_fields.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
+#include <type_traits>
 
+#include "zero/base/error.h"
 #include "zero/base/number_text.h"
 #include "zero/base/text.h"
 
@@ -313,24 +316,63 @@ std::string text_of(const FieldRef& value, std::string_view zero) {
   return std::visit(Shower{zero}, value);
 }
 
-}  // namespace detail
+namespace {
 
-std::string describe(const Config& config) {
+// Calls `each` with every value's path, with the names of groups in it.
+template <class Each>
+void for_values(const Config& config, const Each& each) {
   Config copy = config;  // fields refer to mutable members
-  std::map<std::string, std::string> lines;
-  for (const detail::ConfigField& field : detail::config_fields()) {
-    if (!detail::applies(field.path, field.owners, config)) continue;
+  for (const ConfigField& field : fields) {
     const auto star = field.path.find('*');
     if (star == std::string_view::npos) {
-      lines[std::string(field.path)] = detail::text_of(field.of(copy, ""), field.zero);
+      each(std::string(field.path), field, field.of(copy, ""));
       continue;
     }
     for (const auto& [name, group] : config.zero_core.param_groups) {
       std::string path(field.path);
       path.replace(star, 1, printable(name));
-      lines[path] = detail::text_of(field.of(copy, name), field.zero);
+      each(path, field, field.of(copy, name));
     }
   }
+}
+
+struct Finite {
+  bool endless;  // a limit of time may be infinite
+
+  bool is_fine(double value) const { return endless ? !std::isnan(value) : std::isfinite(value); }
+  template <class T>
+  bool operator()(const T& value) const {
+    if constexpr (std::is_same_v<T, double*>)
+      return is_fine(*value);
+    else if constexpr (std::is_same_v<T, std::optional<double>*>)
+      return !*value || is_fine(**value);
+    else if constexpr (std::is_same_v<T, std::optional<std::pair<double, double>>*>)
+      return !*value || (is_fine((*value)->first) && is_fine((*value)->second));
+    else if constexpr (std::is_same_v<T, Pair>)
+      return is_fine(*value[0]) && is_fine(*value[1]);
+    else
+      return true;
+  }
+};
+
+}  // namespace
+
+void check_finite(const Config& config) {
+  for_values(config, [](const std::string& path, const ConfigField& field, const FieldRef& value) {
+    if (!std::visit(Finite{path == "zero_core.time_limit_seconds"}, value))
+      throw ConfigError(path + " is " + text_of(value, field.zero) + "; expected a finite number");
+  });
+}
+
+}  // namespace detail
+
+std::string describe(const Config& config) {
+  std::map<std::string, std::string> lines;
+  detail::for_values(config, [&](const std::string& path, const detail::ConfigField& field,
+                                 const detail::FieldRef& value) {
+    if (detail::applies(field.path, field.owners, config))
+      lines[path] = detail::text_of(value, field.zero);
+  });
   std::string text;
   for (const auto& [path, value] : lines) text += path + " = " + value + "\n";
   return text;

@@ -47,6 +47,9 @@ const std::string& type_for(std::string_view path, const Config& config);
 // Whether one of `owners` is the configured type. A parameter of another type has no effect.
 bool applies(std::string_view path, std::span<const std::string_view> owners, const Config& config);
 
+// Throws ConfigError for infinity and NaN, which no file can have, but a program that sets members.
+void check_finite(const Config& config);
+
 // The value as written in a file, exact; not_set if a file would omit it.
 std::string text_of(const FieldRef& value, std::string_view zero = "0");
 

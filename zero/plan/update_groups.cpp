@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "zero/base/number_text.h"
+#include "zero/plan/config_fields.h"
 
 namespace zero::detail {
 
@@ -43,14 +44,18 @@ void replace_values(const UpdateGroup& group, const GroupValues& given,
   options.momentum = given.momentum.value_or(options.momentum);
 }
 
+constexpr double most = std::numeric_limits<float>::max();
+
+void check_range(const std::string& what, std::optional<double> value, double below) {
+  if (value && !(*value >= 0 && *value < below))
+    throw UsageError("StepOptions::" + what + " is " + shortest_text(*value) +
+                     "; expected a number from 0, below " + shortest_text(below));
+}
+
 void check_ranges(const std::string& name, const GroupValues& given) {
   const auto require = [&](const char* option, std::optional<double> value, double below) {
-    if (value && !(*value >= 0 && *value < below))
-      throw UsageError("StepOptions::groups: the " + (option + (" of group \"" + name)) + "\" is " +
-                       shortest_text(*value) + "; expected a number from 0, below " +
-                       shortest_text(below));
+    check_range("groups: the " + (option + (" of group \"" + name)) + "\"", value, below);
   };
-  constexpr double most = std::numeric_limits<float>::max();
   require("learning rate", given.learning_rate, most);
   require("weight decay", given.weight_decay, most);
   require("eps", given.eps, most);
@@ -87,6 +92,7 @@ bool belongs_to_auxiliary(const ParamDeclaration& param, const Config& config) {
 UpdateGroups::UpdateGroups(const Model& model, const Config& config)
     : learning_rate_(optim::options_of_rule(config.optimizer, false).learning_rate),
       schedule_(config.scheduler, learning_rate_) {
+  check_finite(config);
   optim::check_options(config.optimizer);  // independent of the model
   for (const ParamDeclaration& param : model.params)
     group_of_param_.push_back(param.options.trainable ? find_or_add(param, config) : -1);
@@ -166,7 +172,8 @@ void UpdateGroups::write_factors(int index, std::int64_t applied_step,
   own.rule->write(options, step, factors);
 }
 
-void UpdateGroups::check(const ValuesByGroup& given) const {
+void UpdateGroups::check(std::optional<double> learning_rate, const ValuesByGroup& given) const {
+  check_range("learning_rate", learning_rate, most);
   for (const auto& [name, values] : given) {
     bool any = false, betas = false, eps = false, momentum = false;
     for (const UpdateGroup& group : groups_) {

@@ -68,9 +68,9 @@ class UpdateGroups {
   // group.
   void write_factors(int group, std::int64_t applied_step, std::optional<double> given_rate,
                      const ValuesByGroup& given, float* factors) const;
-  // Throws UsageError for a group without parameters, for values that its rules do not take, and
-  // for values out of range.
-  void check(const ValuesByGroup& given) const;
+  // Checks StepOptions. Throws UsageError for a group without parameters, for values that its rules
+  // do not take, and for values out of range.
+  void check(std::optional<double> learning_rate, const ValuesByGroup& given) const;
   // Returns the values of the applied step with this number; throws UsageError for a group without
   // parameters.
   GroupValues values(std::string_view group, std::int64_t applied_step) const;

@@ -11,6 +11,31 @@
 
 namespace zero::detail {
 
+void Stepper::add_squares(const ArrayId& gradient, const Range& range, optim::NormSum& sum) const {
+  TrainState& train = parts_.train;
+  const DType dtype = train.store->dtype_of(gradient);
+  train.store->visit(gradient, range.begin, range.end,
+                     [&](std::int64_t, std::span<std::byte> part) {
+                       train.runtime.host_kernels().add_norm(
+                           part.data(), dtype, std::ssize(part) / size_of(dtype), &sum, {});
+                     });
+}
+
+double Stepper::norm_over_ranks(optim::NormSum own, const std::string& what) {
+  static_assert(sizeof own == (optim::norm_limb_count + 1) * sizeof(std::int64_t));
+  for (Ranks* ranks : {&parts_.train.ranks, parts_.train.ranks.model_parallel()})
+    if (ranks != nullptr)
+      ranks->exchange("the gradient norm of " + what, [&](comm::Communicator& communicator) {
+        communicator.all_reduce(&own, optim::norm_limb_count + 1, DType::int64);
+      });
+  return norm_of(own) * inverse_gradient_scale();
+}
+
+double Stepper::gradient_norm() {
+  if (!gradients_edited_) return in_flight_.back()->decision.norm;
+  return norm_over_ranks(own_squares(true), "edited gradients");
+}
+
 double Stepper::gradient_norm(std::string_view name) {
   TrainState& train = parts_.train;
   const int param = train.model.find(name);
@@ -22,14 +47,7 @@ double Stepper::gradient_norm(std::string_view name) {
   for (const ParamRange& piece : train.own_params(segment))
     if (piece.param == param && train.policy().counts(segment))
       add_squares({place, ArrayKind::gradient}, piece.range(), sum);
-  static_assert(sizeof sum == (optim::norm_limb_count + 1) * sizeof(std::int64_t));
-  for (Ranks* ranks : {&train.ranks, train.ranks.model_parallel()})
-    if (ranks != nullptr)
-      ranks->exchange("the gradient norm of " + std::string(name),
-                      [&](comm::Communicator& communicator) {
-                        communicator.all_reduce(&sum, optim::norm_limb_count + 1, DType::int64);
-                      });
-  return norm_of(sum) * inverse_gradient_scale();
+  return norm_over_ranks(sum, std::string(name));
 }
 
 std::vector<float> Stepper::read_gradient(const ArrayId& gradient, const ParamRange& piece) const {

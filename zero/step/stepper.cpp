@@ -38,7 +38,7 @@ std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
   parts_.scopes.end_open_micro_step();
   parts_.guard.require(Call::step);
   if (told_to_stop && !goes_on_said.exchange(true)) mark("goes-on", parts_.train.rank());
-  parts_.train.plan.updates.check(options.groups);
+  parts_.train.plan.updates.check(options.learning_rate, options.groups);
   parts_.scopes.end_accumulation(options.mean_over);
   std::shared_ptr<PendingStep> pending;
   parts_.guard.or_poison([&] {
@@ -149,27 +149,22 @@ void Stepper::queue_squares() const {
 
 optim::NormSum Stepper::squares_elsewhere(bool read_again) const {
   TrainState& train = parts_.train;
+  const optim::NormSum written = train.offload ? train.offload->take_squares() : optim::NormSum();
+  return read_again ? own_squares(false) : written;
+}
+
+optim::NormSum Stepper::own_squares(bool also_in_memory) const {
+  TrainState& train = parts_.train;
   optim::NormSum sum;
-  const optim::NormSum written = train.offload ? train.offload->take_squares() : sum;
-  if (!read_again) return written;
   for_gradients([&](const ArrayId& gradient, const Segment& segment) {
     Range measured = train.policy().measured(segment);
-    measured.begin = std::max(measured.begin, train.store->end_in_memory(gradient));
+    if (!also_in_memory)
+      measured.begin = std::max(measured.begin, train.store->end_in_memory(gradient));
     optim::NormSum own;
     if (!measured.empty()) add_squares(gradient, measured, own);
     add_sum(train.arrays.segment(gradient).in_norm ? own : without_sum(own), sum);
   });
   return sum;
-}
-
-void Stepper::add_squares(const ArrayId& gradient, const Range& range, optim::NormSum& sum) const {
-  TrainState& train = parts_.train;
-  const DType dtype = train.store->dtype_of(gradient);
-  train.store->visit(gradient, range.begin, range.end,
-                     [&](std::int64_t, std::span<std::byte> part) {
-                       train.runtime.host_kernels().add_norm(
-                           part.data(), dtype, std::ssize(part) / size_of(dtype), &sum, {});
-                     });
 }
 
 // Shows the gradients and the ranks' preliminary decision to the program; then the ranks agree

@@ -66,7 +66,8 @@ class Stepper {
   // In inspection.cpp; only while StepOptions::inspect runs. The norm of one parameter's gradient
   // is computed over all ranks: collective. Throws UsageError for a name without gradient.
   double loss() const { return in_flight_.back()->decision.loss; }
-  double gradient_norm() const { return in_flight_.back()->decision.norm; }
+  // Collective after edit_gradients().
+  double gradient_norm();
   double gradient_norm(std::string_view param);
   // Passes averages to the callback; values that it leaves unchanged stay bitwise identical.
   void edit_gradients(const std::function<void(ParamShard)>& change);
@@ -97,6 +98,10 @@ class Stepper {
   // Squares of gradients in other memory, added up when they were moved there, unless they must be
   // read again.
   optim::NormSum squares_elsewhere(bool read_again) const;
+  // Adds up those of this rank's gradients that are not in memory, or of all.
+  optim::NormSum own_squares(bool also_in_memory) const;
+  // Adds up the ranks' sums. Collective.
+  double norm_over_ranks(optim::NormSum own, const std::string& what);
   // Works for gradients in any home.
   void add_squares(const ArrayId& gradient, const Range& range, optim::NormSum& sum) const;
   std::vector<float> read_gradient(const ArrayId& gradient, const ParamRange& piece) const;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "optim/gradient_norm.h"
+#include "zero/base/number_text.h"
 #include "zero/state/array_exchange.h"
 
 namespace zero::detail {
@@ -26,6 +28,7 @@ void Weights::fill_piece(const SegmentId& id, const ParamRange& piece, const Fil
                        std::to_string(piece.param_begin + static_cast<std::int64_t>(i)) +
                        " on rank " + std::to_string(train_.rank()) +
                        "; the callback must write every value of its shard");
+  require_finite(piece.param, values, piece.param_begin, "Engine::initialize()");
   const ArrayId parameter{id, ArrayKind::parameter}, master{id, ArrayKind::master};
   StateStore& store = *train_.store;
   const auto bytes = std::as_bytes(std::span(values));
@@ -78,6 +81,8 @@ ArrayId Weights::find_array(int param, std::string_view what) const {
 
 void Weights::write(std::string_view name, std::span<const float> whole) {
   const int index = find_param(name, std::ssize(whole), "Engine::write()");
+  require_equal(index, std::as_bytes(whole), "was given to Engine::write()");
+  require_finite(index, whole, 0, "Engine::write()");
   fill_where(
       [&](const ParamShard& shard) {
         std::ranges::copy(whole.subspan(shard.begin, shard.values.size()), shard.values.begin());
@@ -100,6 +105,8 @@ void Weights::write_state(std::string_view name, std::string_view state,
     throw UsageError("Engine::write_state(): " + std::string(state) +
                      " is no state of the optimizer; Engine::write() sets values, and "
                      "StepOptions::inspect changes gradients");
+  require_equal(index, std::as_bytes(whole), "was given to Engine::write_state()");
+  require_finite(index, whole, 0, "Engine::write_state()");
   // All that this rank updates, of which other ranks may have copies.
   const Segment& segment = train_.layout().segment(train_.place(index));
   for (const ParamRange& piece : params_in(train_.model, segment, train_.policy().updated(segment)))
@@ -154,17 +161,35 @@ void Weights::compare_values(int param) {
   std::vector<std::byte> bytes(train_.param(param).elements * size_of(buffers.dtype));
   copy_and_wait(train_.runtime, bytes.data(), buffers.whole + place.offset * size_of(buffers.dtype),
                 std::ssize(bytes));
+  require_equal(param, bytes, "was written to by the program");
+}
+
+void Weights::require_equal(int param, std::span<const std::byte> bytes, const char* what) {
+  if (!train_.collective()) return;
   const auto hash =
       std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   const std::vector<std::int64_t> all =
-      train_.ranks.gather_words("Engine::adopt", {static_cast<std::int64_t>(hash)});
+      train_.ranks.gather_words("a comparison of values", {static_cast<std::int64_t>(hash)});
   for (int r = 1; r < std::ssize(all); ++r)
     if (all[r] != all[0])
       throw DisagreementError(
-          "parameter " + train_.param(param).name + " was written to by the program, and rank " +
-          std::to_string(r) +
+          "parameter " + train_.param(param).name + " " + what + ", and rank " + std::to_string(r) +
           " has other values than rank 0: write the same on all ranks, or let one rank's values go "
-          "to all of them (zero.GatheredParameters(..., modifier_rank=0), Engine::write())");
+          "to all of them (Runtime::broadcast(); in Python zero.GatheredParameters(..., "
+          "modifier_rank=0))");
+}
+
+// Frozen parameters may be masks, with infinities.
+void Weights::require_finite(int param, std::span<const float> values, std::int64_t begin,
+                             const char* call) const {
+  const ParamDeclaration& declaration = train_.param(param);
+  if (!declaration.options.trainable) return;
+  const auto at = std::ranges::find_if_not(values, [](float v) { return std::isfinite(v); });
+  if (at != values.end())
+    throw UsageError(std::string(call) + ": element " +
+                     std::to_string(begin + (at - values.begin())) + " of parameter " +
+                     declaration.name + " is " + shortest_text(*at) +
+                     "; a trained parameter and its states are finite numbers");
 }
 
 void Weights::read(std::string_view name, std::string_view what, std::span<float> whole,

@@ -61,6 +61,11 @@ class Weights {
   void fill_where(const Fill& fill, const std::function<bool(int param)>& wanted);
   void fill_piece(const SegmentId& id, const ParamRange& piece, const Fill& fill);
   void adopt_piece(const SegmentId& id, const ParamRange& piece);
+  // Throws DisagreementError if ranks have other bytes; `what` says who has given them. Collective.
+  void require_equal(int param, std::span<const std::byte> bytes, const char* what);
+  // Throws UsageError for infinity and NaN in a trained parameter or its state.
+  void require_finite(int param, std::span<const float> values, std::int64_t begin,
+                      const char* call) const;
   void compare_values(int param);
   void copy_full_model(bool holds);
   // Throws UsageError for an unknown name, or a number of elements other than the parameter's.
