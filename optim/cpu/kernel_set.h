@@ -1,6 +1,7 @@
 // The kernels of one vector type, with the dtypes resolved.
 #pragma once
 
+#include "optim/cpu/hash_kernel.h"
 #include "optim/cpu/kernels.h"
 #include "optim/cpu/norm_kernel.h"
 #include "optim/cpu/product_kernel.h"
@@ -88,7 +89,17 @@ struct KernelSet {
     });
   }
 
-  static constexpr Kernels kernels{update, direct, product, add_squares, accumulate, divide, cast};
+  static std::uint64_t hash(const std::byte* elements, DType dtype, std::int64_t count,
+                            std::uint64_t first) {
+    if (dtype == DType::fp32)
+      return HashKernel<V>::template sum<std::uint32_t>(elements, count, first);
+    if (dtype == DType::int64)
+      return HashKernel<V>::template sum<std::uint64_t>(elements, count, first);
+    return HashKernel<V>::template sum<std::uint16_t>(elements, count, first);
+  }
+
+  static constexpr Kernels kernels{update,     direct, product, add_squares,
+                                   accumulate, divide, cast,    hash};
 };
 
 }  // namespace zero::optim::cpu

@@ -3,6 +3,7 @@
 // linker shares with them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "optim/product.h"
@@ -39,6 +40,9 @@ struct Kernels {
                      std::int64_t count);
   void (*divide)(void* gradient, DType dtype, std::int64_t count, float divisor);
   void (*cast)(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count);
+  // Returns the sum over i of mixed(mixed(first + i) + bits of element i), see zero/base/hash.h.
+  std::uint64_t (*hash)(const std::byte* elements, DType dtype, std::int64_t count,
+                        std::uint64_t first);
 };
 
 extern const Kernels scalar_kernels, avx2_kernels, avx512_kernels;  // the last two: x86-64 only

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 #include "examples/gpt/model/initial_values.h"
 #include "examples/gpt/model/model_config.h"
+#include "examples/gpt/model/normals.h"
 #include "examples/gpt/train/options.h"
 #include "tests/gpt/plain_model.h"
 #include "tests/support/refusal.h"
@@ -163,6 +165,21 @@ TEST_CASE("unusable model configs name every key at once") {
   CHECK(contains(
       refusal<zero::ConfigError>([&] { gpt::load_model_config(folder.path().string(), 256); }),
       "is a directory"));
+}
+
+TEST_CASE("start values have the bits of the C library's functions") {
+  const gpt::CounterRandom random(7, "some.weight");
+  std::vector<float> values(100'001);
+  gpt::fill_normals(random, 3, 0.02, values);
+  std::size_t different = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto pair = static_cast<std::uint64_t>(i + 3) / 2;
+    const double radius = std::sqrt(-2 * std::log(random.uniform(2 * pair)));
+    const double angle = 2 * std::numbers::pi * random.uniform(2 * pair + 1);
+    const double normal = radius * ((i + 3) % 2 == 0 ? std::cos(angle) : std::sin(angle));
+    different += values[i] != static_cast<float>(0.02 * normal);
+  }
+  CHECK(different == 0);
 }
 
 TEST_CASE("start values do not depend on the cut, and have GPT-2's deviations") {

@@ -1,5 +1,6 @@
 // Every level gives the bits of the scalar one.
 #include "optim/cpu/kernels.h"
+#include "zero/base/hash.h"
 
 #include <doctest/doctest.h>
 
@@ -222,5 +223,26 @@ TEST_CASE("casts between the 16-bit types, sums and divisions give equal bits at
           CHECK(quotient == divided);
         }
       }
+    }
+}
+
+TEST_CASE("hashes of elements are those of the formula at every level, count and dtype") {
+  std::vector<std::byte> bytes(40 * 8);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37 + 11);
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16, DType::int64})
+    for (std::int64_t count = 0; count <= 40; ++count) {
+      const std::uint64_t first = 0xfffffffffffffff0u + static_cast<std::uint64_t>(count);
+      std::uint64_t expected = 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::uint64_t bits = 0;
+        std::memcpy(&bits, bytes.data() + i * size_of(dtype),
+                    static_cast<std::size_t>(size_of(dtype)));
+        expected += mixed(mixed(first + static_cast<std::uint64_t>(i)) + bits);
+      }
+      for (const SimdLevel level : {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512})
+        if (supports(level)) {
+          INFO(name_of(level) << ", " << name_of(dtype) << ", count " << count);
+          CHECK(cpu::kernels(level).hash(bytes.data(), dtype, count, first) == expected);
+        }
     }
 }

@@ -1,17 +1,21 @@
 #include "zero/state/array_exchange.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <utility>
 
 #include "comm/wire/exchange.h"
+#include "optim/cpu/kernels.h"
 #include "zero/base/hash.h"
 #include "zero/runtime/agreement.h"
 
 namespace zero::detail {
 
 namespace {
+
+constexpr std::int64_t digest_grain = 1 << 16;  // elements of a thread
 
 // Copies this rank's elements of an array to their place in `range` of its segment.
 void read_slice(TrainState& train, const ArrayId& array, const Range& range, std::byte* to) {
@@ -178,8 +182,8 @@ std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array) {
 
 std::uint64_t digest_of(TrainState& train, const ArrayId& array, std::string_view kind,
                         int only_param) {
-  const auto bytes = static_cast<std::size_t>(size_of(train.store->dtype_of(array)));
-  std::uint64_t sum = 0;
+  const DType dtype = train.store->dtype_of(array);
+  std::atomic<std::uint64_t> sum = 0;
   for (const ParamRange& piece : train.own_params(train.layout().segment(array))) {
     if (!train.store->holds(array, piece.param)) continue;
     if (only_param >= 0 && piece.param != only_param) continue;
@@ -187,11 +191,14 @@ std::uint64_t digest_of(TrainState& train, const ArrayId& array, std::string_vie
     std::int64_t element = piece.param_begin;
     train.store->visit(array, piece.segment_begin, piece.segment_begin + piece.count,
                        [&](std::int64_t, std::span<std::byte> part) {
-                         for (std::size_t at = 0; at < part.size(); at += bytes, ++element) {
-                           std::uint64_t bits = 0;
-                           std::memcpy(&bits, &part[at], bytes);
-                           sum += mixed(mixed(key + static_cast<std::uint64_t>(element)) + bits);
-                         }
+                         const std::int64_t count = std::ssize(part) / size_of(dtype);
+                         train.runtime.pool().for_ranges(
+                             count, digest_grain, [&](std::int64_t begin, std::int64_t end) {
+                               sum += optim::cpu::kernels().hash(
+                                   part.data() + begin * size_of(dtype), dtype, end - begin,
+                                   key + static_cast<std::uint64_t>(element + begin));
+                             });
+                         element += count;
                        });
   }
   return sum;

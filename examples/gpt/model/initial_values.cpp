@@ -2,23 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "examples/gpt/model/architecture.h"
-#include "examples/gpt/model/random.h"
+#include "examples/gpt/model/normals.h"
 
 namespace gpt {
-namespace {
-
-// Box-Muller transform: elements 2p and 2p + 1 are the two values of pair p.
-double normal(const CounterRandom& random, std::int64_t element) {
-  const auto pair = static_cast<std::uint64_t>(element / 2);
-  const double radius = std::sqrt(-2 * std::log(random.uniform(2 * pair)));
-  const double angle = 2 * std::numbers::pi * random.uniform(2 * pair + 1);
-  return radius * (element % 2 == 0 ? std::cos(angle) : std::sin(angle));
-}
-
-}  // namespace
 
 InitialValues::InitialValues(const ModelConfig& config, std::uint64_t seed, zero::ThreadPool& pool)
     : deviation_(config.initial_deviation),
@@ -38,11 +26,11 @@ void InitialValues::fill(const zero::ParamShard& shard) const {
   }
   const double deviation = initial == Initial::residual ? residual_deviation_ : deviation_;
   const CounterRandom random(seed_, shard.name);
-  pool_.for_ranges(static_cast<std::int64_t>(shard.values.size()), 64,
+  pool_.for_ranges(static_cast<std::int64_t>(shard.values.size()), 1 << 14,
                    [&](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t i = begin; i < end; ++i)
-                       shard.values[static_cast<std::size_t>(i)] =
-                           static_cast<float>(deviation * normal(random, shard.begin + i));
+                     fill_normals(random, shard.begin + begin, deviation,
+                                  shard.values.subspan(static_cast<std::size_t>(begin),
+                                                       static_cast<std::size_t>(end - begin)));
                    });
 }
 
