@@ -137,7 +137,7 @@ TEST_CASE("an export that is given up, or fails, leaves the old file and nothing
   const mode_t mask = ::umask(0);
   ::umask(mask);
   const auto mode = static_cast<mode_t>(fs::status(model + "/model.safetensors").permissions());
-  CHECK(mode == (0644 & ~mask));
+  CHECK(mode == (0666 & ~mask));
 }
 
 TEST_CASE("a directory that cannot be made, and a name that is taken") {

@@ -29,7 +29,7 @@ constexpr std::string_view before_generation = ", generation ";
 
 Descriptor open_lock(const Directory& root, const std::string& name) {
   Descriptor lock(
-      ::openat(root.descriptor(), name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+      ::openat(root.descriptor(), name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (lock.get() < 0) refuse(root, "cannot be written to (" + name + "): " + std::strerror(errno));
   return lock;
 }

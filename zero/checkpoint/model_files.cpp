@@ -18,9 +18,6 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t max_index_bytes = std::int64_t{64} << 20;
 
-// Modified by the user's umask.
-constexpr unsigned file_mode = 0644;
-
 std::string shard_name(std::size_t number, std::size_t count, int generation) {
   char name[80], mark[24] = "";
   if (generation > 1) std::snprintf(mark, sizeof mark, "g%d-", generation);
@@ -131,7 +128,7 @@ void ModelWriter::begin_file() {
   left_ = header.data_bytes();
   temporary_ = temporary_of(file.name);
   directory_.remove(temporary_);
-  writer_ = std::make_unique<SafetensorsWriter>(directory_.create(temporary_, file_mode),
+  writer_ = std::make_unique<SafetensorsWriter>(directory_.create(temporary_),
                                                 format_header(header), left_);
 }
 
@@ -151,7 +148,7 @@ void ModelWriter::write_index() {
   }
   const std::string temporary = temporary_of(model_index_name);
   directory_.remove(temporary);
-  directory_.write_text(temporary, format_index(file_of_tensor, bytes), file_mode);
+  directory_.write_text(temporary, format_index(file_of_tensor, bytes));
   directory_.replace(model_index_name, temporary);
 }
 

@@ -284,21 +284,21 @@ bool Directory::is_at_its_path() const {
 
 void Directory::make(const std::string& name) const {
   perform({FileOp::make_directory, path_of(name)}, "create the directory",
-          [&] { return ::mkdirat(fd_.get(), name.c_str(), 0700); });
+          [&] { return ::mkdirat(fd_.get(), name.c_str(), 0777); });
 }
 
-File Directory::create(const std::string& name, unsigned mode) const {
+File Directory::create(const std::string& name) const {
   int fd = -1;
   perform({FileOp::create, path_of(name)}, "create", [&] {
     fd = ::openat(fd_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-                  mode);
+                  0666);
     return fd < 0 ? -1 : 0;
   });
   return {Descriptor(fd), path_of(name)};
 }
 
-void Directory::write_text(const std::string& name, std::string_view text, unsigned mode) const {
-  File file = create(name, mode);
+void Directory::write_text(const std::string& name, std::string_view text) const {
+  File file = create(name);
   file.write(std::as_bytes(std::span(text)));
   file.sync();
   file.close();

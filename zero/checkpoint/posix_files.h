@@ -134,11 +134,12 @@ class Directory {
     return open_file(name).read_text(max_bytes);
   }
 
+  // The umask decides on the permissions of new directories and files.
   void make(const std::string& name) const;
   // Throws SaveError if the name exists.
-  File create(const std::string& name, unsigned mode = 0600) const;
+  File create(const std::string& name) const;
   // Creates, writes, syncs and closes the file.
-  void write_text(const std::string& name, std::string_view text, unsigned mode = 0600) const;
+  void write_text(const std::string& name, std::string_view text) const;
   void rename(const std::string& from, const std::string& to, bool replace) const;
   // Renames `temporary` to `name`, replacing any file of that name, and syncs the directory.
   void replace(const std::string& name, const std::string& temporary) const;
