@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "pytorch/advice.h"
 #include "pytorch/tensor_device.h"
 
 namespace zero::pytorch {
@@ -16,11 +17,15 @@ namespace {
 std::string rest_sentence(const std::string& name) {
   return "ZeroCore: parameter " + name +
          " is sharded at rest: outside of a forward or backward pass of its engine, or in one "
-         "operation with parameters of another unit, it has no memory. Use it inside of the "
-         "module's forward(), or gather it: zerocore.zero.GatheredParameters in Python, "
-         "Engine::read() in C++. To save the model, call engine.save_16bit_model(), take "
-         "engine._zero3_consolidated_16bit_state_dict(), or call state_dict() with all of its "
-         "parameters gathered (Engine::export_model() in C++)";
+         "operation with parameters of another unit, it has no memory. " +
+         advice(
+             "Use it in the call that is given to ShardedModule::forward(), read it by "
+             "Engine::read(), and change it by Engine::write(), of ShardedModule::engine(). To "
+             "save the model, call Engine::export_model() or Engine::save_checkpoint()",
+             "Use it inside of the module's forward(), or gather it by "
+             "zerocore.zero.GatheredParameters. To save the model, call "
+             "engine.save_16bit_model(), take engine._zero3_consolidated_16bit_state_dict(), or "
+             "call state_dict() with all of its parameters gathered");
 }
 
 bool same_memory(const at::Tensor& a, const at::Tensor& b) {
@@ -201,9 +206,15 @@ void ManagedParameter::set_gradient_aside(const at::Tensor& tensor) {
     aside_.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
         "ZeroCore: the gradient of parameter " + name_ +
         " is in its engine until the step, which unscales, averages and clips it: clip by "
-        "gradient_clipping in the config, take the norm of engine.get_global_grad_norm() after the "
-        "step and the gradient of zerocore.safe_get_full_grad(), change it in a hook "
-        "(register_hook) or by zerocore.safe_set_full_grad(), and clear it by engine.zero_grad()");
+        "gradient_clipping in the config instead of clip_grad_norm_(), " +
+        advice(
+            "take the norm of StepResult::grad_norm and the gradient of Engine::read_gradient(), "
+            "change it in a hook (register_hook) or by Gradients::edit() in "
+            "StepOptions::inspect, train by ShardedModule::step() instead of an optimizer of "
+            "torch, and clear it by zero_grad() of the module",
+            "take the norm of engine.get_global_grad_norm() after the step and the gradient of "
+            "zerocore.safe_get_full_grad(), change it in a hook (register_hook) or by "
+            "zerocore.safe_set_full_grad(), and clear it by engine.zero_grad()"));
   }
   tensor.mutable_grad() = aside_;
 }

@@ -5,7 +5,11 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include <map>
+#include <mutex>
+
 #include "pytorch/tensor_device.h"
+#include "zero/base/notice.h"
 
 namespace zero::pytorch {
 
@@ -27,19 +31,51 @@ UnitOptions unit_options(const Config& config, ShardedModuleOptions options) {
   return result;
 }
 
+// The ShardedModule of each module. Ranks may be threads.
+std::mutex owners_mutex;
+std::map<const torch::nn::Module*, ShardedModule*>& owners() {
+  static std::map<const torch::nn::Module*, ShardedModule*> of_module;
+  return of_module;
+}
+
+void note_doubles(const Runtime& runtime, const torch::nn::Module& module,
+                  const ShardedModuleOptions& options) {
+  if (!options.convert || !runtime.is_root()) return;
+  for (const auto& parameter : module.named_parameters())
+    if (parameter.value().scalar_type() == at::kDouble)
+      return warn_once("parameter " + parameter.key() +
+                       " is float64, and perhaps others: they are trained in the config's compute "
+                       "dtype, and their master weights are fp32");
+}
+
 }  // namespace
 
 ShardedModule::ShardedModule(Runtime& runtime, std::shared_ptr<torch::nn::Module> module,
                              Config config, ShardedModuleOptions options)
     : module_(std::move(module)) {
   at::set_num_threads(runtime.threads());
+  note_doubles(runtime, *module_, options);
   parameters_ = std::make_unique<ShardedParameters>(
       declare_units(*module_, unit_options(config, std::move(options))), tensor_device(runtime));
   engine_ = std::make_unique<Engine>(runtime, parameters_->spec(), std::move(config));
   parameters_->attach(runtime, *engine_);
+  take_over();
 }
 
-ShardedModule::~ShardedModule() = default;
+ShardedModule::~ShardedModule() {
+  const std::lock_guard lock(owners_mutex);
+  if (const auto own = owners().find(module_.get()); own != owners().end() && own->second == this)
+    owners().erase(own);
+}
+
+// The engine of another ShardedModule has the parameters from here on.
+void ShardedModule::take_over() {
+  const std::lock_guard lock(owners_mutex);
+  ShardedModule*& owner = owners()[module_.get()];
+  if (owner != nullptr)
+    owner->failure_ = "its module was given to another ShardedModule, which has its parameters";
+  owner = this;
+}
 
 void ShardedModule::forward_pass(const std::function<void()>& call) {
   guarded("forward", [&] {
@@ -100,8 +136,8 @@ void ShardedModule::refuse_after_failure(const char* what) const {
   if (!failure_.empty())
     throw UsageError(
         std::string(what) +
-        " was called after an earlier call had failed, and the ranks may differ since; "
-        "end the job and resume from a checkpoint. The failure was: " +
+        " was called after an earlier call had failed, or after another engine took the "
+        "parameters; end the job and resume from a checkpoint. The failure was: " +
         failure_);
 }
 

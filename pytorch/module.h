@@ -79,6 +79,7 @@ class ShardedModule {
   Engine& engine() { return *engine_; }
 
  private:
+  void take_over();
   void forward_pass(const std::function<void()>& call);
   void guarded(const char* what, const std::function<void()>& work);
   void refuse_after_failure(const char* what) const;

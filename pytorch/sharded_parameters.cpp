@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "pytorch/advice.h"
 #include "pytorch/tensor_device.h"
 
 namespace zero::pytorch {
@@ -326,9 +327,9 @@ float ShardedParameters::loss_scale() {
 // Throws if the program has not read the loss scale, because its gradients would be too small.
 void ShardedParameters::check_loss_scale() {
   if (std::exchange(scaled_, false) || micro_step_->loss_scale() == 1) return;
-  throw UsageError(
-      "fp16: backward was called on a loss without the engine's loss scale: call "
-      "engine.backward(loss), or engine.scale(loss).backward()");
+  throw UsageError("fp16: backward was called on a loss without the engine's loss scale: call " +
+                   advice("ShardedModule::backward(loss)",
+                          "engine.backward(loss), or engine.scale(loss).backward()"));
 }
 
 void ShardedParameters::before_use(int unit) noexcept {
@@ -445,15 +446,19 @@ void ShardedParameters::take_gradients_back() {
     if (state == ManagedParameter::Aside::replaced)
       throw UsageError("the gradient of parameter " + gradient.parameter->name() +
                        " was set by the program, and the engine has its own: change it in a hook "
-                       "(register_hook) or by zerocore.safe_set_full_grad(), or clear all "
-                       "gradients by engine.zero_grad()");
+                       "(register_hook) or by " +
+                       advice("Gradients::edit() in StepOptions::inspect, or clear all gradients "
+                              "by zero_grad() of the module",
+                              "zerocore.safe_set_full_grad(), or clear all gradients by "
+                              "engine.zero_grad()"));
     (state == ManagedParameter::Aside::there ? there : cleared) = gradient.parameter;
   }
   if (cleared == nullptr) return;
   if (there != nullptr)
     throw UsageError("the gradient of parameter " + cleared->name() +
                      " was cleared by the program, and that of " + there->name() +
-                     " was not: gradients are forgotten all together, by engine.zero_grad()");
+                     " was not: gradients are forgotten all together, by " +
+                     advice("zero_grad() of the module", "engine.zero_grad()"));
   if (!in_call_) scopes_.close_all();
   origins_ = {};
   drop_in_engine();

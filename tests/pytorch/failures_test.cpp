@@ -113,6 +113,62 @@ TEST_CASE("a module that is sharded again leaves its first engine") {
   contains(error, "layers.0.weight is sharded at rest");
 }
 
+TEST_CASE("the first of two sharded modules over one module refuses further calls") {
+  for (int stage = 0; stage < 4; ++stage) {
+    const std::string error = error_of([&](zero::Runtime& runtime) {
+      const Model model = torch_models::shared_layer_mlp();
+      ShardedModule first(runtime, model.module, config_of(stage));
+      if (stage == 3)
+        return runtime.fail("given to another ShardedModule");  // the second one refuses
+      const ShardedModule second(runtime, model.module, config_of(stage));
+      first.backward(pass(first, model, 1));
+    });
+    contains(error, "given to another ShardedModule");
+  }
+}
+
+TEST_CASE("gradients are read by the engine, and errors about them name calls of C++") {
+  const auto after_pass = [](const std::function<void(ShardedModule&, const Model&)>& work) {
+    return error_of([&](zero::Runtime& runtime) {
+      const Model model = torch_models::shared_layer_mlp();
+      ShardedModule module(runtime, model.module, config_of(2));
+      module.backward(pass(module, model, 1));
+      work(module, model);
+      module.step();
+    });
+  };
+  for (const auto& use : std::vector<std::function<void(ShardedModule&, const Model&)>>{
+           [](auto&, const Model& model) {
+             torch::nn::utils::clip_grad_norm_(model.module->parameters(), 1.0);
+           },
+           [](auto&, const Model& model) {
+             torch::optim::SGD optimizer(model.module->parameters(), 0.1);
+             optimizer.step();
+           },
+           [](auto&, const Model& model) { model.module->parameters().front().grad().sum(); }}) {
+    const std::string error = after_pass(use);
+    for (const char* part :
+         {"gradient_clipping", "StepResult::grad_norm", "Engine::read_gradient()",
+          "Gradients::edit()", "ShardedModule::step()", "zero_grad() of the module"})
+      contains(error, part);
+    CHECK(error.find("zerocore.") == std::string::npos);
+  }
+  CHECK(after_pass([](ShardedModule& module, const Model& model) {
+          const at::Tensor& weight = model.module->parameters().front();
+          std::vector<float> gradient(static_cast<std::size_t>(weight.numel()));
+          module.engine().read_gradient("layers.0.weight", gradient);
+          if (std::ranges::count(gradient, 0.0F) == std::ssize(gradient))
+            throw std::runtime_error("the gradient is zero");
+          model.module->zero_grad();
+          module.backward(pass(module, model, 1));
+        }) == "");
+  contains(after_pass([](ShardedModule& module, const Model& model) {
+             pass(module, model, 1);
+             module.forward([&] { module.engine().drop_gradients(); });
+           }),
+           "zero_grad() of the module");
+}
+
 TEST_CASE("create_graph is an error that names it") {
   const std::string error = error_of([](zero::Runtime& runtime) {
     const Model model = torch_models::shared_layer_mlp();
