@@ -11,9 +11,9 @@ def main():
     for line in sys.stdin:
         built = built or line.startswith("Successfully built")
         match = re.match(r"\s*\[(\d+)/(\d+)\] ", line)
-        if not match:
+        done, total = map(int, match.groups()) if match else (0, 0)
+        if total < 10:  # CMake again, not the build
             continue
-        done, total = map(int, match.groups())
         text = f"{time.monotonic() - start:4.0f} s  {done} of {total} files compiled"
         if sys.stdout.isatty():
             print(f"\r{text}", end="\n" if done == total else "", flush=True)

@@ -550,7 +550,7 @@ print("prepared", net.gradient_accumulation_steps(), net.global_steps, round(net
 
 
 def example():
-    """examples/trainer, as the README starts it: the wheel is installed, and the variable is set."""
+    """examples/trainer, as docs/getting-started.md starts it: the wheel is installed, and the variable is set."""
     if not has("transformers") or not has("accelerate"):
         print("SKIPPED: transformers or accelerate is not installed")
         return
