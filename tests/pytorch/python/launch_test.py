@@ -312,7 +312,7 @@ def launch_mpi():
     """Under the mpirun of other MPIs than the build's: the ranks use the launcher's library, with the same bits."""
     launchers = {name: pathlib.Path.home() / ".cache/zerocore" / name for name in ("openmpi", "mpich")}
     launchers = {name: folder for name, folder in launchers.items()
-                 if (folder / "bin/mpirun").exists() and pathlib.Path(PACKAGE, f"zerocore/libzerocore_{name}.so").exists()}
+                 if (folder / "bin/mpirun").exists() and pathlib.Path(PACKAGE, f"zerocore/binaries/libzerocore_{name}.so").exists()}
     if not launchers:
         print("SKIPPED: Open MPI 5 and MPICH are not installed (scripts/install_dependencies.sh --torch)")
         return
@@ -338,7 +338,7 @@ def launch_other_mpi():
              "torchrun")
     with tempfile.TemporaryDirectory() as folder:
         package = installed_package(folder)
-        pathlib.Path(folder, "zerocore/libzerocore_mpich.so").unlink(missing_ok=True)
+        pathlib.Path(folder, "zerocore/binaries/libzerocore_mpich.so").unlink(missing_ok=True)
         # PyTorch's variables do not help: the ranks are the launcher's.
         contains(run([PYTHON, "-W", "ignore", SCRIPT, "arrives"], expect=11,
                      environment={**package, **variables(0, 1, free_port()), "PMI_SIZE": "2", "PMI_RANK": "0"})[1],
@@ -428,7 +428,7 @@ def launch_as_deepspeed():
             raise SystemExit("Python's start imports torch")
         replaced_deepspeed(pathlib.Path(folder), asked)
         # A machine without MPI.
-        pathlib.Path(folder, "zerocore/libzerocore_openmpi.so").unlink()
+        pathlib.Path(folder, "zerocore/binaries/libzerocore_openmpi.so").unlink()
         _, err = by_mpirun(1, "arrives", environment=package, expect=11)
         contains(err, "OMPI_COMM_WORLD_SIZE is set), and MPI cannot be loaded", "start the ranks with torchrun")
         out, _ = by_torchrun(2, script=str(HERE / "installing_deepspeed.py"), environment=package)
