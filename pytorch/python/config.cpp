@@ -9,7 +9,6 @@
 
 #include "pytorch/advice.h"
 #include "pytorch/managed_parameter.h"
-#include "zero/base/notice.h"
 #include "zero/monitor/diagnostics.h"
 #include "zero/monitor/monitor.h"
 #include "zero/schedule.h"
@@ -101,8 +100,13 @@ void declare_monitor(py::module_& module) {
 
 }  // namespace
 
+Config silent(Config config) {
+  config.notices.clear();
+  return config;
+}
+
 void declare_config(py::module_& module) {
-  zero::pytorch::language = zero::pytorch::Language::python;
+  language = Language::python;
   py::class_<Config>(module, "Config")
       .def_static(
           "of_file",
@@ -125,11 +129,6 @@ void declare_config(py::module_& module) {
           py::arg("name"), py::arg("lr_scale"), py::arg("values"))
       .def("note",
            [](Config& config, const std::string& notice) { config.notices.push_back(notice); })
-      // Prints those that were added after the engine had printed its own.
-      .def("print_notices",
-           [](const Config& config) {
-             for (const std::string& notice : config.notices) warn_once(notice);
-           })
       .def_property_readonly("stage", [](const Config& c) { return c.zero_optimization.stage; })
       .def_property_readonly("reshards",
                              [](const Config& c) { return c.zero_core.reshard_after_forward; })

@@ -21,12 +21,11 @@ class Progress:
         self._shown, self._since = None, time.monotonic()
 
     def show_start(self, native, settings):
-        """Prints the start line, and the notices that were added to the config after the engine had printed its own."""
+        """Prints the start line and the config's notices."""
         if self._diagnostics is None:
             return
-        if line := native.start_line():
+        for line in filter(None, [native.start_line(), *(f"zero: {notice}" for notice in settings.notices)]):
             print(line, flush=True)
-        settings.print_notices()
 
     @contextlib.contextmanager
     def counting(self, step):
