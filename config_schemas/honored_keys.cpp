@@ -13,6 +13,12 @@ void add_general(RowList& rows) {
       {acts("train_batch_size", samples, "samples per optimizer step over all ranks").or_null(),
        acts("train_micro_batch_size_per_gpu", samples, "samples per rank and micro step").or_null(),
        acts("gradient_accumulation_steps", samples, "micro steps per optimizer step").or_null(),
+       acts("dataloader_drop_last",
+            "Python: drop the last micro batch of training_data and engine.deepspeed_io() if it is "
+            "smaller; a C++ program reads its data itself"),
+       acts("managed_gradient_accumulation",
+            "false: in Python each engine.step() ends an accumulation, of any number of micro "
+            "batches; a C++ program ends its own"),
        acts("gradient_clipping", {.low = -1e30, .high = 1e30},
             "largest global L2 norm of the gradients; 0 or less: no clipping"),
        acts("steps_per_print", limits, "a progress line every N steps; 0 or null: never")
@@ -90,7 +96,12 @@ void add_precision(RowList& rows) {
             "dtype of the floating-point buffers of a PyTorch module; null: their own in Python, "
             "the one that the model computes in for a C++ module")
            .or_null()});
-  rows.in("torch_autocast", {section("PyTorch's automatic casts")});
+  rows.in("torch_autocast",
+          {section("PyTorch's automatic casts"),
+           acts("enabled",
+                "Python: forward passes of the module run under torch.autocast; a C++ program's "
+                "kernels choose their dtype themselves"),
+           acts("dtype", dtype_names, "dtype of the casts; not set: PyTorch's default").or_null()});
 }
 
 void add_sharding(RowList& rows) {
@@ -349,6 +360,10 @@ void add_core(RowList& rows) {
             "memory of a rank for asynchronous saves, taken at start; 0: as much as it "
             "saves, if checkpoint.writer.decoupled enables them"),
        acts("allow_non_finite_weights", "load checkpoints and weights that hold NaN or infinity"),
+       acts(
+           "round_initial_weights",
+           "under bf16 and fp16: master weights begin as the initial values rounded to that dtype, "
+           "as DeepSpeed's do; false: as the values themselves"),
        acts("resume_fallback",
             "if a file of the newest checkpoint is damaged, resume from the newest one that is "
             "not; false: an error"),

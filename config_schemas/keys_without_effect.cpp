@@ -21,8 +21,6 @@ void add_general_without_effect(RowList& rows) {
                    "old name of zero_optimization.allgather_bucket_size",
                    "only read next to a boolean zero_optimization, as its allgather_bucket_size"),
            boolean("disable_allgather", "false", never_read, "DeepSpeed never uses it either"),
-           boolean("dataloader_drop_last", "false", "drop the last partial batch",
-                   "the training program reads the data"),
            integer("vocabulary_size", any_count, "null", "size of the vocabulary",
                    "DeepSpeed only warns if it is no multiple of 8")
                .or_null(),
@@ -82,12 +80,10 @@ void add_precision_without_effect(RowList& rows) {
           "another; for a C++ module it can say fp32",
           {any("keep_in_fp32_modules", "buffers that stay in fp32; excludes buffer_dtype")
                .with(&Key::initial, "auto")});
-  rows.in("torch_autocast", "acts with torch_autocast.enabled only",
-          {boolean("enabled", "false", "cast per operation",
-                   "about PyTorch's operations: kernels compute in the dtype of the parameters, "
-                   "which bf16.enabled chooses"),
-           plain(Type::text, "dtype", "", "dtype of the casts").under("torch_autocast.enabled"),
-           plain(Type::list, "lower_precision_safe_modules", "null", "modules to cast")
+  rows.in("torch_autocast",
+          {plain(Type::list, "lower_precision_safe_modules", "null",
+                 "modules whose gradients travel in the dtype of the casts",
+                 "communication_data_type chooses the dtype of gradients between ranks")
                .or_null()
                .under("torch_autocast.enabled")});
 }

@@ -10,13 +10,6 @@ constexpr std::string_view every_rank =
     "ranks that share work would count as one in the batch, but every rank is a data-parallel rank "
     "here; write 1, and fit the batch to it";
 
-// Without accumulation each step() ends an accumulation.
-bool accumulates_nothing(const Config& config, std::string_view) {
-  const BatchOptions& batch = config.batch;
-  return batch.gradient_accumulation_steps == 1 ||
-         (batch.gradient_accumulation_steps == 0 && batch.train_batch_size == 0);
-}
-
 // DeepSpeed also requires that data_types.param_dtype repeats the dtype of the model.
 bool is_model_dtype(const Config& config, std::string_view shown) {
   std::string name = lower_case(shown);
@@ -67,32 +60,27 @@ void add_removed(RowList& rows) {
 void add_unsupported(RowList& rows) {
   static constexpr std::string_view corrected[] = {"Adam", "AdamW", "Lamb"};
   static constexpr std::string_view muon[] = {"Muon"};
-  rows.in(
-      "",
-      {boolean("managed_gradient_accumulation", "true", "false: each step() ends an accumulation",
-               "the engine counts micro steps itself; write gradient_accumulation_steps 1, with "
-               "which each step() ends one, or in Python call set_gradient_accumulation_boundary()")
-           .with(&Key::already_so, accumulates_nothing),
-       integer("tensor_parallel.autotp_size", {.low = 0, .high = most_ranks}, "0",
-               "ranks that share a tensor", every_rank)
-           .harmless({"1"}),
-       integer("elasticity.model_parallel_size", ranks, "1", "ranks that share a sample",
-               every_rank)
-           .under("elasticity.enabled"),
-       integer("sequence_parallel_size", ranks, "1", "ranks that share a sequence", every_rank),
-       choice("data_types.param_dtype", dtype_names, "null", "dtype of parameters",
-              "must agree with fp16.enabled and bf16.enabled; remove it")
-           .or_null()
-           .with(&Key::already_so, is_model_dtype),
-       boolean("zero_optimization.legacy_stage1", "false", "stage 1 of 2020",
-               "DeepSpeed removed this implementation; remove it"),
-       boolean("optimizer.params.amsgrad", "false", "the AMSGrad variant",
-               "DeepSpeed refuses it too; remove it")
-           .of(corrected),
-       boolean("optimizer.params.per_head_muon", "false",
-               "each attention head as a matrix of its own",
-               "the heads of a model are not known here; remove it")
-           .of(muon)});
+  rows.in("",
+          {integer("tensor_parallel.autotp_size", {.low = 0, .high = most_ranks}, "0",
+                   "ranks that share a tensor", every_rank)
+               .harmless({"1"}),
+           integer("elasticity.model_parallel_size", ranks, "1", "ranks that share a sample",
+                   every_rank)
+               .under("elasticity.enabled"),
+           integer("sequence_parallel_size", ranks, "1", "ranks that share a sequence", every_rank),
+           choice("data_types.param_dtype", dtype_names, "null", "dtype of parameters",
+                  "must agree with fp16.enabled and bf16.enabled; remove it")
+               .or_null()
+               .with(&Key::already_so, is_model_dtype),
+           boolean("zero_optimization.legacy_stage1", "false", "stage 1 of 2020",
+                   "DeepSpeed removed this implementation; remove it"),
+           boolean("optimizer.params.amsgrad", "false", "the AMSGrad variant",
+                   "DeepSpeed refuses it too; remove it")
+               .of(corrected),
+           boolean("optimizer.params.per_head_muon", "false",
+                   "each attention head as a matrix of its own",
+                   "the heads of a model are not known here; remove it")
+               .of(muon)});
 }
 
 // Parameters of optimizers with a refused type. They are listed so that the user gets one message,

@@ -164,6 +164,7 @@ struct CoreOptions {
   double preempt_grace_s = 25;            // time between a stop signal and the end
   std::int64_t async_staging_bytes = 0;   // per rank; 0: the size of its file
   bool allow_non_finite_weights = false;  // accepted in loaded weights
+  bool round_initial_weights = false;     // master weights begin as rounded values, as DeepSpeed's
   bool resume_fallback = true;  // if the newest checkpoint is damaged, resume from an older one
   int peer_copies = 0;          // 1: copies of the state in the memory of hosts, for restarts
   std::int64_t peer_copies_every = 10;  // steps between these copies
@@ -195,6 +196,12 @@ struct FlopsProfilerOptions {
   std::string output_file = "";  // empty: the log
 };
 
+// PyTorch's casts of single operations around forward passes of a module in Python.
+struct TorchAutocastOptions {
+  bool enabled = false;
+  std::optional<DType> dtype;  // absent: PyTorch's default
+};
+
 struct Config {
   BatchOptions batch;
   ZeroOptions zero_optimization;
@@ -214,7 +221,11 @@ struct Config {
   // Dtype of gradients between ranks, and of their sums over micro steps; absent: the compute
   // dtype.
   std::optional<DType> communication_data_type, grad_accum_dtype;
-  std::optional<DType> buffer_dtype;           // of a torch module's buffers; absent: their own
+  std::optional<DType> buffer_dtype;  // of a torch module's buffers; absent: their own
+  // These act in Python alone.
+  TorchAutocastOptions torch_autocast;
+  bool dataloader_drop_last = false;           // of loaders that the engine makes
+  bool managed_gradient_accumulation = true;   // false: each step() ends an accumulation
   bool prescale_gradients = false;             // divide by the ranks before the sum over them
   double gradient_predivide_factor = 1;        // or divide by this before, and by the rest after
   std::string gradient_allreduce_op = "mean";  // or "sum": of the ranks' gradients
@@ -257,6 +268,9 @@ Config parse_config(const std::string& json, const std::string& name, const Text
 // it. For an Accelerate or Trainer file, returns the equivalent DeepSpeed config.
 std::string config_as_json(const std::string& file);
 std::string config_as_json(const std::string& text, const std::string& name);
+
+// Returns the keys that act in Python alone and are set, for the notices of programs in C++.
+std::vector<std::string> keys_of_python(const Config& config);
 
 // Lists every value by path, sorted, one "path = value" per line: compared over ranks and logged.
 std::string describe(const Config& config);

@@ -266,8 +266,11 @@ class Engine {
   void settle();
   StepTicket step(const StepOptions& = {});
   // Returns the values of a group's rule that the next applied step uses unless its StepOptions
-  // override them. Waits for the steps in flight.
-  GroupValues next_values(std::string_view group = "");
+  // override them; with `ahead`, those of the schedule this many steps later, or earlier if it
+  // is negative. Waits for the steps in flight.
+  GroupValues next_values(std::string_view group = "", std::int64_t ahead = 0);
+  // Returns the loss scale of the next micro step, 1 without fp16. May wait for steps in flight.
+  float loss_scale();
   // Discards the gradients of this step's micro steps so far; returns whether there were any. A
   // forward pass that waits for its backward stays, as the first micro step. Call it on all ranks
   // at the same point, otherwise the next step throws because they differ.
@@ -334,6 +337,8 @@ class Engine {
   // any_micro_steps() there are none of these, since all repetitions are made in each such step.
   std::vector<std::int64_t> micro_batches(std::int64_t step) const;
   std::int64_t step_count() const;
+  // Steps that were not skipped, by which schedules count. Waits for the steps in flight.
+  std::int64_t applied_steps();
   DType compute_dtype() const;
   std::string memory_table() const;
   // Local. Returns one line for the log of rank 0: version, stage and its FSDP name, device, ranks,

@@ -62,11 +62,6 @@ TEST_CASE("an unsupported key is refused only if its value enables it") {
        R"("optimizer": {"type": "Adam", "params": {"amsgrad": false}})"},
       {R"("optimizer": {"type": "AdamW", "params": {"max_grad_norm": 0.5}})",
        "it is written gradient_clipping", R"("gradient_clipping": 1.0)"},
-      {R"("managed_gradient_accumulation": false)", "the engine counts micro steps itself",
-       R"("managed_gradient_accumulation": true)"},
-      {R"("managed_gradient_accumulation": false, "gradient_accumulation_steps": 2)",
-       "write gradient_accumulation_steps 1",
-       R"("managed_gradient_accumulation": false, "gradient_accumulation_steps": 1)"},
       // Refused because ranks that share work change the batch.
       {R"("tensor_parallel": {"autotp_size": 4})",
        "tensor_parallel.autotp_size: 4 is refused: ranks that share work would count as one",

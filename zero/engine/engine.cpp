@@ -78,8 +78,11 @@ bool Engine::more_micro_steps() {
 void Engine::settle() {
   core_->scopes().come_to_rest();
 }
-GroupValues Engine::next_values(std::string_view group) {
-  return core_->stepper().next_values(group);
+GroupValues Engine::next_values(std::string_view group, std::int64_t ahead) {
+  return core_->stepper().next_values(group, ahead);
+}
+float Engine::loss_scale() {
+  return core_->stepper().loss_scale();
 }
 StepTicket Engine::step(const StepOptions& options) {
   StepTicket ticket(core_->stepper().step(options));
@@ -237,6 +240,10 @@ std::vector<std::int64_t> Engine::micro_batches(std::int64_t step) const {
 }
 std::int64_t Engine::step_count() const {
   return core_->train().step;
+}
+std::int64_t Engine::applied_steps() {
+  core_->stepper().settle();
+  return core_->train().applied_steps;
 }
 DType Engine::compute_dtype() const {
   return core_->train().policy().precision.compute;

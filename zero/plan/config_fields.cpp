@@ -95,6 +95,10 @@ constexpr ConfigField fields[] = {
     {"communication_data_type", at<&Config::communication_data_type>},
     {"data_types.grad_accum_dtype", at<&Config::grad_accum_dtype>},
     {"data_types.buffer_dtype", at<&Config::buffer_dtype>},
+    {"dataloader_drop_last", at<&Config::dataloader_drop_last>},
+    {"managed_gradient_accumulation", at<&Config::managed_gradient_accumulation>},
+    {"torch_autocast.enabled", at<&Config::torch_autocast, &TorchAutocastOptions::enabled>},
+    {"torch_autocast.dtype", at<&Config::torch_autocast, &TorchAutocastOptions::dtype>},
     {"fp16.enabled", at<&Config::fp16_enabled>},
     {"fp16.loss_scale", at<&Scale::loss_scale>},
     {"fp16.initial_scale_power", at<&Scale::initial_scale_power>},
@@ -221,6 +225,7 @@ constexpr ConfigField fields[] = {
     {"zero_core.preempt_grace_s", at<&CoreOptions::preempt_grace_s>},
     {"zero_core.async_staging_bytes", at<&CoreOptions::async_staging_bytes>},
     {"zero_core.allow_non_finite_weights", at<&CoreOptions::allow_non_finite_weights>},
+    {"zero_core.round_initial_weights", at<&CoreOptions::round_initial_weights>},
     {"zero_core.resume_fallback", at<&CoreOptions::resume_fallback>},
     {"zero_core.peer_copies", at<&CoreOptions::peer_copies>},
     {"zero_core.peer_copies_every", at<&CoreOptions::peer_copies_every>},
@@ -365,6 +370,14 @@ void check_finite(const Config& config) {
 }
 
 }  // namespace detail
+
+std::vector<std::string> keys_of_python(const Config& config) {
+  std::vector<std::string> keys;
+  if (config.torch_autocast.enabled) keys.push_back("torch_autocast.enabled");
+  if (config.dataloader_drop_last) keys.push_back("dataloader_drop_last");
+  if (!config.managed_gradient_accumulation) keys.push_back("managed_gradient_accumulation");
+  return keys;
+}
 
 std::string describe(const Config& config) {
   std::map<std::string, std::string> lines;

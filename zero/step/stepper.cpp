@@ -350,9 +350,9 @@ void Stepper::adjust_loss_scale(bool overflow) {
                  static_cast<double>(gradient_scale_), static_cast<double>(scale));
 }
 
-GroupValues Stepper::next_values(std::string_view group) {
+GroupValues Stepper::next_values(std::string_view group, std::int64_t ahead) {
   settle();
-  return parts_.train.plan.updates.values(group, parts_.train.applied_steps + 1);
+  return parts_.train.plan.updates.values(group, parts_.train.applied_steps + 1 + ahead);
 }
 
 // On a GPU the host's scaler follows the decisions that it has read.

@@ -50,7 +50,7 @@ class Stepper {
   void settle(std::size_t keep = 0);
 
   float loss_scale();
-  GroupValues next_values(std::string_view group);
+  GroupValues next_values(std::string_view group, std::int64_t ahead);
   // Call it when a checkpoint has replaced the state of the train state's scaler.
   void note_restored_scaler() { parts_.scalars.set_scaler(parts_.train.scaler.state()); }
 

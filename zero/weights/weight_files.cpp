@@ -148,12 +148,11 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
   if (used < reader.tensor_count() && train_.rank() == 0)
     std::fprintf(stderr, "zero: %s holds %zu tensors that the model does not have; left alone\n",
                  reader.path().c_str(), reader.tensor_count() - used);
-  fill_where(
-      [&](ParamShard shard) {
-        reader.read(name_in_file(shard.name), shard.begin, shard.values);
-        train_.refuse_non_finite(reader.path(), shard);
-      },
-      [&](int param) { return in_file[param] != 0; });
+  fill_where(rounded([&](ParamShard shard) {
+               reader.read(name_in_file(shard.name), shard.begin, shard.values);
+               train_.refuse_non_finite(reader.path(), shard);
+             }),
+             [&](int param) { return in_file[param] != 0; });
   for (const int b : buffers) {
     const BufferDeclaration& buffer = train_.model.buffers[b];
     const std::string name = name_in_file(buffer.name);

@@ -41,6 +41,19 @@ void Weights::fill_piece(const SegmentId& id, const ParamRange& piece, const Fil
       store.write(*store.find(id, state.name), piece.segment_begin, DType::fp32, bytes);
 }
 
+Weights::Fill Weights::rounded(const Fill& fill) const {
+  if (!train_.config.zero_core.round_initial_weights) return fill;
+  return [this, fill](const ParamShard& shard) {
+    fill(shard);
+    const Place& place = train_.place(train_.model.find(shard.name));
+    const DType dtype = train_.store->dtype_of(ArrayId{place, ArrayKind::parameter});
+    const auto count = std::ssize(shard.values);
+    std::vector<std::byte> narrow(count * size_of(dtype));
+    optim::cast(shard.values.data(), DType::fp32, narrow.data(), dtype, count);
+    optim::cast(narrow.data(), dtype, shard.values.data(), DType::fp32, count);
+  };
+}
+
 // Fills part by part, because no memory is planned for the callback's values.
 void Weights::fill_where(const Fill& fill, const std::function<bool(int param)>& wanted) {
   for (const SegmentId& id : train_.layout().segments()) {

@@ -26,12 +26,12 @@ class Weights {
       : train_(train), guard_(guard), transfers_(transfers), offload_(offload) {}
 
   void initialize(const Fill& fill) {
-    fill_where(fill, [](int) { return true; });
+    fill_where(rounded(fill), [](int) { return true; });
   }
   // Fills parameters that have no values yet.
   void initialize_rest(const Fill& fill) {
     const std::vector<char> before = train_.has_values;
-    fill_where(fill, [&](int param) { return !before[param]; });
+    fill_where(rounded(fill), [&](int param) { return !before[param]; });
   }
   // In model_files.cpp. Returns the names that the file lacks and may lack.
   std::vector<std::string> load(const std::string& file, const LoadOptions& options);
@@ -60,6 +60,8 @@ class Weights {
   // Fills this rank's slices of the wanted parameters, then updates all copies.
   void fill_where(const Fill& fill, const std::function<bool(int param)>& wanted);
   void fill_piece(const SegmentId& id, const ParamRange& piece, const Fill& fill);
+  // Returns the callback of initial values, which zero_core.round_initial_weights rounds.
+  Fill rounded(const Fill& fill) const;
   void adopt_piece(const SegmentId& id, const ParamRange& piece);
   // Throws DisagreementError if ranks have other bytes; `what` says who has given them. Collective.
   void require_equal(int param, std::span<const std::byte> bytes, const char* what);

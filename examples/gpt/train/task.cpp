@@ -48,6 +48,8 @@ Task resolve(const Options& options) {
   Task task{options, model, options.sequence_length, load_training_config(options, model.channels),
             nullptr};
   task.config.notices.insert(task.config.notices.end(), model.notices.begin(), model.notices.end());
+  for (const std::string& key : keys_of_python(task.config))
+    task.config.notices.push_back(key + ": no effect here: it acts in Python");
   if (task.sequence_length == 0)
     task.sequence_length = std::min(task.model.context, largest_default_sequence);
   if (task.sequence_length > task.model.context)
