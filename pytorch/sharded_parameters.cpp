@@ -249,7 +249,7 @@ void ShardedParameters::observe() {
     observation_.emplace(static_cast<StorageOwner&>(*this));
 }
 
-void ShardedParameters::begin_forward(bool training, bool last) {
+void ShardedParameters::begin_forward(bool training, bool last, bool needs_scale) {
   rethrow();
   check_stream();
   if (pass_ == Pass::training && had_backward_) end_backward();
@@ -267,6 +267,9 @@ void ShardedParameters::begin_forward(bool training, bool last) {
   } else if (pass_ != Pass::training) {
     if (!has_graph_) adopt_changes();
     begin_micro_step(last);
+    needs_scale_ = needs_scale;
+  } else {
+    needs_scale_ = needs_scale_ || needs_scale;
   }
   has_graph_ = has_graph_ || training;
   in_call_ = true;
@@ -326,10 +329,12 @@ float ShardedParameters::loss_scale() {
 
 // Throws if the program has not read the loss scale, because its gradients would be too small.
 void ShardedParameters::check_loss_scale() {
-  if (std::exchange(scaled_, false) || micro_step_->loss_scale() == 1) return;
-  throw UsageError("fp16: backward was called on a loss without the engine's loss scale: call " +
-                   advice("ShardedModule::backward(loss)",
-                          "engine.backward(loss), or engine.scale(loss).backward()"));
+  if (std::exchange(scaled_, false) || !needs_scale_ || micro_step_->loss_scale() == 1) return;
+  throw UsageError(
+      "Loss scaling is required under fp16, and backward was called on a loss without the "
+      "engine's loss scale: call " +
+      advice("ShardedModule::backward(loss)",
+             "engine.backward(loss), or engine.scale(loss).backward()"));
 }
 
 void ShardedParameters::before_use(int unit) noexcept {

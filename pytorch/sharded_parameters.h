@@ -56,9 +56,10 @@ class ShardedParameters final : private StorageOwner {
   void initialize_rest();
 
   // Begins a pass. Training passes are micro steps; further passes before a backward belong to the
-  // same micro step. An evaluation may run between a pass and its backward. Collective, except that
-  // evaluations exchange nothing if parameters are not sharded.
-  void begin_forward(bool training, bool last);
+  // same micro step. An evaluation may run between a pass and its backward. `needs_scale`: under
+  // fp16 the pass's backward throws unless its loss was multiplied by loss_scale(). Collective,
+  // except that evaluations exchange nothing if parameters are not sharded.
+  void begin_forward(bool training, bool last, bool needs_scale = true);
   void end_forward();
   // Returns the micro step that runs; or begins one, for a further backward over this step's
   // graphs.
@@ -170,6 +171,7 @@ class ShardedParameters final : private StorageOwner {
   bool has_graph_ = false;       // a training pass ran since the last step
   bool scaled_ = false;          // the program has read the loss scale for the next backward
   bool pass_scaled_ = false;     // for the running backward
+  bool needs_scale_ = false;     // a pass of this micro step does
   Origins origins_;
   std::int64_t drops_ = 0;
   int begun_ = 0;

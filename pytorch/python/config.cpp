@@ -127,6 +127,7 @@ void declare_config(py::module_& module) {
                                                    own.eps,  own.momentum,     own.betas};
           },
           py::arg("name"), py::arg("lr_scale"), py::arg("values"))
+      .def("drop_scheduler", [](Config& config) { config.scheduler = {}; })
       .def("note",
            [](Config& config, const std::string& notice) { config.notices.push_back(notice); })
       .def_property_readonly("stage", [](const Config& c) { return c.zero_optimization.stage; })
@@ -169,6 +170,25 @@ void declare_config(py::module_& module) {
                              [](const Config& c) -> std::optional<at::ScalarType> {
                                if (!c.buffer_dtype) return std::nullopt;
                                return scalar_type(*c.buffer_dtype);
+                             })
+      .def_property_readonly("rounds_initial",
+                             [](const Config& c) { return c.zero_core.round_initial_weights; })
+      .def_readonly("drops_last", &Config::dataloader_drop_last)
+      .def_readonly("manages_accumulation", &Config::managed_gradient_accumulation)
+      .def_property_readonly("autocasts", [](const Config& c) { return c.torch_autocast.enabled; })
+      .def_property_readonly("autocast_dtype",
+                             [](const Config& c) -> std::optional<at::ScalarType> {
+                               if (!c.torch_autocast.dtype) return std::nullopt;
+                               return scalar_type(*c.torch_autocast.dtype);
+                             })
+      .def_property_readonly("loss_scale_options",
+                             [](const Config& c) {
+                               const optim::LossScaleOptions& o = c.loss_scale;
+                               return py::dict(
+                                   py::arg("loss_scale") = o.loss_scale,
+                                   py::arg("initial_scale_power") = o.initial_scale_power,
+                                   py::arg("scale_window") = o.loss_scale_window,
+                                   py::arg("min_scale") = o.min_loss_scale);
                              })
       .def_readonly("gradient_clipping", &Config::gradient_clipping)
       .def_readonly("dump_state", &Config::dump_state)

@@ -20,8 +20,8 @@
 #include "comm/loaded_mpi/library.h"
 #include "pytorch/python/comparison.h"
 #include "pytorch/python/config.h"
+#include "pytorch/python/errors.h"
 #include "pytorch/python/planning.h"
-#include "pytorch/python/words.h"
 #include "pytorch/sharded_parameters.h"
 #include "pytorch/store_rendezvous.h"
 #include "pytorch/tensor_device.h"
@@ -133,7 +133,6 @@ class Model {
   ShardedParameters& parameters() { return *parameters_; }
   Engine& engine() { return *engine_; }
 
-  float loss_scale() { return parameters_->loss_scale(); }
   void note_loss(double mean) { parameters_->micro_step().loss(mean); }
 
   // `max_norm` clips this step, in addition to the config. The returned norm is the one before
@@ -276,51 +275,6 @@ class Model {
   std::optional<SaveTicket> save_;  // that no call has waited for
 };
 
-// Registers one Python class for each kind of zero::Error, with its exit code.
-void declare_errors(py::module_& module) {
-  static py::exception<Error> base(module, "Error", PyExc_RuntimeError);
-  // Errors that the Python package raises have no C++ instance with a code.
-  const auto derive = [&](const char* name, int code) {
-    PyObject* kind =
-        PyErr_NewException((std::string("zerocore.") + name).c_str(), base.ptr(), nullptr);
-    py::handle(kind).attr("exit_code") = code;
-    return kind;
-  };
-  base.attr("exit_code") = Error::code;
-  static PyObject* const usage = derive("UsageError", UsageError::code);
-  static PyObject* const config = derive("ConfigError", ConfigError::code);
-  static PyObject* const peer = derive("PeerFailed", PeerFailed::code);
-  static PyObject* const disagreement = derive("DisagreementError", DisagreementError::code);
-  static PyObject* const stalled = derive("StalledError", StalledError::code);
-  module.attr("UsageError") = py::handle(usage);
-  module.attr("ConfigError") = py::handle(config);
-  module.attr("PeerFailed") = py::handle(peer);
-  module.attr("DisagreementError") = py::handle(disagreement);
-  module.attr("StalledError") = py::handle(stalled);
-  py::register_exception_translator([](std::exception_ptr thrown) {
-    const auto raise = [](py::handle kind, const Error& error) {
-      py::object instance = py::reinterpret_borrow<py::object>(kind)(in_python(error.what()));
-      instance.attr("exit_code") = error.exit_code();
-      PyErr_SetObject(kind.ptr(), instance.ptr());
-    };
-    try {
-      if (thrown) std::rethrow_exception(thrown);
-    } catch (const UsageError& error) {
-      raise(usage, error);
-    } catch (const ConfigError& error) {
-      raise(config, error);
-    } catch (const PeerFailed& error) {
-      raise(peer, error);
-    } catch (const DisagreementError& error) {
-      raise(disagreement, error);
-    } catch (const StalledError& error) {
-      raise(stalled, error);
-    } catch (const Error& error) {
-      raise(base, error);
-    }
-  });
-}
-
 // Python objects that threads without the GIL release.
 template <class Object>
 std::shared_ptr<py::object> shared_object(Object object) {
@@ -437,11 +391,16 @@ void declare_model(py::module_& module) {
            py::arg("ranks"), py::arg("units"), py::arg("config"))
       .def(
           "begin_forward",
-          [](Model& m, bool training, bool last) { m.parameters().begin_forward(training, last); },
+          [](Model& m, bool training, bool last, bool needs_scale) {
+            m.parameters().begin_forward(training, last, needs_scale);
+          },
           Unlocked())
       .def(
           "end_forward", [](Model& m) { m.parameters().end_forward(); }, Unlocked())
-      .def("loss_scale", &Model::loss_scale, Unlocked())
+      .def(
+          "take_scale", [](Model& m) { return m.parameters().loss_scale(); }, Unlocked())
+      .def(
+          "scale_of_losses", [](Model& m) { return m.engine().loss_scale(); }, Unlocked())
       .def("note_loss", &Model::note_loss, Unlocked())
       .def("mixes_origins", [](Model& m) { return m.parameters().origins().mixed(); })
       .def("begun", [](Model& m) { return m.parameters().begun(); })
@@ -455,8 +414,10 @@ void declare_model(py::module_& module) {
            py::arg("max_norm"), py::arg("given"), Unlocked())
       .def(
           "next_values",
-          [](Model& m, const std::string& group) { return m.engine().next_values(group); },
-          py::arg("group"), Unlocked())
+          [](Model& m, const std::string& group, std::int64_t ahead) {
+            return m.engine().next_values(group, ahead);
+          },
+          py::arg("group"), py::arg("ahead"), Unlocked())
       .def(
           "abandon", [](Model& m) { m.parameters().abandon(); }, Unlocked())
       .def(
@@ -531,6 +492,8 @@ void declare_model(py::module_& module) {
            })
       .def("describe_config", [](Model& m) { return describe(m.engine().config()); })
       .def("step_count", [](Model& m) { return m.engine().step_count(); })
+      .def(
+          "applied_steps", [](Model& m) { return m.engine().applied_steps(); }, Unlocked())
       .def("unit_names",
            [](Model& m) {
              std::vector<std::string> names;

@@ -40,6 +40,7 @@ from .utils import (  # noqa: E402
     safe_set_local_fp32_param,
     safe_set_local_grad,
     safe_set_local_optimizer_state,
+    safe_update_full_grad_vectorized,
 )
 
 explain_missing_ranks()
@@ -50,5 +51,6 @@ __all__ = [
     "safe_get_full_fp32_param",
     "safe_get_full_grad", "safe_get_full_optimizer_state", "safe_get_local_fp32_param", "safe_get_local_grad",
     "safe_get_local_optimizer_state", "safe_set_full_fp32_param", "safe_set_full_grad", "safe_set_full_optimizer_state",
-    "safe_set_local_fp32_param", "safe_set_local_grad", "safe_set_local_optimizer_state", "zero",
+    "safe_set_local_fp32_param", "safe_set_local_grad", "safe_set_local_optimizer_state",
+    "safe_update_full_grad_vectorized", "zero",
 ]

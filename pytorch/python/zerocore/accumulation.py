@@ -1,54 +1,145 @@
-"""Notices that a script divides its loss by the number of micro-batches of a step, which the engine does too."""
+"""The accumulation of gradients over micro-batches: which call of engine.step() ends a step, and what its mean is over."""
 
-import torch
+import contextlib
 
-
-class Divisions:
-    """Looks at losses for a division by `steps`, the number of micro-batches. It says so once, on rank 0."""
-
-    def __init__(self, steps, is_root):
-        self._steps = steps
-        self._looks = steps > 1 and is_root
-        self._factor = 1.0  # the gradient that a loss without a division has
-
-    def begin_backward(self, loss, factor):
-        """Called with a loss that the engine multiplies by `factor` before its backward, or with None after it. Without
-        a factor the script says that it divides."""
-        self._factor = factor
-        if self._looks and loss is not None and factor is not None and self._divides(loss.grad_fn):
-            self._say()
-
-    def _divides(self, node):
-        """Returns whether the last operation of a graph was a division by the number of micro-batches."""
-        by = {"DivBackward0": self._steps, "MulBackward0": 1 / self._steps}.get(node.name() if node is not None else "")
-        other = None if by is None else getattr(node, "_saved_other", None)
-        return other is not None and other.numel() == 1 and not other.requires_grad and _is(other.item(), by)
-
-    def watch(self, result):
-        """Called with what a training pass returns: looks at the gradient of its loss, if there is exactly one number
-        among its values."""
-        if not self._looks:
-            return
-        losses = [each for each in _values(result) if isinstance(each, torch.Tensor) and each.numel() == 1 and each.requires_grad]
-        if len(losses) == 1:
-            losses[0].register_hook(self._look)
-
-    def _look(self, gradient):
-        if self._looks and self._factor is not None and _is(gradient.item(), self._factor / self._steps):
-            self._say()
-
-    def _say(self):
-        self._looks = False
-        print(f"zero: the script divides its loss by {self._steps}, it seems, and the engine divides by "
-              "gradient_accumulation_steps too: leave the script's division out, or call engine.backward(loss, "
-              "scale_wrt_gas=False)", flush=True)
+from . import _native
+from .errors import AssertedUsage
 
 
-def _is(value, expected):
-    return abs(value - expected) <= 1e-6 * abs(expected)
+class Accumulation:
+    """The engine's part that decides when a step ends. With managed_gradient_accumulation false each step() ends one."""
 
+    def _begin_accumulation(self, settings):
+        self._manages = settings.manages_accumulation
+        self._boundary = None  # the argument of set_gradient_accumulation_boundary()
+        self._boundary_of_this_step = False
+        self._block = None  # the name of the context manager that encloses the script's passes
+        self._applied = False  # whether the last step() changed the weights
+        self._unmanaged_samples = 0  # of the steps so far that had another number than the config's
+        self._said_unscaled = False
+        if not self._manages and settings.rank_independent:
+            raise _native.ConfigError("managed_gradient_accumulation: false needs steps of any length, and with "
+                                      "zero_core.rank_independent a step has a fixed number of micro-batches: leave one out")
 
-def _values(result):
-    if isinstance(result, dict):
-        return result.values()
-    return result if isinstance(result, (tuple, list)) else (result,)
+    def managed_gradient_accumulation(self):
+        """Returns whether the engine counts micro-batches; otherwise each step() ends an accumulation."""
+        return self._manages
+
+    def was_step_applied(self):
+        """Returns whether the last call of step() changed the weights: not between the ends of accumulations, and not if
+        it was skipped for an overflow."""
+        return self._applied
+
+    def is_gradient_accumulation_boundary(self):
+        """Returns whether the next step() updates the weights."""
+        if self.micro_batches.rank_independent:
+            return self.micro_batches.is_last()
+        if self._boundary is not None:
+            return self._boundary
+        return not self._manages or (self.micro_steps + 1) % self._accumulation == 0
+
+    def set_gradient_accumulation_boundary(self, is_boundary):
+        """Sets whether step() ends the accumulation, until the next call. If it is called before forward(), the last
+        micro-batch's reductions overlap its backward."""
+        if not self._manages:
+            raise AssertedUsage("engine.set_gradient_accumulation_boundary() has no use with managed_gradient_accumulation "
+                                "false: each engine.step() ends an accumulation")
+        self._boundary = is_boundary
+        self._boundary_of_this_step = True
+
+    def _surely_last(self):
+        """Returns whether this pass is known to be the last of its step. The boundary may also be set after
+        forward(), so a value from an earlier step does not count."""
+        if self._boundary is None:
+            return self._manages and self._reduces_each and self.is_gradient_accumulation_boundary()
+        return self._boundary and self._boundary_of_this_step
+
+    def _backward_epilogue(self):
+        """Does nothing: the engine notices the end of a script's own backward(), after which scripts for DeepSpeed call
+        this."""
+
+    def allreduce_gradients(self, bucket_size=None):
+        """Does nothing: gradients are reduced as zero_core.gradient_sync says, at the latest in step()."""
+
+    def no_sync(self):
+        """Passes inside the block belong to one step, which ends after it; zero_core.gradient_sync of the config decides
+        when gradients are reduced, with the same results. Works at every stage, as blocks inside it do."""
+        return self._passes_without_step("no_sync")
+
+    def coalesce_grad_reduction(self):
+        """Passes inside the block belong to one step, which ends after it; zero_core.gradient_sync "last" of the config
+        reduces their gradients once."""
+        if not self._manages:
+            raise AssertedUsage("engine.coalesce_grad_reduction() has no use with managed_gradient_accumulation false: each "
+                                "engine.step() ends an accumulation")
+        if self._block is not None:
+            raise AssertedUsage(f"engine.coalesce_grad_reduction() cannot be nested inside another no_sync context: "
+                                f"{self._block}() is around it already")
+        return self._passes_without_step("coalesce_grad_reduction")
+
+    @contextlib.contextmanager
+    def _passes_without_step(self, name):
+        before, self._block = self._block, name
+        try:
+            yield
+        finally:
+            self._block = before
+
+    def _refuse_step_inside(self):
+        if self._block is not None:
+            raise AssertedUsage(f"It is illegal to call Engine.step() inside no_sync context manager: leave the block of "
+                                f"engine.{self._block}() first, since its passes belong to one step")
+
+    def _end_micro_batch(self):
+        """Returns whether a step ends here."""
+        self._refuse_step_inside()
+        self._applied = False
+        if not self.micro_batches.rank_independent:
+            return self.is_gradient_accumulation_boundary()
+        with self._guarded("step"):
+            return self.micro_batches.end_one(self._boundary)
+
+    def _note_step(self, skipped, begun):
+        """Counts a step that had `begun` micro-batches."""
+        self._applied = not skipped
+        self._boundary_of_this_step = False
+        self.global_steps += 1
+        self.skipped_steps += skipped
+        if not self._manages:
+            self._unmanaged_samples += begun * (self._global // self._accumulation) - self._global
+
+    @property
+    def global_samples(self):
+        """The number of samples in the steps so far, over all ranks."""
+        return self.global_steps * self._global + self._unmanaged_samples
+
+    def _divisor_of_losses(self, scale_wrt_gas):
+        return self._accumulation if scale_wrt_gas and not self.micro_batches.rank_independent else 1
+
+    def _mean_over(self):
+        """Returns the divisor of gradients in a step: scale() has divided each loss, and multiplied it by the loss scale;
+        the script's own backward has not. None: the native engine divides by all micro-batches of the step."""
+        if self.micro_batches.rank_independent:
+            return None
+        scales = self._settings.scales_loss
+        if (self._accumulation > 1 or scales) and self.native.mixes_origins():
+            raise _native.UsageError("some micro steps of this step called engine.backward(loss), which divides by "
+                                     "gradient_accumulation_steps and multiplies by the loss scale, and others "
+                                     "loss.backward(): call one of them in all, or engine.scale(loss).backward() in place of "
+                                     "the second")
+        if not self.native.by_hand():
+            return 1.0
+        return self._accumulation / (self.native.scale_of_losses() if scales else 1)
+
+    def _refuse_unscaled(self):
+        """Under fp16 an unscaled loss is an error if the pass was one of engine(...), and else a notice."""
+        if self._settings.scales_loss and not self._scaled:
+            if not self.native.by_hand():
+                raise _native.UsageError("fp16: the loss of this micro step was not multiplied by the loss scale, so its "
+                                         "gradients are too small: call engine.backward(loss), or "
+                                         "engine.scale(loss).backward(), in place of loss.backward()")
+            if not self._said_unscaled and self.global_rank == 0:
+                print("zero: fp16: loss.backward() of a pass of engine.module had no loss scale, and the step divides by none: "
+                      "gradients below 6e-8 are lost; engine.scale(loss).backward() keeps them", flush=True)
+            self._said_unscaled = True
+        self._scaled = False

@@ -9,6 +9,7 @@ import json
 import os
 
 from . import _native
+from .errors import AssertedUsage
 
 
 @dataclasses.dataclass
@@ -42,9 +43,12 @@ class Source:
 def find(args, config):
     """Returns the Source that the arguments of initialize() name: a path, JSON, base64 of it, a dict, or
     OmegaConf's."""
-    name = "config"
+    name, of_args = "config", getattr(args, "deepspeed_config", None) or getattr(args, "deepscale_config", None)
     if config is None:
-        config, name = getattr(args, "deepspeed_config", None), "args.deepspeed_config"
+        config, name = of_args, "args.deepspeed_config"
+    elif of_args is not None and of_args != config:
+        raise AssertedUsage("zerocore.initialize: there are two configs, the argument config and args.deepspeed_config, and no "
+                            "way to choose: leave one out")
     if config is None:
         raise _native.ConfigError("zerocore.initialize: no config: give config= a dict or the path of a JSON file, "
                                   "or args with deepspeed_config")

@@ -6,25 +6,29 @@ import os
 import torch
 from torch import nn
 
-from . import _native, checkpoints, construction, signals, weights
-from .accumulation import Divisions
+from . import _native, checkpoints, construction, partial_loads, signals, weights
+from .accumulation import Accumulation
+from .autocast import around_forward
 from .buffers import Buffers
 from .compiled import CompiledModules, refuse_compiled
+from .divisions import Divisions
+from .errors import AssertedUsage
 from .evaluation import Evaluation
 from .figures import Figures
-from .global_sampler import GlobalSampler
 from .gradients import GivenGradients, read_gradient
 from .guard import Guard
+from .loaders import loader_of
 from .micro_batches import MicroBatches
-from .optimizers import clear_by, refuse_missing_metrics
+from .optimizers import refuse_missing_metrics
 from .passes import Link, PlainState, Tree, has_pass, make_passes, refuse_no_loss, supersede
 from .progress import NoTimer, Progress
 from .ranks import register
+from .schedules import ConfigSchedule
 from .units import is_in_engine
 from .zero import describe
 
 
-class Engine(Figures, nn.Module):
+class Engine(Accumulation, Figures, nn.Module):
     """The result of zerocore.initialize(). Attributes that it does not have are the model's. A call that fails on
     one rank ends it on all; later calls then raise UsageError. Call it from one thread."""
 
@@ -33,7 +37,7 @@ class Engine(Figures, nn.Module):
         self.module = module
         self.optimizer = optimizer
         self.lr_scheduler = None
-        self.training_dataloader = None
+        self.training_dataloader = self.collate_fn = None
         self.native = native
         self._ranks = ranks
         self._settings = settings
@@ -43,8 +47,9 @@ class Engine(Figures, nn.Module):
         self._scaled = False  # whether this micro-batch's loss was multiplied by the loss scale
         self._guard = Guard(self)
         self._said_dropped = False
-        self._boundary = None  # the argument of set_gradient_accumulation_boundary()
-        self._boundary_of_this_step = False
+        self._begin_accumulation(settings)
+        self._by_engine = False  # whether the pass that runs is a call of the engine
+        self._casts = around_forward(settings, self.device)
         self.micro_batches = MicroBatches(self, ranks, settings)
         self._micro, self._accumulation = self.micro_batches.share.size, self.micro_batches.share.own
         self._global = self.micro_batches.share.samples
@@ -57,9 +62,11 @@ class Engine(Figures, nn.Module):
         self.loaded_checkpoint_tag = None
         self.given_gradients = GivenGradients()
         self.tput_timer = NoTimer()
+        self.others = [parameter for _, parameter in others]  # trained ones outside of the module
+        self._trained = {id(p) for p in [*module.parameters(), *self.others] if p.requires_grad}
         self._names = {id(parameter): name for name, parameter in [*module.named_parameters(), *others]}
         sharded = self._rests_sharded()
-        for index, parameter in enumerate([*module.parameters(), *(parameter for _, parameter in others)]):
+        for index, parameter in enumerate([*module.parameters(), *self.others]):
             describe(parameter, index, ranks.size, sharded)
             parameter.__getstate__ = PlainState(parameter)
             supersede(parameter, self)
@@ -80,7 +87,7 @@ class Engine(Figures, nn.Module):
         make_passes(module, native.unit_names(), self)
         self._reduces_each = native.reduces_each_micro_step()
         if optimizer is not None:
-            clear_by(optimizer, self)
+            optimizer.attach(self)
         register(self)
         self._progress.show_start(native, settings)
 
@@ -120,9 +127,14 @@ class Engine(Figures, nn.Module):
     def forward(self, *args, **kwargs):
         """Runs the model's forward(), as a training or an evaluation pass."""
         refuse_compiled(type(self).__name__)
-        if has_pass(self.module):
-            return self.module(*args, **kwargs)
-        return self._run(self.module, args, kwargs)
+        self._by_engine = True
+        try:
+            with self._casts():
+                if has_pass(self.module):
+                    return self.module(*args, **kwargs)
+                return self._run(self.module, args, kwargs)
+        finally:
+            self._by_engine = False
 
     def compile(self, backend="inductor", compile_kwargs=None, schedule=None, compiled_autograd_enabled=False, **options):
         """Compiles each unit by torch.compile(): the whole model cannot be, since units are gathered and freed one by one.
@@ -156,7 +168,7 @@ class Engine(Figures, nn.Module):
                     self._evaluation.begin_pass()
                 else:
                     self.micro_batches.note_pass()
-                self.native.begin_forward(training, self._surely_last())
+                self.native.begin_forward(training, self._surely_last(), self._by_engine)
                 with self._around_training() if training else contextlib.nullcontext():
                     result = call(*args, **kwargs)
                 if training:
@@ -199,21 +211,23 @@ class Engine(Figures, nn.Module):
         with self._guarded("scale"):
             self._end_call()
             self._scaled = True
-            steps = self._accumulation if scale_wrt_gas and not independent else 1
+            steps = self._divisor_of_losses(scale_wrt_gas)
             self.native.note_loss(float(loss.detach()) / steps)
-            factor = self.native.loss_scale() / steps
+            factor = self.native.take_scale() / steps
             self._divisions.begin_backward(loss, factor if scale_wrt_gas else None)
         return loss if factor == 1 else loss * factor
 
     def backward(self, loss, retain_graph=False, scale_wrt_gas=True):
         """Computes gradients. `loss`: one number, the mean over this rank's micro-batch; the engine averages over
-        ranks and micro-batches. Returns the loss."""
+        ranks and micro-batches. Returns the loss divided by gradient_accumulation_steps, as DeepSpeed does, except with
+        zero_core.rank_independent."""
         scaled = self.scale(loss, scale_wrt_gas)
         with self._guarded("backward"):
             scaled.backward(retain_graph=retain_graph)
             self.native.end_backward()
             self._divisions.begin_backward(None, 1.0)
-        return loss
+        divisor = self._divisor_of_losses(scale_wrt_gas)
+        return loss if divisor == 1 else loss / divisor
 
     def step(self, lr_kwargs=None, max_norm=None):
         """Updates the weights after the last micro-batch of a step; earlier calls only count micro-batches.
@@ -228,28 +242,19 @@ class Engine(Figures, nn.Module):
         self.micro_steps += 1
         if not boundary:
             return
-        given = self.given_gradients.end_step(self)
+        given, begun = self.given_gradients.end_step(self), self.native.begun()
         with self._guarded("step"):
             self._result = self.native.step(rate, groups, self._mean_over(), max_norm, given)
-        self._boundary_of_this_step = False
-        self.global_steps += 1
-        self.skipped_steps += self._result.skipped
+        self._note_step(self._result.skipped, begun)
         self.optimizer.note_step(self._result.skipped)
         self._progress.note_step(self._result, self.global_samples, rates, self.skipped_steps)
         self._progress.diagnose(self.native, self._result.step, self._global)
         if not self._result.skipped:
             self.optimizer.follow(self.native)
-            if self.lr_scheduler is not None:
+            if self.lr_scheduler is not None and not isinstance(self.lr_scheduler, ConfigSchedule):
                 self.lr_scheduler.step(**(lr_kwargs or {}))
         if self._result.stop_requested:
             signals.note_request(self, self._ranks.rank == 0)
-
-    def _end_micro_batch(self):
-        """Returns whether a step ends here."""
-        if not self.micro_batches.rank_independent:
-            return self.is_gradient_accumulation_boundary()
-        with self._guarded("step"):
-            return self.micro_batches.end_one(self._boundary)
 
     @property
     def stop_requested(self):
@@ -262,50 +267,11 @@ class Engine(Figures, nn.Module):
         """Whether the last checkpoint that this engine wrote or loaded contains its last step."""
         return self._saved_at == self.global_steps
 
-    def _mean_over(self):
-        """Returns the divisor of gradients in a step: scale() has divided each loss, the script's own backward has
-        not. None: the native engine divides by all micro-batches of the step."""
-        if self.micro_batches.rank_independent:
-            return None
-        if self._accumulation > 1 and self.native.mixes_origins():
-            raise _native.UsageError("some micro steps of this step called engine.backward(loss), which divides by "
-                                     "gradient_accumulation_steps, and others loss.backward(): call one of them in all, or "
-                                     "engine.scale(loss).backward() in place of the second")
-        return float(self._accumulation) if self.native.by_hand() else 1.0
-
-    def _refuse_unscaled(self):
-        if self._settings.scales_loss and not self._scaled:
-            raise _native.UsageError("fp16: the loss of this micro step was not multiplied by the loss scale, so its "
-                                     "gradients are too small: call engine.backward(loss), or "
-                                     "engine.scale(loss).backward(), in place of loss.backward()")
-        self._scaled = False
-
     def _refuse_without_optimizer(self, what):
         if self.optimizer is None:
-            raise _native.UsageError(
+            raise AssertedUsage(
                 f"engine.{what}: this engine of {type(self.module).__name__} has no optimizer, and evaluates only; name one "
                 'in the config ("optimizer": {"type": ...}), or give initialize() one')
-
-    def is_gradient_accumulation_boundary(self):
-        """Returns whether the next step() updates the weights."""
-        if self.micro_batches.rank_independent:
-            return self.micro_batches.is_last()
-        if self._boundary is not None:
-            return self._boundary
-        return (self.micro_steps + 1) % self._accumulation == 0
-
-    def set_gradient_accumulation_boundary(self, is_boundary):
-        """Sets whether step() ends the accumulation, until the next call. If it is called before forward(), the last
-        micro-batch's reductions overlap its backward."""
-        self._boundary = is_boundary
-        self._boundary_of_this_step = True
-
-    def _surely_last(self):
-        """Returns whether this pass is known to be the last of its step. The boundary may also be set after
-        forward(), so a value from an earlier step does not count."""
-        if self._boundary is None:
-            return self._reduces_each and self.is_gradient_accumulation_boundary()
-        return self._boundary and self._boundary_of_this_step
 
     def seed_of_micro_batch(self):
         """Returns a seed from 0 to 2^63 - 1 for random numbers of this rank's current micro-batch, or of the next one
@@ -313,12 +279,6 @@ class Engine(Figures, nn.Module):
         of all ranks, so with zero_core.rank_independent not on the number of ranks."""
         with self._guarded("seed_of_micro_batch", evaluates=True):
             return self.micro_batches.seed()
-
-    @contextlib.contextmanager
-    def no_sync(self):
-        """Changes nothing: zero_core.gradient_sync of the config decides when gradients are reduced, with the same
-        results."""
-        yield
 
     def zero_grad(self, set_to_none=True):
         """Drops the gradients of this step's backward passes so far, on all ranks; after step() there are none. A
@@ -346,6 +306,10 @@ class Engine(Figures, nn.Module):
         """Returns a hash of all weights, master weights and optimizer states, equal for all stages. Collective."""
         with self._guarded("digest", settles=True):
             return self.native.digest()
+
+    def trains(self, parameter):
+        """Returns whether the parameter was trainable when it became the engine's."""
+        return id(parameter) in self._trained
 
     def name_of(self, parameter):
         """Returns the parameter's name in the model."""
@@ -414,36 +378,56 @@ class Engine(Figures, nn.Module):
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
         """Loads the newest valid checkpoint, or the one with the tag. Returns (path, client state), or (None, None)
         if there is none. Collective."""
-        if not load_optimizer_states or load_module_only or custom_load_fn is not None:
-            raise _native.UsageError("load_checkpoint loads all of a checkpoint; for weights alone there is "
-                                     "load_weights(), which reads safetensors")
-        tag = checkpoints.text_of(tag, None)
+        if custom_load_fn is not None:
+            raise _native.UsageError("load_checkpoint: custom_load_fn has no effect, since a checkpoint has no state_dict; "
+                                     "read one by engine.load_weights(), which takes safetensors and names")
+        load_dir, tag, schedule = str(load_dir), checkpoints.text_of(tag, None), self.lr_scheduler
+        iteration = schedule.last_batch_iteration if isinstance(schedule, ConfigSchedule) else None
+        whole = load_optimizer_states and not load_module_only
         with self._guarded("load_checkpoint", settles=True):
-            self.native.drop_gradients()
-            self.native.finish_save()
-            if tag is None:
-                tag = checkpoints.tag_to_load(str(load_dir), self._ranks)
-            resumed = self.native.resume(str(load_dir), tag) if tag is not None else None
+            if whole:
+                resumed, state = self._resume(load_dir, tag)
+            else:
+                resumed, state = partial_loads.load(self, load_dir, tag, self._ranks, load_module_strict, load_module_only)
         if resumed is None:
             return None, None
-        state = checkpoints.state_of(resumed)
-        self.global_steps = state.get("global_steps", resumed.step)
+        if not load_module_only:
+            self._take_state(state, whole)
+        saved = state.get("lr_scheduler")
+        if load_lr_scheduler_states and saved and schedule is not None:
+            schedule.load_state_dict(saved)
+        elif iteration is not None and not (load_lr_scheduler_states and whole):
+            schedule.go_to(iteration)
+        self._without_values, self._slices = set(), {}
+        self._saved_at = self.global_steps if whole else None
+        self.loaded_checkpoint_tag = resumed
+        return f"{load_dir}/{resumed}", state.get("client_state", {})
+
+    def _resume(self, load_dir, tag):
+        """Returns (the tag, the saved state), or (None, None) if there is no checkpoint. Collective."""
+        self.native.drop_gradients()
+        self.native.finish_save()
+        if tag is None:
+            tag = checkpoints.tag_to_load(load_dir, self._ranks)
+        resumed = self.native.resume(load_dir, tag) if tag is not None else None
+        if resumed is None:
+            return None, None
+        if self.optimizer is not None:
+            self.optimizer.ahead = 0
+        checkpoints.restore_random(resumed, self._ranks, self.device, self.micro_batches.seeds_passes)
+        return resumed.tag, {"global_steps": resumed.step, **checkpoints.state_of(resumed)}
+
+    def _take_state(self, state, with_optimizer):
+        self.global_steps = state.get("global_steps", self.global_steps)
         micro_steps = state.get("micro_steps")
         self.micro_steps = self.global_steps * self._accumulation if micro_steps is None else micro_steps
         # The load has dropped what was accumulated, and the accumulation may be another one.
         self.micro_steps -= self.micro_steps % self._accumulation
         self.skipped_steps = state.get("skipped_steps", 0)
-        if self.optimizer is not None:
+        if self.optimizer is not None and with_optimizer:
             if "param_groups" in state:
                 self.optimizer.load_groups(state["param_groups"])
             self.optimizer.follow(self.native)
-        if load_lr_scheduler_states and state.get("lr_scheduler") and self.lr_scheduler is not None:
-            self.lr_scheduler.load_state_dict(state["lr_scheduler"])
-        self._without_values, self._slices = set(), {}
-        self._saved_at = self.global_steps
-        checkpoints.restore_random(resumed, self._ranks, self.device, self.micro_batches.seeds_passes)
-        self.loaded_checkpoint_tag = resumed.tag
-        return f"{load_dir}/{resumed.tag}", state.get("client_state", {})
 
     def take_values(self, without_values, slices):
         """Called once after the constructor, with the names of parameters without values and the Slices of
@@ -458,7 +442,7 @@ class Engine(Figures, nn.Module):
         slices, self._slices = self._slices, {}
         for name, (parameter, own) in slices.items():
             if name in names:
-                self.write(parameter, construction.whole_values(parameter, own))
+                self._write_initial(parameter, construction.whole_values(parameter, own))
             own.part = None
 
     def initialize_rest(self, fill):
@@ -472,7 +456,11 @@ class Engine(Figures, nn.Module):
                 with torch.no_grad():
                     fill(name, values)
                 self._ranks.broadcast(values)
-                self.write(parameter, values)
+                self._write_initial(parameter, values)
+
+    def _write_initial(self, parameter, values):
+        rounds = self._settings.rounds_initial and is_in_engine(parameter)
+        self.write(parameter, values.to(parameter.dtype) if rounds else values)
 
     def load_weights(self, path, allow_missing="", name_in_file=None):
         """Loads safetensors; each rank reads only its own elements. Returns the names missing in the file, which
@@ -514,18 +502,13 @@ class Engine(Figures, nn.Module):
             torch.save(state, os.path.join(save_dir, save_filename))
         return True
 
-    def deepspeed_io(self, dataset, batch_size=None, collate_fn=None):
-        """Returns a loader of this rank's share of a dataset, in micro-batches, shuffled unless it is iterable. With
-        zero_core.rank_independent its order is that of GlobalSampler, with the config's `seed`."""
-        sampler = None
-        if self.micro_batches.rank_independent:
-            _refuse_other_shares(dataset, batch_size, self._micro)
-            sampler = GlobalSampler(dataset, self._settings.seed, self)
-        elif not isinstance(dataset, torch.utils.data.IterableDataset):
-            sampler = torch.utils.data.DistributedSampler(
-                dataset, num_replicas=self._ranks.size, rank=self._ranks.rank, shuffle=True)
-        return torch.utils.data.DataLoader(dataset, batch_size=batch_size or self._micro, sampler=sampler,
-                                           collate_fn=collate_fn, drop_last=True)
+    def deepspeed_io(self, dataset, batch_size=None, route="train", pin_memory=True, data_sampler=None, collate_fn=None,
+                     num_local_io_workers=None):
+        """Returns a loader of this rank's share of a dataset, in micro-batches, the last of which may be smaller unless
+        dataloader_drop_last is true. It is shuffled unless the dataset is iterable or `route` is "eval" or "predict". With
+        zero_core.rank_independent its order is that of GlobalSampler, with the config's `seed`, and no batch is smaller."""
+        return loader_of(self, dataset, batch_size, route, pin_memory, data_sampler, collate_fn or self.collate_fn,
+                         num_local_io_workers, self._settings)
 
     def save_fp16_model(self, save_dir, save_filename="pytorch_model.bin"):
         """Calls save_16bit_model(), under DeepSpeed's older name. Collective."""
@@ -564,12 +547,3 @@ class Engine(Figures, nn.Module):
     def __reduce_ex__(self, protocol):
         raise _native.UsageError("an engine cannot be pickled: save engine.module or its state_dict(), at stage 3 inside "
                                  "of zero.GatheredParameters(engine.parameters()), or call save_checkpoint()")
-
-
-def _refuse_other_shares(dataset, batch_size, micro):
-    if isinstance(dataset, torch.utils.data.IterableDataset):
-        raise _native.UsageError(f"engine.deepspeed_io: a {type(dataset).__name__} has no numbered samples, which "
-                                 "zero_core.rank_independent needs: give a dataset with len() and indices")
-    if batch_size not in (None, micro):
-        raise _native.UsageError(f"engine.deepspeed_io: batch_size is {batch_size}, and with zero_core.rank_independent a "
-                                 f"micro-batch has {micro} samples (train_micro_batch_size_per_gpu): leave it out")

@@ -1,12 +1,12 @@
 """zerocore.initialize(): DeepSpeed's arguments, ZeroCore's engine."""
 
 import sys
-import weakref
 
 import torch
 
-from . import _native, buffers, config as configs, construction, evaluation, optimizers, units, views
+from . import _native, buffers, config as configs, construction, evaluation, optimizers, schedules, units, views
 from .engine import Engine
+from .errors import AssertedUsage
 from .passes import refuse_shared
 from .ranks import ranks
 from .zero import leave_meta
@@ -20,13 +20,13 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
 
     `model`: an nn.Module, equal on all ranks. `optimizer`: one of torch's (Adam, AdamW, SGD, Adagrad, Muon) or of
     DeepSpeed's classes, or a callable that makes one from the parameters; without it, the config's. `lr_scheduler`: a
-    scheduler of that optimizer, or a callable that makes one from it. Without any optimizer the engine only evaluates,
+    scheduler of that optimizer, or a callable that makes one from it; it replaces the config's. Without any optimizer the engine only evaluates,
     and has neither gradients nor optimizer states. `model_parameters`: the parameters to train (default: all that require
     gradients), or groups of them. `training_data`: a dataset, of which the dataloader returns micro-batches. `config`: a
     path, JSON, a dict or OmegaConf's; without it, args.deepspeed_config. `unit_policy(name, module, parent, lists_around)`
     returns whether a module becomes a unit. Collective; raises ConfigError for the config, and UsageError for other arguments."""
     if model is None:
-        raise _native.UsageError("zerocore.initialize: model is missing")
+        raise AssertedUsage("zerocore.initialize: model is missing")
     _refuse_unfit(model)
     if mpu is not None or mesh_param is not None:
         raise _native.UsageError("zerocore.initialize: mpu and mesh_param (model parallelism) are not supported "
@@ -38,20 +38,24 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     evaluation.end_all()
     source = configs.find(args, config if config is not None else config_params)
     settings = source.read()
+    _drop_scheduler(settings, lr_scheduler)
     without_values, slices = leave_meta(model), construction.take_slices(model)
     if model_parameters is not None:
         model_parameters = list(model_parameters)
     thaw(model)
     client = _client_optimizer(optimizer, model, model_parameters)
+    if optimizer is client and client is not None:
+        _note_left_out(settings, model, client, model_parameters)
     evaluates = client is None and not settings.optimizer_given
     if evaluates:
+        _refuse_scheduler(lr_scheduler)
         _freeze(model.parameters())
         own, names, others, scheduler = None, {}, [], None
     else:
         groups = client.param_groups if client is not None else optimizers.as_groups(model_parameters)
         _freeze_others(model, [p for group in groups for p in group["params"]] if groups else model_parameters)
         own, names, others = _optimizer(settings, model, client, groups)
-        scheduler = _scheduler(lr_scheduler, own, client, settings)
+        scheduler = _scheduler(lr_scheduler, own, client)
     if client is not None:
         optimizers.configure(settings, own, client)
     _note_doubles(settings, model)
@@ -73,9 +77,12 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
             buffer.data = buffer.data.to(engine.device)
     engine.take_values(without_values, slices)
     construction.return_freed_memory()
-    engine.lr_scheduler = ConfigScheduler(engine) if settings.scheduler_type and own is not None else scheduler
+    engine.lr_scheduler = scheduler
+    if settings.scheduler_type and own is not None:
+        engine.lr_scheduler = schedules.of_config(engine, settings, source.as_dict())
+    engine.collate_fn = collate_fn
     if training_data is not None:
-        engine.training_dataloader = engine.deepspeed_io(training_data, collate_fn=collate_fn)
+        engine.training_dataloader = engine.deepspeed_io(training_data)
     return engine, own, engine.training_dataloader, engine.lr_scheduler
 
 
@@ -111,6 +118,17 @@ def _client_optimizer(optimizer, model, model_parameters):
         return optimizer(list(model_parameters if model_parameters is not None else model.parameters()))
     raise _native.UsageError(f"zerocore.initialize: optimizer is a {type(optimizer).__name__}; expected an optimizer "
                              "of torch, or a callable that makes one")
+
+
+def _note_left_out(settings, model, client, model_parameters):
+    """Adds a notice if model_parameters has parameters that the client's optimizer lacks, which decides."""
+    own = {id(parameter) for group in client.param_groups for parameter in group["params"]}
+    groups = [group["params"] if isinstance(group, dict) else group for group in model_parameters or []]
+    given = {id(p) for group in groups for p in ([group] if isinstance(group, torch.Tensor) else group)}
+    names = [name for name, parameter in model.named_parameters() if id(parameter) in given - own and parameter.requires_grad]
+    if names:
+        settings.note(f"model_parameters: {len(names)} of these parameters are not in the optimizer's groups, {names[0]} among "
+                      "them, and are frozen: the optimizer goes before model_parameters, as in DeepSpeed")
 
 
 def _optimizer(settings, model, client, groups):
@@ -208,49 +226,32 @@ def _compute_dtype(settings):
     return torch.bfloat16 if settings.bf16 else torch.float16 if settings.fp16 else torch.float32
 
 
-def _scheduler(scheduler, own, client, settings):
-    """Returns the program's scheduler, which acts by writing into the groups; None if there is none, or if the
-    config has one."""
+def _drop_scheduler(settings, scheduler):
+    """Lets an argument of initialize() replace the config's scheduler, as in DeepSpeed."""
+    if scheduler is None or not settings.scheduler_type:
+        return
+    made = scheduler.__name__ if hasattr(scheduler, "__name__") else type(scheduler).__name__
+    settings.note(f"scheduler: the config's {settings.scheduler_type} does not act, as initialize() was given the "
+                  f"lr_scheduler {made}, which goes before it, as in DeepSpeed")
+    settings.drop_scheduler()
+
+
+def _refuse_scheduler(scheduler):
+    if scheduler is not None:
+        raise AssertedUsage("zerocore.initialize: there is an lr_scheduler and no optimizer, so that the engine only evaluates: "
+                            'give initialize() the optimizer too, or name one in the config ("optimizer": {"type": ...})')
+
+
+def _scheduler(scheduler, own, client):
+    """Returns the program's scheduler, which acts by writing into the groups; None if there is none."""
     if scheduler is None:
-        return None
-    if settings.scheduler_type:
-        settings.note(f"lr_scheduler: the argument of initialize() has no effect: the config has the scheduler "
-                      f"{settings.scheduler_type}, which goes before it, as in DeepSpeed")
         return None
     if callable(scheduler) and not hasattr(scheduler, "step"):
         return scheduler(own)
     followed = getattr(scheduler, "optimizer", own)
     if followed is not own and followed is not client:
-        raise _native.UsageError(
+        raise AssertedUsage(
             f"zerocore.initialize: lr_scheduler is a {type(scheduler).__name__} over another optimizer than the engine's, "
             "so its rates would have no effect: give initialize() its optimizer too, or give a callable that makes the "
             "scheduler from the engine's optimizer")
     return scheduler
-
-
-class ConfigScheduler:
-    """The config's schedule; the engine applies it."""
-
-    def __init__(self, engine):
-        self._engine = weakref.ref(engine)
-
-    @property
-    def optimizer(self):
-        """The engine's optimizer."""
-        return self._engine().optimizer
-
-    def step(self, *args, **kwargs):
-        """Does nothing: the engine takes the next rate in each step that it applies."""
-
-    def get_last_lr(self):
-        """Returns the learning rate of each group for the next step."""
-        return self._engine().get_lr()
-
-    get_lr = get_last_lr
-
-    def state_dict(self):
-        """Returns {}: the engine's checkpoints store the step count, which determines the rate."""
-        return {}
-
-    def load_state_dict(self, state):
-        """Does nothing: the engine's checkpoints store the step count, which determines the rate."""

@@ -13,6 +13,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from . import _native
+from .loss_scale import LossScale
 
 # Optimizers by module and name, and the kind of each: the engine's type, except for torch's Muon, which has no Adam for
 # parameters that are no matrices, and transformers' Adafactor, which names its options otherwise. Classes are compared
@@ -53,13 +54,15 @@ _ADVICE = ("use one of torch.optim's Adam, AdamW, SGD, Adagrad, Adafactor or Muo
 _RENAMED = {"decay_rate": "beta2_decay", "clip_threshold": "d"}
 
 
-class EngineOptimizer(torch.optim.Optimizer):
+class EngineOptimizer(LossScale, torch.optim.Optimizer):
     """The optimizer that initialize() returns. Its groups are the dicts of the client's optimizer."""
 
     def __init__(self, source, kind, names, configured, scheduled):
         """`names`: each group's name in the engine, None if it trains nothing. If `configured`, the config sets the
         values of the groups, and if `scheduled` its schedule writes them, until the program does."""
         self._source = source
+        self._engine = None  # a weak reference
+        self.ahead = 0  # steps that the config's schedule is ahead of the engine's
         super().__init__(source.param_groups, source.defaults)
         self.state = _States()
         if not source.state:
@@ -75,6 +78,28 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._constant = [self._constants_of(group) for group in source.param_groups]
         source.add_param_group = self.add_param_group = _refuse_group
         source.step = types.MethodType(_refuse_step, source)
+
+    def attach(self, engine):
+        """Called once by the engine."""
+        self._engine = weakref.ref(engine)
+
+    def refresh_fp32_params(self):
+        """Does nothing: master weights follow values that the program writes to parameters, in the next step."""
+
+    def client_name(self):
+        """Returns the name of the client's class; None for the config's optimizer."""
+        kind = type(self._source)
+        return None if kind is torch.optim.Optimizer else kind.__name__
+
+    @property
+    def _global_grad_norm(self):
+        engine = self._engine() if self._engine is not None else None
+        return None if engine is None else engine.get_global_grad_norm()
+
+    @property
+    def optimizer(self):
+        """The client's optimizer, whose groups these are; for the config's, one that only holds the groups."""
+        return self._source
 
     @property
     def param_groups(self):
@@ -108,7 +133,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         values = [None if name is None else self._values_of(index, group)
                   for index, (name, group) in enumerate(zip(self._names, self.param_groups))]
         grouped = any(self._names)  # a group without a name is the whole model under the config's optimizer
-        if not any(values) or values == self._written and not grouped:
+        if not any(values) or values == self._written and not grouped and not self.ahead:
             return None, {}
         rate = next(value["lr"] for value in values if value)
         return rate, {name: _native.GroupValues(**value) for name, value in zip(self._names, values) if value}
@@ -162,7 +187,7 @@ class EngineOptimizer(torch.optim.Optimizer):
             if name is None:
                 written.append(None)
                 continue
-            values = {key: value for key, value in native.next_values(name).items().items() if key in self._keys}
+            values = {key: value for key, value in native.next_values(name, self.ahead).items().items() if key in self._keys}
             before = self._written[index] if self._written else {}
             group.update({key: value for key, value in values.items()
                           if self._scheduled and key == "lr" or before.get(key) != value})
@@ -204,7 +229,10 @@ class EngineOptimizer(torch.optim.Optimizer):
         _refuse_step(self)
 
     def zero_grad(self, set_to_none=True):
-        """Does nothing: the engine has the gradients, and zeroes them in each step."""
+        """Calls the engine's zero_grad(), as the engine has the gradients; it zeroes them in each step too."""
+        engine = self._engine() if self._engine is not None else None
+        if engine is not None:
+            engine.zero_grad()
 
     def state_dict(self):
         """Returns the groups and no moments, with a warning: engine.save_checkpoint() saves moments."""
@@ -449,18 +477,6 @@ def names_of(groups):
     """Returns each group's name in the engine, or None if the group trains nothing."""
     return [f"group{index}" if any(p.requires_grad for p in group["params"]) else None
             for index, group in enumerate(groups)]
-
-
-def clear_by(optimizer, engine):
-    """Replaces zero_grad() of an optimizer that does not clear torch's gradients by the engine's."""
-    if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad:
-        reference = weakref.ref(engine)
-
-        def zero_grad(set_to_none=True):
-            if reference() is not None:
-                reference().zero_grad()
-
-        optimizer.zero_grad = zero_grad
 
 
 def refuse_missing_metrics(scheduler, lr_kwargs):

@@ -11,6 +11,7 @@ from torch import nn
 
 from . import _native
 from .compiled import refuse_compiled
+from .errors import AssertedUsage
 
 
 class Link:
@@ -38,7 +39,7 @@ class PlainState:
     that a copy is a plain parameter and needs no code to load."""
 
     _OURS = {"__getstate__", "_zerocore_engine", "_zerocore_words", "_zerocore_frozen", "ds_id", "ds_shape", "ds_numel",
-             "ds_status", "ds_tensor", "partition_numel"}
+             "ds_status", "ds_tensor", "ds_persist", "partition_numel"}
 
     def __init__(self, parameter):
         self._parameter = weakref.ref(parameter)
@@ -141,15 +142,15 @@ class Tree:
 def refuse_no_loss(loss):
     """Raises UsageError if `loss` is not a tensor with one element that requires a gradient."""
     if not isinstance(loss, torch.Tensor):
-        raise _native.UsageError(f"engine.backward: the loss is a {type(loss).__name__}; expected a tensor with one number "
-                                 "(of an output of transformers, its .loss)")
+        raise AssertedUsage(f"engine.backward: the loss is a {type(loss).__name__}; expected a tensor with one number "
+                            "(of an output of transformers, its .loss)")
     if loss.numel() != 1:
-        raise _native.UsageError(f"engine.backward: the loss has the shape {tuple(loss.shape)}; expected one number: take its "
-                                 "mean()")
+        raise AssertedUsage(f"engine.backward: the loss has the shape {tuple(loss.shape)}; expected one number, a scalar tensor: "
+                            "take its mean()")
     if not loss.requires_grad:
-        raise _native.UsageError("engine.backward: the loss does not depend on anything that is trained: it was made under "
-                                 "torch.no_grad(), from a detached output, or as a new tensor; for a batch that shall count "
-                                 "nothing, multiply the loss by 0")
+        raise AssertedUsage("engine.backward: the loss does not depend on anything that is trained: it was made under "
+                            "torch.no_grad(), from a detached output, or as a new tensor; for a batch that shall count "
+                            "nothing, multiply the loss by 0")
 
 
 def _has_memory(parameter):

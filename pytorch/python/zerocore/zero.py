@@ -121,6 +121,7 @@ def describe(parameter, index, ranks, rests_sharded):
     parameter.ds_shape = parameter.shape
     parameter.ds_numel = parameter.numel()
     parameter.ds_status = ZeroParamStatus.NOT_AVAILABLE if rests_sharded else ZeroParamStatus.AVAILABLE
+    parameter.ds_persist = not rests_sharded  # whether it is whole between passes
     if rests_sharded:
         parameter.ds_tensor = torch.empty(part, dtype=parameter.dtype, device="meta")  # its shape alone
     parameter.partition_numel = functools.partial(int, part)

@@ -74,14 +74,20 @@ def leaf_modules():
     net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 2)))
     assert set_z3_leaf_modules(net, [torch.nn.Linear]) == [net[0], net[1][1]] == get_z3_leaf_modules(net)
     assert unset_z3_leaf_modules(net, ["Linear"]) == [net[0], net[1][1]] and not z3_leaf_module(net[0])
-    assert set_z3_leaf_modules_by_name(net, ["1.0"]) == [net[1][0]]
-    assert set_z3_leaf_modules_by_suffix(net, [".1"]) == [net[1][1]]
-    try:
-        set_z3_leaf_modules(net, ["Conv2d"])
-    except ValueError as error:
-        assert "Conv2d" in str(error), error
-    else:
-        raise AssertionError("no module is a Conv2d")
+    assert set_z3_leaf_modules_by_name(net, ["1.0"]) == ([net[1][0]], [])
+    assert set_z3_leaf_modules_by_suffix(net, [".1", "1"]) == ([net[1][1], net[1]], [])
+    assert set_z3_leaf_modules_by_name(net, ["1.0", "2"], flag=False, raise_if_not_found=False) == ([net[1][0]], ["2"])
+    assert set_z3_leaf_modules_by_suffix(net, ["x"], raise_if_not_found=False) == ([], ["x"])
+    assert not z3_leaf_module(net[1][0]) and get_z3_leaf_modules(net) == [net[1], net[1][1]]
+    assert set_z3_leaf_modules(net, [torch.nn.Conv2d], raise_if_not_found=False) == []
+    for call, names in ((set_z3_leaf_modules, ["Conv2d"]), (set_z3_leaf_modules_by_name, ["0", "2"]),
+                        (set_z3_leaf_modules_by_suffix, ["1", "x"])):
+        try:
+            call(net, names)
+        except ValueError as error:
+            assert names[-1] in str(error), error
+        else:
+            raise AssertionError(f"{call.__name__}: there is no {names[-1]}")
 
 
 leaf_modules()

@@ -48,6 +48,34 @@ def two_optimizers():
     start(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), config=config(optimizer=ADAMW, gradient_clipping=1.0))
 
 
+def left_out():
+    net = nn.Linear(4, 4)
+    start(net, optimizer=torch.optim.SGD([net.weight], lr=0.1), config=config())
+
+
+def frozen_state():
+    net = nn.Linear(4, 4)
+    net.bias.requires_grad_(False)
+    engine = start(net, config=config(optimizer=ADAMW))
+    for _ in range(2):
+        deepspeed.utils.safe_set_full_optimizer_state(engine.module.bias, torch.ones(4), "exp_avg")
+
+
+def unscaled():
+    engine = start(config=config(optimizer=ADAMW, fp16={"enabled": True}))
+    for _ in range(2):
+        engine.module(torch.ones(2, 4).half()).float().pow(2).mean().backward()
+        engine.step()
+
+
+def unknown_warmup():
+    deepspeed.runtime.lr_schedules.WarmupLR(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1), warmup_type="none such")
+
+
+def no_betas():
+    deepspeed.runtime.lr_schedules.OneCycle(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1), 0.1, 0.2)
+
+
 def bytes_held():
     net = nn.Linear(4, 4)
     net.codes = nn.Parameter(torch.arange(8, dtype=torch.uint8), requires_grad=False)

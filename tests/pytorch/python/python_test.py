@@ -440,6 +440,8 @@ def names():
     """docs/deepspeed-names.md matches the package."""
     contains(as_deepspeed(1, str(HERE / "deepspeed_names.py"), "--check"), "the page is that of the package")
     contains(as_deepspeed(1, str(HERE / "names_deepspeed.py")), "every name")
+    with tempfile.TemporaryDirectory() as folder:
+        contains(as_deepspeed(2, str(HERE / "calls_deepspeed.py"), folder), "every call")
 
 
 def schedules():
@@ -452,8 +454,13 @@ def schedules():
 NOTICES = {
     "seed": "zero: seed: has no effect in Python",
     "key_with_dots": "zero: zero_optimization.reduce_bucket_size: has no effect as one key",
-    "two_schedulers": "zero: lr_scheduler: the argument of initialize() has no effect: the config has the scheduler WarmupLR",
+    "two_schedulers": "zero: scheduler: the config's WarmupLR does not act, as initialize() was given the lr_scheduler StepLR",
     "two_optimizers": "zero: optimizer: the config's AdamW does not act, as initialize() was given torch.optim.sgd.SGD",
+    "left_out": "zero: model_parameters: 1 of these parameters are not in the optimizer's groups, bias among them",
+    "frozen_state": "zero: safe_set_full_optimizer_state: parameter bias is frozen",
+    "unscaled": "zero: fp16: loss.backward() of a pass of engine.module had no loss scale",
+    "unknown_warmup": "zero: WarmupLR: warmup_type 'none such' is unknown",
+    "no_betas": "zero: OneCycle: cycle_momentum has no effect, as SGD has no betas",
     "bytes_held": "zero: 1 frozen parameters hold bytes rather than numbers (codes): each rank keeps them whole, 8 bytes",
     "forgotten": "zero: zero_grad() was called among the micro steps of a step",
     "late_buffer": "zero: 1 buffers were added after zerocore.initialize(), count among them",

@@ -22,6 +22,8 @@ from .runtime.base_optimizer import DeepSpeedOptimizer
 from .utils import OnDevice, log_dist, logger
 
 version = __version__
+__version_major__, __version_minor__, __version_patch__ = map(int, __version__.split("."))
+__git_hash__ = __git_branch__ = "zerocore"
 _sys.modules[__name__ + ".checkpointing"] = checkpointing
 
 __getattr__ = refuse_missing(__name__)

@@ -3,6 +3,7 @@ from zerocore.optimizers import EngineOptimizer as DeepSpeedOptimizer
 from .._missing import refuse_missing
 
 __getattr__ = refuse_missing(__name__)
+ZeROOptimizer = DeepSpeedOptimizer
 
 
 class _NoHooks:

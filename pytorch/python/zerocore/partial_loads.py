@@ -1,0 +1,66 @@
+"""load_checkpoint() of weights alone, or without the optimizer's states, which then stay the engine's own."""
+
+import json
+import os
+
+import torch
+
+from . import _native, checkpoints, saved_state
+from .ranks import text_of_root
+from .units import is_in_engine
+
+
+def load(engine, directory, tag, job, strict=True, module_only=False):
+    """Returns (the tag, the state that was saved next to the weights), or (None, None) if there is no checkpoint. Each
+    rank reads all weights into host memory. Collective; raises UsageError on all ranks before anything is changed."""
+    engine.native.drop_gradients()
+    engine.native.finish_save()
+    if tag is None:
+        tag = checkpoints.tag_to_load(directory, job)
+    if tag == "":
+        tag = text_of_root(job, lambda: next(iter(_native.list_checkpoints(directory)), ""))
+    if not tag:
+        return None, None
+    weights, state = _read(engine, directory, tag, job, strict)
+    for parameter in [*engine.module.parameters(), *engine.others]:
+        name = engine.name_of(parameter)
+        if not is_in_engine(parameter):
+            parameter._zerocore_words.copy_(weights.get(f"{name}.bytes", parameter._zerocore_words))
+        elif name in weights:
+            engine.native.write(name, weights[name])
+    with torch.no_grad():
+        for name, buffer in engine.module.named_buffers():
+            if name in weights:
+                buffer.copy_(weights[name])
+    return tag, {"client_state": state.get("client_state", {})} if module_only else state
+
+
+def _read(engine, directory, tag, job, strict):
+    weights, state, problem = {}, {}, ""
+    try:
+        weights = checkpoints.read_weights(directory, tag)
+        problem = _problem(engine, weights, strict)
+        with open(os.path.join(directory, tag, "manifest.json"), encoding="utf-8") as file:
+            state["global_steps"] = json.load(file)["step"]
+        saved = os.path.join(directory, tag, "program_state")
+        if os.path.exists(saved):
+            with open(saved, "rb") as file:
+                state |= saved_state.from_bytes(file.read(), lambda notice: print(f"zero: {notice}", flush=True))
+    except (OSError, ValueError, KeyError, _native.Error) as error:
+        problem = str(error)
+    if job.sum(1.0 if problem else 0.0):
+        raise _native.UsageError(f"load_checkpoint: {problem or 'another rank has an error, and says which'}")
+    return weights, state
+
+
+def _problem(engine, weights, strict):
+    """Returns what does not fit the model, as text; empty if all does."""
+    for parameter in filter(is_in_engine, [*engine.module.parameters(), *engine.others]):
+        name = engine.name_of(parameter)
+        if name not in weights:
+            if strict:
+                return f"the checkpoint has no parameter {name}; load_module_strict=False keeps the model's own"
+        elif tuple(weights[name].shape) != tuple(parameter.shape):
+            return (f"parameter {name} has the shape {tuple(weights[name].shape)} in the checkpoint, and "
+                    f"{tuple(parameter.shape)} in the model")
+    return ""

@@ -1,0 +1,275 @@
+"""Calls of the engine, the optimizer and the utilities return what DeepSpeed's do: calls_deepspeed.py FOLDER."""
+
+import sys
+
+import deepspeed
+import torch
+from deepspeed import comm
+from deepspeed.runtime.base_optimizer import ZeROOptimizer
+from deepspeed.utils import (
+    safe_get_full_fp32_param, safe_get_full_grad, safe_get_full_optimizer_state, safe_get_local_grad,
+    safe_set_full_fp32_param, safe_set_full_grad, safe_update_full_grad_vectorized,
+)
+from torch import nn
+
+deepspeed.init_distributed()
+ADAM = {"type": "Adam", "params": {"lr": 0.01}}
+FP16 = {"enabled": True, "initial_scale_power": 8}
+
+
+class Net(nn.Module):
+    """Frozen and tied parameters among others."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.first.weight.requires_grad_(False)
+        self.last.weight = self.second.weight
+
+    def forward(self, x):
+        return self.last(self.second(self.first(x))).float().pow(2).mean()
+
+
+def start(model=None, seed=1, stage=1, accumulation=1, **more):
+    """Returns (engine, optimizer) of a model, by default of a Net."""
+    torch.manual_seed(seed)
+    model = Net() if model is None else model
+    config = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": accumulation, "optimizer": ADAM,
+              "zero_optimization": {"stage": stage}, **more}
+    engine, optimizer, _, _ = deepspeed.initialize(model=model, config=config)
+    return engine, optimizer
+
+
+def batch(seed=0, dtype=torch.float32):
+    torch.manual_seed(100 + seed + comm.get_rank())
+    return torch.randn(2, 4).to(dtype)
+
+
+def refuses(call, part, kind=AssertionError):
+    try:
+        call()
+    except kind as error:
+        assert part in str(error), error
+    else:
+        raise AssertionError(f"nothing refused it: {part}")
+
+
+def values(engine):
+    """All values of the engine's model, as one vector."""
+    return torch.cat([engine.read(parameter).flatten() for parameter in engine.module.parameters()])
+
+
+def applied():
+    """was_step_applied() is true after the end of an accumulation alone."""
+    engine, _ = start(accumulation=3)
+    seen = []
+    for step in range(7):
+        engine.backward(engine(batch(step)))
+        engine.step()
+        seen.append(engine.was_step_applied())
+    assert seen == [False, False, True, False, False, True, False], seen
+    assert engine.get_batch_info()[2]() == 3 and engine.get_mom() == [(0.9, 0.999)]
+
+
+def every_parameter():
+    """Values, gradients and states of frozen, tied and other parameters in each phase of a step."""
+    for stage in (0, 1, 2, 3):
+        engine, _ = start(stage=stage, bf16={"enabled": True})
+        frozen, tied = engine.module.first.weight, engine.module.last.weight
+        reads = [safe_get_full_fp32_param, safe_get_full_grad, lambda p: safe_get_full_optimizer_state(p, "exp_avg_sq")]
+        for phase in ("start", "backward", "step"):
+            if phase == "backward":
+                engine.backward(engine(batch(0, torch.bfloat16)))
+            elif phase == "step":
+                engine.step()
+            assert [read(frozen) for read in reads] == [None] * 3, phase
+            assert stage < 3 or safe_get_local_grad(frozen) is None
+            for read in reads if phase != "start" else [safe_get_full_fp32_param]:
+                assert read(tied).shape == (4, 4) and read(engine.module.first.bias).dtype == torch.float32
+        assert safe_set_full_grad(frozen, torch.ones(4, 4)) is None
+        safe_set_full_fp32_param(frozen, torch.full((4, 4), 0.5))
+        assert engine.read(frozen).eq(0.5).all()
+        engine.backward(engine(batch(0, torch.bfloat16)))
+        before = safe_get_full_grad(tied)
+        safe_update_full_grad_vectorized(list(engine.module.parameters()), lambda gradient, parameter: 2 * gradient)
+        assert torch.equal(safe_get_full_grad(tied), 2 * before)
+        engine.destroy()
+
+
+def optimizer_attributes():
+    """The optimizer's and the engine's names of the loss scale, with fp16 and without."""
+    engine, optimizer = start(fp16={**FP16, "loss_scale_window": 1, "hysteresis": 1}, stage=2)
+    assert isinstance(optimizer, ZeROOptimizer) and optimizer.optimizer.param_groups is optimizer.param_groups
+    assert engine.loss_scale() == 0 and engine.initial_dynamic_scale() == 256 and optimizer.needs_scaler()
+    scales = []
+    for step in range(3):
+        scales.append(optimizer.cur_scale)
+        engine.backward(engine(batch(step, torch.float16)))
+        engine.step()
+    assert scales == [256, 256, 512] and optimizer.loss_scaler.cur_scale == optimizer.loss_scale == 1024, scales
+    assert optimizer.dynamic_loss_scale and optimizer.loss_scale_config.cur_iter == 3
+    assert optimizer._global_grad_norm == engine.get_global_grad_norm() > 0
+    engine, optimizer = start()
+    assert optimizer.cur_scale == 1 and not optimizer.dynamic_loss_scale and not optimizer.needs_scaler()
+    assert engine.optimizer_name() == "Adam" and engine.scheduler_name() is None
+    net = Net()
+    client = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
+    engine, optimizer, *_ = deepspeed.initialize(model=net, optimizer=client, config={"train_micro_batch_size_per_gpu": 2})
+    assert optimizer.optimizer is client and engine.optimizer_name() == "SGD" and engine.get_mom() == [0]
+
+
+def blocks():
+    """Passes inside no_sync() and coalesce_grad_reduction() add up, and a step inside is refused."""
+    ends = []
+    for block in ("no_sync", "coalesce_grad_reduction", None):
+        engine, _ = start(stage=3)
+        with getattr(engine, block)() if block else torch.enable_grad():
+            for step in range(3):
+                engine.backward(engine(batch(step)))
+            if block:
+                refuses(engine.step, "inside no_sync context manager")
+                refuses(lambda: engine.coalesce_grad_reduction().__enter__(), "nested inside another")
+        engine.step()
+        ends.append(values(engine))
+    assert torch.equal(ends[0], ends[2]) and torch.equal(ends[1], ends[2])
+
+
+def unmanaged():
+    """managed_gradient_accumulation false: each step() ends an accumulation of any length."""
+    engine, _ = start(accumulation=4, managed_gradient_accumulation=False)
+    other, _ = start(accumulation=4)
+    for length in (2, 5, 1):
+        for index in range(length):
+            other.set_gradient_accumulation_boundary(index == length - 1)
+            for each in (engine, other):
+                each.backward(each(batch(index)))
+        engine.step()
+        other.step()
+        assert engine.was_step_applied() and torch.equal(values(engine), values(other))
+    assert engine.global_steps == 3 and engine.global_samples == (2 + 5 + 1) * 2 * engine.world_size
+    refuses(lambda: engine.set_gradient_accumulation_boundary(True), "managed_gradient_accumulation")
+
+
+def autocast():
+    """torch_autocast: as torch.autocast around the module, at each stage; float16 has no loss scale."""
+    torch.manual_seed(3)
+    start_of = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4)).state_dict()
+    ends = []
+    for stage in (0, 1, 2, 3):
+        module = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4))
+        module.load_state_dict(start_of)
+        plain = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4))
+        plain.load_state_dict(start_of)
+        engine, _ = start(module, stage=stage, torch_autocast={"enabled": True, "dtype": "bfloat16"})
+        output = engine(batch())
+        with torch.autocast("cpu", torch.bfloat16):
+            expected = plain(batch())
+        assert output.dtype == torch.bfloat16 and torch.equal(output, expected)
+        engine.backward(output.float().pow(2).mean())
+        engine.step()
+        ends.append(values(engine))
+        assert engine.module[0].weight.dtype == torch.float32 and engine.torch_autocast_enabled()
+    assert all(torch.equal(end, ends[0]) for end in ends)
+    refuses(lambda: start(torch_autocast={"enabled": True, "dtype": "fp16"}), "torch_autocast.dtype: float16",
+            deepspeed.DeepSpeedConfigError)
+
+
+def by_hand():
+    """backward() outside of the engine: of several engines' losses at once, also under fp16, where calls of the engine
+    need its scale."""
+    for more, dtype in (({}, torch.float32), ({"fp16": FP16}, torch.float16)):
+        both = [start(seed=seed, stage=stage, **more)[0] for seed, stage in ((1, 2), (2, 3))]
+        for step in range(2):
+            sum(engine.module(batch(step, dtype)) for engine in both).backward()
+            for engine in both:
+                engine._backward_epilogue()
+                engine.step()
+        ends = [values(engine) for engine in both]
+        for end, (seed, stage) in zip(ends, ((1, 2), (2, 3))):
+            engine, _ = start(seed=seed, stage=stage, **more)
+            for step in range(2):
+                engine.backward(engine(batch(step, dtype)))
+                engine.step()
+            assert torch.allclose(end, values(engine), rtol=0, atol=1e-3 if more else 1e-6), (end - values(engine)).abs().max()
+    engine, _ = start(fp16=FP16)
+    loss = engine(batch(0, torch.float16))
+    refuses(lambda: engine.scale(loss.expand(2)), "scalar tensor")
+    refuses(loss.backward, "Loss scaling is required", RuntimeError)
+
+
+def partial_loads(folder):
+    """load_checkpoint() of weights alone, without the optimizer's states, and without the schedule's."""
+    schedule = {"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.1, "warmup_num_steps": 8,
+                                                             "warmup_type": "linear"}}}
+    saved, _ = start(stage=3, **schedule)
+    for step in range(3):
+        saved.backward(saved(batch(step)))
+        saved.step()
+    saved.save_checkpoint(folder, client_state={"epoch": 7})
+    name = saved.module.second.weight
+    for stage in (1, 3):
+        for options, steps, iteration in (({"load_module_only": True}, 0, -1), ({"load_optimizer_states": False}, 3, 2),
+                                          ({"load_optimizer_states": False, "load_lr_scheduler_states": False}, 3, -1),
+                                          ({"load_lr_scheduler_states": False}, 3, -1), ({}, 3, 2)):
+            if options.get("load_module_only"):
+                options["load_lr_scheduler_states"] = False
+            engine, _ = start(seed=5, stage=stage, **schedule)
+            path, state = engine.load_checkpoint(folder, **options)
+            assert path.endswith("global_step3") and state == {"epoch": 7}, (path, state)
+            assert torch.equal(values(engine), values(saved)), options
+            assert engine.global_steps == steps and engine.lr_scheduler.last_batch_iteration == iteration, options
+            assert abs(engine.get_lr()[0] - (0.1 * iteration / 8 if iteration >= 0 else 0)) < 1e-12, (options, engine.get_lr())
+            moments = safe_get_full_optimizer_state(engine.module.second.weight, "exp_avg")
+            whole = options.get("load_optimizer_states", True) and not options.get("load_module_only")
+            assert torch.equal(moments, safe_get_full_optimizer_state(name, "exp_avg")) == whole, options
+            assert whole or not moments.any()
+            engine.backward(engine(batch()))
+            engine.step()
+            assert engine.lr_scheduler.last_batch_iteration == iteration + 1, options
+            engine.destroy()
+    other, _ = start(nn.Linear(4, 4))
+    refuses(lambda: other.load_checkpoint(folder, load_module_only=True), "the checkpoint has no parameter weight",
+            RuntimeError)
+
+
+def rounded():
+    """zero_core.round_initial_weights: master weights begin as DeepSpeed's, at each way to start."""
+    for stage in (0, 3):
+        for key in (False, True):
+            torch.manual_seed(1)
+            with deepspeed.zero.Init(enabled=stage == 3):
+                net = nn.Linear(4, 4)
+            torch.manual_seed(1)
+            expected = nn.Linear(4, 4).weight.detach()
+            engine, _ = start(net, stage=stage, bf16={"enabled": True}, zero_core={"round_initial_weights": key})
+            master = safe_get_full_fp32_param(engine.module.weight)
+            assert torch.equal(master, expected.bfloat16().float() if key else expected), (stage, key)
+
+
+def loaders():
+    """Loaders of the engine have every sample of the rank, the last batch too unless the config drops it."""
+    data = torch.arange(5 * comm.get_world_size() * 4.0).view(-1, 4)
+    for drops, sizes in ((False, [2, 2, 1]), (True, [2, 2])):
+        torch.manual_seed(1)
+        engine, _, loader, _ = deepspeed.initialize(
+            model=Net(), training_data=torch.utils.data.TensorDataset(data),
+            config={"train_micro_batch_size_per_gpu": 2, "optimizer": ADAM, "dataloader_drop_last": drops})
+        assert [len(rows) for rows, in loader] == sizes and len(loader) == len(sizes)
+        in_order = engine.deepspeed_io(torch.utils.data.TensorDataset(data), 5, "eval", collate_fn=lambda rows: torch.stack([
+            row for row, in rows]))
+        assert torch.equal(next(iter(in_order)), data[comm.get_rank()::comm.get_world_size()])
+    refuses(lambda: engine.deepspeed_io(iter([])), "training data is a list_iterator", ValueError)
+
+
+def two_configs():
+    """A config in both arguments is refused, unless they are one."""
+    config = {"train_micro_batch_size_per_gpu": 2, "optimizer": ADAM}
+    args = type("Arguments", (), {"deepspeed_config": "other.json"})
+    refuses(lambda: deepspeed.initialize(args=args, model=Net(), config=config), "there are two configs")
+
+
+for case in (applied, every_parameter, optimizer_attributes, blocks, unmanaged, autocast, by_hand, rounded, loaders,
+             two_configs):
+    case()
+partial_loads(sys.argv[1])
+print("every call")
