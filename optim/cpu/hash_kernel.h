@@ -32,7 +32,7 @@ struct HashKernel {
     Words at{}, sums{};
     for (int lane = 0; lane < lanes; ++lane) at[lane] = first + static_cast<std::uint64_t>(lane);
     std::int64_t i = 0;
-    for (; i + lanes <= count; i += lanes, at += lanes) {
+    for (; i + lanes <= count; i += lanes, at += std::uint64_t{lanes}) {
       Narrow bits;
       std::memcpy(&bits, elements + i * static_cast<std::int64_t>(sizeof(Bits)), sizeof bits);
       sums += mixed(mixed(at) + __builtin_convertvector(bits, Words));

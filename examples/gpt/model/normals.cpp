@@ -96,7 +96,7 @@ bool pairs_portable(const CounterRandom& random, std::uint64_t pair, double devi
                                             double deviation, float* values) {
   return quick_pairs(random, pair, deviation, values);
 }
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")]] bool pairs_avx512(
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,fma")]] bool pairs_avx512(
     const CounterRandom& random, std::uint64_t pair, double deviation, float* values) {
   return quick_pairs(random, pair, deviation, values);
 }
