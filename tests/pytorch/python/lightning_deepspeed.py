@@ -119,7 +119,7 @@ def fits_and_evaluates(stage, folder, loader):
         assert abs(trainer.callback_metrics["validation"].item() - evaluated(plain)) < 1e-5
         check(trainer.validate(net, loader, verbose=False))
         check(trainer.test(net, loader, verbose=False))
-    assert monitor.lrs["lr-SGD"], monitor.lrs
+    assert list(monitor.lrs) == ["lr-SGD"], monitor.lrs
     trainer.save_checkpoint(os.path.join(folder, f"last{stage}"))
 
 
