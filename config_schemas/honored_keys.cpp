@@ -380,9 +380,10 @@ void add_core(RowList& rows) {
        acts("start_line",
             "rank 0 of train_gpt and of the Python package prints a line when training starts: "
             "version, stage, device, ranks, clipping, bytes of states per rank"),
-       acts("trace",
-            "file for a trace of the newest steps of all ranks: Engine::write_trace() writes it, or "
-            "the engine when it ends, and each rank its own part, next to it, if the run fails"),
+       acts(
+           "trace",
+           "file for a trace of the newest steps of all ranks: Engine::write_trace() writes it, or "
+           "the engine when it ends, and each rank its own part, next to it, if the run fails"),
        acts("json_lines",
             "file for one JSON object per step and diagnostic, appended by rank 0 of programs that "
             "pass their steps to zero::Monitor, as train_gpt and the Python package do"),
