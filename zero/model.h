@@ -45,6 +45,12 @@ class UnitSpec {
   // Untrained state of a unit, such as running statistics; each rank has its own copy, see
   // Engine::buffer(). Checkpoints and exports contain rank 0's.
   UnitSpec& buffer(const std::string& name, Shape shape, DType dtype = DType::fp32);
+  // A buffer of any other type of elements, by its name in safetensors files ("BOOL", "F64"), which
+  // is kept unchanged: see Engine::buffer_bytes().
+  UnitSpec& buffer(const std::string& name, Shape shape, const std::string& file_dtype);
+  // Further global names of a parameter or buffer that the unit has declared. Exported models, and
+  // readers of whole weights, have its values under each of them.
+  UnitSpec& also_named(const std::string& global_name, std::vector<std::string> others);
   // Another unit's parameter, tied or read by a fused kernel: one storage, gradients add up.
   UnitSpec& uses(const std::string& global_name);
   // Forward and backward happen in one BackwardScope (a loss head); evaluation opens forward().

@@ -234,6 +234,8 @@ class Engine {
   T* buffer(std::string_view name) {
     return static_cast<T*>(raw_buffer(name, dtype_of<T>::value));
   }
+  // Local. Does the same for a buffer of any type of elements.
+  std::span<std::byte> buffer_bytes(std::string_view name);
 
   // Local.
   std::span<Unit> units();

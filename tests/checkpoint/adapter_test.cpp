@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -336,6 +337,73 @@ TEST_CASE("a buffer of another precision is converted") {
     Engine counts(runtime, model_of(zero::DType::int64), config_of(2));
     CHECK(contains(refusal<zero::LoadError>([&] { counts.resume(directory / "fp32"); }),
                    "the buffer u.mean has dtype F32, the model's I64"));
+  });
+}
+
+TEST_CASE("buffers of any type, and further names, are saved, exported and loaded") {
+  zero::ModelSpec model;
+  zero::UnitSpec& unit = model.unit("u").param("p", {5}).buffer("mask", {3, 1}, "BOOL");
+  unit.buffer("one", {}, "F64").buffer("none", {0}, "C64").buffer("code", {5}, "F8_E4M3");
+  unit.also_named("u.p", {"head.p"}).also_named("u.mask", {"head.mask", "tail.mask"});
+  CHECK(contains(refusal<zero::UsageError>([&] { unit.buffer("q", {2}, "F4"); }), "whole bytes"));
+  CHECK(contains(refusal<zero::UsageError>([&] { unit.also_named("u.p", {"tail.mask"}); }),
+                 "declared twice"));
+  CHECK(contains(refusal<zero::UsageError>([&] { unit.also_named("u.x", {"y"}); }), "u.x"));
+  const TemporaryDirectory directory;
+  const auto set = [](Engine& engine, int value) {
+    for (const char* name : {"u.mask", "u.one", "u.code"})
+      std::ranges::fill(engine.buffer_bytes(name), static_cast<std::byte>(value));
+  };
+  for (const int stage : {0, 2, 3})
+    zero::testing::run_ranks(2, [&](Runtime& runtime) {
+      Engine engine(runtime, model, config_of(stage));
+      engine.initialize(fill);
+      set(engine, 1);
+      engine.save_checkpoint(directory / "a", {.replace = true}).wait();
+      engine.export_model(directory / "model");
+      const auto loaded = [&] {
+        bool all = engine.buffer_bytes("u.none").empty();
+        for (const char* name : {"u.mask", "u.one", "u.code"})
+          for (const std::byte value : engine.buffer_bytes(name))
+            all = all && value == std::byte{1};
+        return all && engine.buffer_bytes("u.mask").size() == 3 &&
+               engine.buffer_bytes("u.one").size() == 8;
+      };
+      set(engine, 0);
+      engine.resume(directory / "a");
+      CHECK(loaded());
+      set(engine, 0);
+      engine.load_weights(directory / "model");
+      CHECK(loaded());
+    });
+  const zero::checkpoint::ModelReader reader(directory / "model");
+  CHECK(reader.tensor_count() == 8);
+  CHECK(reader.find("tail.mask")->dtype == "BOOL");
+  CHECK(reader.find("head.p")->shape == std::vector<std::int64_t>{5});
+  CHECK(reader.find("u.none")->shape == std::vector<std::int64_t>{0});
+}
+
+TEST_CASE("a path that is empty, and weights of another shape") {
+  const TemporaryDirectory directory;
+  zero::testing::run_ranks(2, [&](Runtime& runtime) {
+    Engine engine(runtime, base_model(), config_of(2));
+    engine.initialize(fill);
+    for (const auto& call : std::vector<std::function<void()>>{
+             [&] { engine.save_checkpoint(""); }, [&] { engine.open_checkpoints(""); },
+             [&] { engine.resume(""); }, [&] { engine.export_model(""); },
+             [&] { engine.load_weights(""); }})
+      CHECK(contains(refusal<zero::UsageError>(call), "an empty path"));
+    engine.export_model(directory / "model");
+    zero::ModelSpec other;
+    for (int l = 0; l < layers; ++l)
+      other.unit("l" + std::to_string(l))
+          .param("w", {width, l == 0 ? 3 : width})
+          .buffer("mean", {width});
+    Engine changed(runtime, other, config_of(2));
+    CHECK(contains(refusal<zero::LoadError>([&] { changed.load_weights(directory / "model"); }),
+                   "l0.w has shape"));
+    CHECK(changed.load_weights(directory / "model", {.allow_missing = "l0.*"}) ==
+          std::vector<std::string>{"l0.w"});
   });
 }
 

@@ -25,20 +25,17 @@ DType named(const std::string& dtype) {
   throw ConfigError("--dtype " + dtype + ": expected fp32, bf16 or fp16");
 }
 
-DType stored(const ManifestParameter& parameter) {
-  return checkpoint::dtype_named(parameter.dtype).value();
-}
-
-std::vector<DType> output_dtypes(const Manifest& manifest, const std::string& dtype) {
+// Returns names of safetensors files.
+std::vector<std::string> output_dtypes(const Manifest& manifest, const std::string& dtype) {
   const auto computed = manifest.equality.find("compute_dtype");
   const bool known = computed != manifest.equality.end();
   const DType default_dtype = known ? named(computed->second) : DType::fp32;
-  std::vector<DType> dtypes;
+  std::vector<std::string> dtypes;
   for (const ManifestParameter& parameter : manifest.parameters)
-    dtypes.push_back(parameter.buffer      ? stored(parameter)
-                     : !dtype.empty()      ? named(dtype)
-                     : parameter.trainable ? default_dtype
-                                           : stored(parameter));
+    dtypes.push_back(parameter.buffer      ? parameter.dtype
+                     : !dtype.empty()      ? checkpoint::safetensors_name(named(dtype))
+                     : parameter.trainable ? checkpoint::safetensors_name(default_dtype)
+                                           : parameter.dtype);
   return dtypes;
 }
 
@@ -49,7 +46,7 @@ void write_as(ModelWriter& writer, std::span<const float> values) {
   writer.write(std::as_bytes(std::span(rounded)));
 }
 
-void write_tensor(checkpoint::CheckpointReader& reader, int parameter, DType dtype,
+void write_tensor(checkpoint::CheckpointReader& reader, int parameter, const std::string& dtype,
                   ModelWriter& writer) {
   if (reader.manifest().parameters[static_cast<std::size_t>(parameter)].buffer)
     return writer.write(bytes_of(reader, parameter));
@@ -59,9 +56,9 @@ void write_tensor(checkpoint::CheckpointReader& reader, int parameter, DType dty
   for (std::int64_t first = 0; first < elements; first += export_piece_elements) {
     values.resize(static_cast<std::size_t>(std::min(export_piece_elements, elements - first)));
     reader.read(parameter, 0, first, values);
-    if (dtype == DType::fp32)
+    if (dtype == "F32")
       writer.write(std::as_bytes(std::span(values)));
-    else if (dtype == DType::bf16)
+    else if (dtype == "BF16")
       write_as<bf16>(writer, values);
     else
       write_as<fp16>(writer, values);
@@ -74,7 +71,7 @@ std::vector<std::string> export_model(checkpoint::CheckpointReader& reader,
                                       const std::string& directory, const std::string& dtype,
                                       std::int64_t max_file_bytes) {
   const std::vector<ManifestParameter>& parameters = reader.manifest().parameters;
-  const std::vector<DType> dtypes = output_dtypes(reader.manifest(), dtype);
+  const std::vector<std::string> dtypes = output_dtypes(reader.manifest(), dtype);
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::erase_if(order, [&](std::size_t p) {
@@ -83,14 +80,18 @@ std::vector<std::string> export_model(checkpoint::CheckpointReader& reader,
   });
   // Other readers need every tensor aligned to its element.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return size_of(dtypes[a]) > size_of(dtypes[b]);
+    return *checkpoint::bits_of(dtypes[a]) > *checkpoint::bits_of(dtypes[b]);
   });
   std::vector<TensorEntry> tensors;
-  for (const std::size_t p : order)
-    tensors.push_back(
-        {parameters[p].name, checkpoint::safetensors_name(dtypes[p]), parameters[p].shape, 0, 0});
+  for (const std::size_t p : order) {
+    tensors.push_back({parameters[p].name, dtypes[p], parameters[p].shape, 0, 0});
+    for (const std::string& other : parameters[p].also_named)
+      tensors.push_back({other, dtypes[p], parameters[p].shape, 0, 0});
+  }
   ModelWriter writer(directory, tensors, max_file_bytes);
-  for (const std::size_t p : order) write_tensor(reader, static_cast<int>(p), dtypes[p], writer);
+  for (const std::size_t p : order)
+    for (std::size_t i = 0; i <= parameters[p].also_named.size(); ++i)
+      write_tensor(reader, static_cast<int>(p), dtypes[p], writer);
   return writer.finish();
 }
 

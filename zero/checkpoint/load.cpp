@@ -14,10 +14,8 @@
 
 namespace zero::detail {
 
-using checkpoint::CheckpointReader;
 using checkpoint::ElementRange;
 using checkpoint::Manifest;
-using checkpoint::ManifestFile;
 using checkpoint::ManifestParameter;
 
 namespace {
@@ -178,7 +176,10 @@ class Load {
     if (was.shape != now.shape)
       problems.push_back(was.name + " has shape " + checkpoint::shape_text(was.shape) +
                          ", the model has " + checkpoint::shape_text(now.shape));
-    if (was.buffer && was.dtype != now.dtype && (was.dtype == "I64" || now.dtype == "I64"))
+    const auto converts = [](const std::string& dtype) {
+      return checkpoint::dtype_named(dtype).value_or(DType::int64) != DType::int64;
+    };
+    if (was.buffer && was.dtype != now.dtype && !(converts(was.dtype) && converts(now.dtype)))
       problems.push_back("the buffer " + was.name + " has dtype " + was.dtype + ", the model's " +
                          now.dtype);
     if (was.trainable != now.trainable)
@@ -286,13 +287,12 @@ class Load {
     checkpoint::Snapshot& snapshot = *context_.snapshot;
     return context_.together("the reading of " + saved_.tag, [&](FileTask& work) {
       for (const ElementRange& range : wanted_) work.expect(range.count * saved_.width_of(range));
-      const CheckpointReader reader(open(), saved_, headers_, context_.buffer);
-      reader.read(wanted_, [&](const ManifestFile& file, const ElementRange& range,
-                               std::span<const std::byte> bytes) {
+      const checkpoint::CheckpointReader reader(open(), saved_, headers_, context_.buffer);
+      reader.read(wanted_, [&](const auto& file, const ElementRange& range, auto bytes) {
         work.got_on(std::ssize(bytes));
         const ElementRange own{number_of_[range.parameter], kind_of_[range.kind], range.begin,
                                range.count};
-        const DType stored = checkpoint::dtype_named(saved_.dtype_of(range)).value();
+        const std::string& stored = saved_.dtype_of(range);
         snapshot.check_values(path() + "/" + file.name, own, stored, bytes);
         if (into_state) snapshot.write(own, stored, bytes);
       });

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "zero/checkpoint/format/manifest.h"
@@ -42,13 +43,14 @@ class Snapshot {
   // Throws LoadError, beginning with `path`, if this model cannot continue from the checkpoint
   // although its parameters and states fit; collective.
   virtual void check(const std::string& path, const Manifest& saved) = 0;
-  // Throws LoadError, beginning with `file`, for values of dtype `stored` that the config rejects.
-  // Any thread.
-  virtual void check_values(const std::string& file, const ElementRange& range, DType stored,
-                            std::span<const std::byte> bytes) const = 0;
-  // Replaces a piece of this rank's elements, or of a buffer, by values of dtype `stored`. Called
-  // while the program's thread waits.
-  virtual void write(const ElementRange& range, DType stored, std::span<const std::byte> bytes) = 0;
+  // Throws LoadError, beginning with `file`, for values of the dtype of this name that the config
+  // rejects. Any thread.
+  virtual void check_values(const std::string& file, const ElementRange& range,
+                            std::string_view stored, std::span<const std::byte> bytes) const = 0;
+  // Replaces a piece of this rank's elements, or of a buffer, by values of the dtype of this name.
+  // Called while the program's thread waits.
+  virtual void write(const ElementRange& range, std::string_view stored,
+                     std::span<const std::byte> bytes) = 0;
   // Call it after everything was written: updates all copies, and training continues from there.
   // Collective.
   virtual void adopt(const Manifest& saved) = 0;

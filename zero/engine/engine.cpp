@@ -9,6 +9,17 @@ namespace zero {
 
 using detail::Call;
 
+namespace {
+
+// "" would be the root of the file system, or the current folder, depending on the call.
+void refuse_empty(const std::string& path, const char* call) {
+  if (path.empty())
+    throw UsageError(std::string("Engine::") + call +
+                     "() was called with an empty path; give it the path of a folder");
+}
+
+}  // namespace
+
 Engine::Engine(Runtime& runtime, const ModelSpec& model, Config config)
     : core_(std::make_unique<detail::EngineCore>(runtime.core(), model, std::move(config))) {
   for (int u = 0; u < std::ssize(core_->train().model.units); ++u)
@@ -30,11 +41,16 @@ void Engine::load_weights(const std::string& file,
   load_weights(file, LoadOptions{.name_in_file = name_in_file});
 }
 std::vector<std::string> Engine::load_weights(const std::string& file, const LoadOptions& options) {
+  refuse_empty(file, "load_weights");
   core_->begin_call(Call::load_weights);
   std::vector<std::string> missing = core_->weights().load(file, options);
   core_->scopes().note_new_values();
   return missing;
 }
+std::span<std::byte> Engine::buffer_bytes(std::string_view name) {
+  return core_->train().buffers.bytes(name);
+}
+
 void* Engine::raw_buffer(std::string_view name, DType dtype) {
   return core_->train().buffers.address(name, dtype);
 }
@@ -105,6 +121,7 @@ FullModel Engine::materialize(int only_rank) {
   return FullModel(core_->link());
 }
 void Engine::export_model(const std::string& directory, const ExportOptions& options) {
+  refuse_empty(directory, "export_model");
   core_->begin_call(Call::export_model);
   if (options.max_file_bytes < 0)
     throw UsageError("ExportOptions::max_file_bytes is " + std::to_string(options.max_file_bytes) +
@@ -169,10 +186,12 @@ std::uint64_t Engine::digest() {
 }
 
 void Engine::open_checkpoints(const std::string& directory) {
+  refuse_empty(directory, "open_checkpoints");
   core_->begin_call(Call::open_checkpoints);
   core_->checkpoints().open(directory);
 }
 SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptions& options) {
+  refuse_empty(directory, "save_checkpoint");
   core_->begin_call(Call::save_checkpoint);
   if (options.keep < 0)
     throw UsageError("SaveOptions::keep is " + std::to_string(options.keep) +
@@ -197,6 +216,7 @@ void Engine::copy_to_peers(const std::string& directory, const SaveOptions& opti
   if (config().zero_core.peer_copies == 0)
     throw UsageError(
         "Engine::copy_to_peers() was called without zero_core.peer_copies in the config");
+  refuse_empty(directory, "copy_to_peers");
   core_->begin_call(Call::copy_to_peers);
   if (!core_->checkpoints().copies_behind_steps({.asynchronous = true})) core_->finish_work();
   core_->train().require_values(" to copy");
@@ -209,6 +229,7 @@ double Engine::predicted_save_seconds() const {
 }
 std::optional<Resumed> Engine::resume(const std::string& directory, Resume mode,
                                       const std::string& tag) {
+  refuse_empty(directory, "resume");
   core_->begin_call(Call::resume);
   try {
     std::optional<Resumed> resumed = core_->checkpoints().resume(directory, mode, tag);

@@ -8,7 +8,8 @@ namespace {
 
 // `summed`: the dimension that is summed over, from the last one.
 BufferDeclaration moments_of(const char* name, const ParamDeclaration& matrix, int summed) {
-  BufferDeclaration moments{name + (" of " + matrix.name), matrix.shape, 0, DType::fp32};
+  BufferDeclaration moments{name + (" of " + matrix.name), matrix.shape, 0,
+                            safetensors_name(DType::fp32)};
   moments.elements = matrix.elements / *(moments.shape.end() - summed);
   moments.shape.erase(moments.shape.end() - summed);
   return moments;

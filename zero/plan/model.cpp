@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 namespace zero {
 
@@ -95,8 +96,7 @@ std::string Model::describe() const {
   for (const StateDeclaration& state : states)
     lines += "state " + state.name + (state.start == StateStart::value ? " of values" : "") + "\n";
   for (const BufferDeclaration& buffer : buffers)
-    lines +=
-        "buffer " + buffer.name + " " + to_text(buffer.shape) + " " + name_of(buffer.dtype) + "\n";
+    lines += "buffer " + buffer.name + " " + to_text(buffer.shape) + " " + buffer.dtype + "\n";
   if (learns_order) return lines + "learns its order\n";
   if (order.size() > units.size())
     for (const int unit : order) lines += "then " + units[unit].name + "\n";
@@ -218,10 +218,32 @@ UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions opt
 }
 
 UnitSpec& UnitSpec::buffer(const std::string& name, Shape shape, DType dtype) {
+  return buffer(name, std::move(shape), safetensors_name(dtype));
+}
+
+UnitSpec& UnitSpec::buffer(const std::string& name, Shape shape, const std::string& file_dtype) {
   const std::string global = model_.units[index_].global(name);
   if (name.empty()) throw UsageError("a buffer of unit " + global + " needs a name");
   const std::int64_t elements = detail::checked_elements(model_, global, shape);
-  model_.buffers.push_back({global, std::move(shape), elements, dtype});
+  const std::optional<int> bits = bits_of(file_dtype);
+  if (!bits || *bits % 8 != 0)
+    throw UsageError("buffer " + global + " is of the type \"" + file_dtype +
+                     "\"; expected a name of safetensors for elements of whole bytes");
+  model_.buffers.push_back({global, std::move(shape), elements, file_dtype});
+  return *this;
+}
+
+UnitSpec& UnitSpec::also_named(const std::string& global_name, std::vector<std::string> others) {
+  for (const std::string& other : others) {
+    detail::checked_elements(model_, other, {});
+    model_.other_names.insert(other);
+  }
+  const int param = model_.find(global_name);
+  const auto buffer =
+      std::ranges::find(model_.buffers, global_name, &detail::BufferDeclaration::name);
+  if (param < 0 && buffer == model_.buffers.end())
+    throw UsageError("also_named: no parameter or buffer is named \"" + global_name + "\"");
+  (param >= 0 ? model_.params[param].also_named : buffer->also_named) = std::move(others);
   return *this;
 }
 

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "zero/base/file_dtype.h"
 #include "zero/model.h"
 
 namespace zero::detail {
@@ -19,13 +21,17 @@ struct ParamDeclaration {
   std::int64_t elements = 0;
   ParamOptions options;
   int unit = 0;
+  std::vector<std::string> also_named = {};
 };
 
 struct BufferDeclaration {
   std::string name;  // global
   Shape shape;
   std::int64_t elements = 0;
-  DType dtype = DType::fp32;
+  std::string dtype = {};  // by its name in safetensors files
+  std::vector<std::string> also_named = {};
+
+  std::int64_t width() const { return *bits_of(dtype) / 8; }  // bytes per element
 };
 
 struct StateDeclaration {
@@ -52,14 +58,15 @@ struct Model {
   std::vector<StateDeclaration> states;  // the program's own, of each trained parameter
   using Names = std::map<std::string, int, std::less<>>;
   Names index_of_unit, index_of_param;
-  std::vector<int> order;        // units in forward order, repeated ones once per use
-  bool learns_order = false;     // the first pass decides the order
-  bool any_order = false;        // later passes may deviate from it
-  bool any_micro_steps = false;  // independent of the config's accumulation
+  std::set<std::string> other_names;  // of parameters and buffers
+  std::vector<int> order;             // units in forward order, repeated ones once per use
+  bool learns_order = false;          // the first pass decides the order
+  bool any_order = false;             // later passes may deviate from it
+  bool any_micro_steps = false;       // independent of the config's accumulation
 
-  // Whether a parameter or a buffer has this global name.
-  bool declares(std::string_view global_name) const {
-    return find(global_name) >= 0 ||
+  // Whether a parameter or a buffer has this global name, also as a further one.
+  bool declares(const std::string& global_name) const {
+    return find(global_name) >= 0 || other_names.contains(global_name) ||
            std::ranges::count(buffers, global_name, &BufferDeclaration::name) > 0;
   }
   // Index of the parameter with this global name, or of a unit; -1 if there is none.

@@ -25,7 +25,7 @@ class Buffers {
       : runtime_(runtime), kept_(kept), addresses_(kept.all.size()) {
     for (int b = 0; b < std::ssize(kept.all); ++b)
       requests_.add(b < kept.of_model ? MemoryCategory::buffers : MemoryCategory::optimizer_state,
-                    declared(b).elements * size_of(declared(b).dtype), addresses_[b]);
+                    bytes_of(b), addresses_[b]);
   }
 
   // Row and column moments of KeptBuffers::factored[number], in device memory.
@@ -49,31 +49,45 @@ class Buffers {
   // Returns a buffer's address in device memory. Throws UsageError for a dtype other than the
   // declared one, and for an unknown name.
   void* address(std::string_view name, DType dtype) const {
-    const auto of_model = std::span(kept_.all).first(kept_.of_model);
-    const auto found = std::ranges::find(of_model, name, &BufferDeclaration::name);
-    if (found == of_model.end())
-      throw UsageError("no buffer is named \"" + std::string(name) + "\"" +
-                       hint_among(of_model, name));
-    if (found->dtype != dtype)
-      throw UsageError("buffer " + found->name + " is " + name_of(found->dtype) + ", but " +
+    const int index = find(name);
+    const std::string& own = declared(index).dtype;
+    if (own != safetensors_name(dtype))
+      throw UsageError("buffer " + declared(index).name + " is " +
+                       (dtype_named(own) ? name_of(*dtype_named(own)) : own) + ", but " +
                        name_of(dtype) + " was asked for");
-    return addresses_[found - of_model.begin()];
+    return addresses_[index];
+  }
+  // Throws UsageError for an unknown name.
+  std::span<std::byte> bytes(std::string_view name) const {
+    const int index = find(name);
+    return {addresses_[index], static_cast<std::size_t>(bytes_of(index))};
   }
 
   // Copies a whole buffer, by index into KeptBuffers::all, to host memory, between steps.
   std::vector<std::byte> read(int index) const {
-    std::vector<std::byte> values(declared(index).elements * size_of(declared(index).dtype));
+    std::vector<std::byte> values(bytes_of(index));
     copy_and_wait(runtime_, values.data(), addresses_[index], std::ssize(values));
     return values;
   }
   // Overwrites elements from `first` on.
   void write(int index, std::int64_t first, std::span<const std::byte> bytes) {
-    copy_and_wait(runtime_, addresses_[index] + first * size_of(declared(index).dtype),
-                  bytes.data(), std::ssize(bytes));
+    copy_and_wait(runtime_, addresses_[index] + first * declared(index).width(), bytes.data(),
+                  std::ssize(bytes));
   }
 
  private:
   const BufferDeclaration& declared(int index) const { return kept_.all[index]; }
+  std::int64_t bytes_of(int index) const {
+    return declared(index).elements * declared(index).width();
+  }
+  int find(std::string_view name) const {
+    const auto of_model = std::span(kept_.all).first(kept_.of_model);
+    const auto found = std::ranges::find(of_model, name, &BufferDeclaration::name);
+    if (found == of_model.end())
+      throw UsageError("no buffer is named \"" + std::string(name) + "\"" +
+                       hint_among(of_model, name));
+    return static_cast<int>(found - of_model.begin());
+  }
 
   RuntimeCore& runtime_;
   const KeptBuffers& kept_;

@@ -30,7 +30,8 @@ ManifestParameter SavedLayout::parameter(int param) const {
   const SegmentBuffers& buffers = arrays.segment(plan.layout.place_of_param[param]);
   ManifestParameter described{.name = declaration.name,
                               .shape = declaration.shape,
-                              .trainable = declaration.options.trainable};
+                              .trainable = declaration.options.trainable,
+                              .also_named = declaration.also_named};
   described.dtype =
       checkpoint::safetensors_name(described.trainable ? buffers.master_dtype : buffers.dtype);
   if (!described.trainable) return described;
@@ -50,10 +51,11 @@ std::vector<ManifestParameter> SavedLayout::buffers() const {
     const int matrix = plan.buffers.moment_of(b);
     described.push_back({.name = buffer.name,
                          .shape = buffer.shape,
-                         .dtype = checkpoint::safetensors_name(buffer.dtype),
+                         .dtype = buffer.dtype,
                          .trainable = false,
                          .buffer = true,
-                         .moment_of = matrix < 0 ? "" : model.params[matrix].name});
+                         .moment_of = matrix < 0 ? "" : model.params[matrix].name,
+                         .also_named = buffer.also_named});
   }
   return described;
 }

@@ -110,15 +110,14 @@ class TrainSnapshot : public checkpoint::Snapshot {
       scaler_ = scaler_state_from(path, saved.loss_scaler);
   }
 
-  void check_values(const std::string& file, const ElementRange& range, DType stored,
+  // Buffers are not checked: a mask may hold infinity.
+  void check_values(const std::string& file, const ElementRange& range, std::string_view dtype,
                     std::span<const std::byte> bytes) const override {
-    if (stored == DType::int64 || train_.config.zero_core.allow_non_finite_weights) return;
-    const int buffer = buffer_of(range.parameter);
-    const std::string& parameter =
-        buffer >= 0 ? buffers()[buffer].name : train_.param(range.parameter).name;
+    if (buffer_of(range.parameter) >= 0 || train_.config.zero_core.allow_non_finite_weights) return;
+    const DType stored = checkpoint::dtype_named(dtype).value();
     const std::string name =
         (range.kind > 0 ? train_.policy().optimizer_states[range.kind - 1] + " of " : "") +
-        parameter;
+        train_.param(range.parameter).name;
     std::array<float, 1 << 12> values;
     for (std::int64_t done = 0; done < range.count; done += std::ssize(values)) {
       const auto part = std::span(values).first(std::min(range.count - done, std::ssize(values)));
@@ -128,12 +127,13 @@ class TrainSnapshot : public checkpoint::Snapshot {
     }
   }
 
-  void write(const ElementRange& range, DType stored, std::span<const std::byte> bytes) override {
+  void write(const ElementRange& range, std::string_view stored,
+             std::span<const std::byte> bytes) override {
     if (const int buffer = buffer_of(range.parameter); buffer >= 0)
       return write_buffer(buffer, range, stored, bytes);
     const ArrayId array = array_of(range);
     const auto write = [&](const ArrayId& to) {
-      train_.store->write(to, offset_of(range), stored, bytes);
+      train_.store->write(to, offset_of(range), checkpoint::dtype_named(stored).value(), bytes);
     };
     if (!train_.arrays.segment(array).is_parameter(array.kind)) write(array);
     if (range.kind == 0) write({array, ArrayKind::parameter});
@@ -253,14 +253,15 @@ class TrainSnapshot : public checkpoint::Snapshot {
   }
 
   // Another precision is converted, as for parameters.
-  void write_buffer(int buffer, const ElementRange& range, DType stored,
+  void write_buffer(int buffer, const ElementRange& range, std::string_view stored,
                     std::span<const std::byte> bytes) {
-    const DType dtype = buffers()[buffer].dtype;
-    if (dtype == stored) return train_.buffers.write(buffer, range.begin, bytes);
+    if (buffers()[buffer].dtype == stored) return train_.buffers.write(buffer, range.begin, bytes);
+    const DType from = checkpoint::dtype_named(stored).value();
+    const DType to = checkpoint::dtype_named(buffers()[buffer].dtype).value();
     std::vector<float> values(range.count);
-    std::vector<std::byte> converted(range.count * size_of(dtype));
-    optim::cast(bytes.data(), stored, values.data(), DType::fp32, range.count);
-    optim::cast(values.data(), DType::fp32, converted.data(), dtype, range.count);
+    std::vector<std::byte> converted(range.count * size_of(to));
+    optim::cast(bytes.data(), from, values.data(), DType::fp32, range.count);
+    optim::cast(values.data(), DType::fp32, converted.data(), to, range.count);
     train_.buffers.write(buffer, range.begin, converted);
   }
 

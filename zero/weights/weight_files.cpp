@@ -103,13 +103,18 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
   };
   std::string problems;
   std::vector<std::string> lacking;
-  std::size_t used = 0;
+  std::size_t used = 0, others = 0;  // tensors in another shape, or under a further name
+  const auto count_others = [&](const std::vector<std::string>& names) {
+    for (const std::string& name : names) others += reader.find(name_in_file(name)) != nullptr;
+  };
   // Returns whether the file has it, and notes any problem.
   const auto look = [&](const std::string& own_name, const Shape& shape, const std::string& dtype) {
     const std::string name = name_in_file(own_name);
     const TensorEntry* tensor = reader.find(name);
-    if (tensor == nullptr && may_lack(own_name, options.allow_missing)) {
+    if ((tensor == nullptr || tensor->shape != shape) &&
+        may_lack(own_name, options.allow_missing)) {
       lacking.push_back(own_name);
+      others += tensor != nullptr;
     } else if (tensor == nullptr) {
       problems += "\n  " + name + " is missing";
     } else if (tensor->shape != shape) {
@@ -124,17 +129,23 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
     return false;
   };
   std::vector<char> in_file;
-  for (const ParamDeclaration& declaration : train_.model.params)
+  for (const ParamDeclaration& declaration : train_.model.params) {
     in_file.push_back(look(declaration.name, declaration.shape, ""));
+    count_others(declaration.also_named);
+  }
   std::vector<int> buffers;
   for (int b = 0; b < std::ssize(train_.model.buffers); ++b) {
     const BufferDeclaration& buffer = train_.model.buffers[b];
     // Files may have floats of other widths, because reading converts them.
-    const bool converts = buffer.dtype == DType::fp32;
-    if (look(buffer.name, buffer.shape, converts ? "" : checkpoint::safetensors_name(buffer.dtype)))
+    if (look(buffer.name, buffer.shape, buffer.dtype == "F32" ? "" : buffer.dtype))
       buffers.push_back(b);
+    count_others(buffer.also_named);
   }
-  if (!problems.empty()) throw LoadError(reader.path() + " does not fit the model:" + problems);
+  if (!problems.empty())
+    throw LoadError(reader.path() + " does not fit the model:" + problems +
+                    "\nWhat the file may lack, or may have in another shape, keeps its values if "
+                    "allow_missing covers it: names or patterns separated by commas, such as "
+                    "\"head.*\"");
   if (train_.collective()) {
     std::string absent;
     for (const std::string& name : lacking) absent += name + " ";
@@ -145,9 +156,9 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
     for (const int b : buffers) tensors.push_back(name_in_file(train_.model.buffers[b].name));
     agree_on_tensors(train_, reader, tensors);
   }
-  if (used < reader.tensor_count() && train_.rank() == 0)
+  if (used + others < reader.tensor_count() && train_.rank() == 0)
     std::fprintf(stderr, "zero: %s holds %zu tensors that the model does not have; left alone\n",
-                 reader.path().c_str(), reader.tensor_count() - used);
+                 reader.path().c_str(), reader.tensor_count() - used - others);
   fill_where(rounded([&](ParamShard shard) {
                reader.read(name_in_file(shard.name), shard.begin, shard.values);
                train_.refuse_non_finite(reader.path(), shard);
@@ -156,8 +167,8 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
   for (const int b : buffers) {
     const BufferDeclaration& buffer = train_.model.buffers[b];
     const std::string name = name_in_file(buffer.name);
-    std::vector<std::byte> values(buffer.elements * size_of(buffer.dtype));
-    if (buffer.dtype == DType::fp32)
+    std::vector<std::byte> values(buffer.elements * buffer.width());
+    if (buffer.dtype == "F32")
       reader.read(name, 0, std::span(reinterpret_cast<float*>(values.data()), buffer.elements));
     else
       reader.read_bytes(name, 0, values);
@@ -183,17 +194,19 @@ struct ExportPiece {
 void Weights::export_model(const std::string& directory, const ExportOptions& options) {
   train_.require_values(" to export");
   std::vector<ExportPiece> pieces;
-  const auto add = [&](ExportPiece& piece, const auto& declaration, DType dtype) {
-    piece.width = size_of(dtype);
-    piece.tensors.push_back(
-        {declaration.name, checkpoint::safetensors_name(dtype), declaration.shape});
+  const auto add = [&](ExportPiece& piece, const auto& declaration, const std::string& dtype) {
+    piece.width = *checkpoint::bits_of(dtype) / 8;
+    piece.tensors.push_back({declaration.name, dtype, declaration.shape});
+    for (const std::string& other : declaration.also_named)
+      piece.tensors.push_back({other, dtype, declaration.shape});
   };
   for (const SegmentId& id : train_.layout().segments()) {
     const Segment& segment = train_.layout().segment(id);
     if (options.trainable_only && !segment.trainable) continue;
     ExportPiece& piece = pieces.emplace_back(ExportPiece{.segment = id});
     for (const ParamPlace& place : segment.params)
-      add(piece, train_.param(place.param), train_.arrays.segment(id).dtype);
+      add(piece, train_.param(place.param),
+          checkpoint::safetensors_name(train_.arrays.segment(id).dtype));
   }
   for (int b = 0; b < std::ssize(train_.model.buffers); ++b)
     add(pieces.emplace_back(ExportPiece{.buffer = b}), train_.model.buffers[b],
@@ -218,15 +231,20 @@ void Weights::export_model(const std::string& directory, const ExportOptions& op
   for (const ExportPiece& piece : pieces) {
     if (piece.buffer >= 0) {
       const std::vector<std::byte> buffer = train_.buffers.read(piece.buffer);
-      write([&] { writer->write(buffer); });
+      write([&] {
+        for (std::size_t i = 0; i < piece.tensors.size(); ++i) writer->write(buffer);
+      });
       continue;
     }
     const std::vector<std::byte> whole =
         gather_whole(train_, {piece.segment, ArrayKind::parameter});
     write([&] {
-      for (const ParamPlace& place : train_.layout().segment(piece.segment).params)
-        writer->write(std::span(whole).subspan(place.offset * piece.width,
-                                               train_.param(place.param).elements * piece.width));
+      for (const ParamPlace& place : train_.layout().segment(piece.segment).params) {
+        const ParamDeclaration& param = train_.param(place.param);
+        for (std::size_t i = 0; i <= param.also_named.size(); ++i)
+          writer->write(
+              std::span(whole).subspan(place.offset * piece.width, param.elements * piece.width));
+      }
     });
   }
   write([&] { writer->finish(); });

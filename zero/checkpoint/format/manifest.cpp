@@ -44,6 +44,7 @@ constexpr auto parameter_fields = [](auto& io, auto& parameter) {
   io.optional("moment_of", parameter.moment_of);
   io.optional("of_rank", parameter.of_rank);
   io.optional("left_out", parameter.left_out);
+  io.optional("also_named", parameter.also_named);
 };
 
 constexpr auto file_fields = [](auto& io, auto& file) {
@@ -77,6 +78,8 @@ constexpr auto manifest_fields = [](auto& io, auto& manifest) {
 
 std::string problem_of(const Manifest& manifest, const ManifestParameter& parameter) {
   std::string problem = name_problem(parameter.name);
+  for (const std::string& other : parameter.also_named)
+    if (problem.empty()) problem = name_problem(other);
   if (problem.empty()) checked_bytes({parameter.name, parameter.dtype, parameter.shape}, problem);
   if (!problem.empty()) return problem;
   for (const std::string& state : parameter.states.value_or(std::vector<std::string>{}))
@@ -89,7 +92,8 @@ std::string problem_of(const Manifest& manifest, const ManifestParameter& parame
   if (!parameter.moment_of.empty() && !parameter.buffer)
     return "is a moment of " + in_quotes(parameter.moment_of) + ", and no buffer";
   for (const std::string& dtype : {parameter.dtype, parameter.states_dtype})
-    if (!dtype_named(dtype) || (dtype == "I64" && !parameter.buffer))
+    if (parameter.buffer ? bits_of(dtype).value_or(1) % 8 != 0
+                         : !dtype_named(dtype) || dtype == "I64")
       return "cannot be stored as " + in_quotes(dtype);
   return "";
 }

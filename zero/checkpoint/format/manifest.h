@@ -41,6 +41,8 @@ struct ManifestParameter {
   std::optional<std::int64_t> of_rank = {};
   // For a frozen parameter that the checkpoint omits: the digest of its values, as stored.
   std::optional<Digest> left_out = {};
+  // Further names under which exported models, and readers of whole weights, have its values.
+  std::vector<std::string> also_named = {};
 
   bool is_residues() const { return of_rank.has_value(); }
   std::int64_t elements() const { return elements_of(shape); }

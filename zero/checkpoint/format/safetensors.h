@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "zero/base/dtype.h"
+#include "zero/base/file_dtype.h"
 
 namespace zero::checkpoint {
 
@@ -44,12 +44,9 @@ struct SafetensorsHeader {
   std::int64_t data_bytes() const { return tensors.empty() ? 0 : tensors.back().end; }
 };
 
-// "F32" for DType::fp32 and so on.
-std::string safetensors_name(DType dtype);
-// The inverse; returns nothing for dtypes that are not used for computation.
-std::optional<DType> dtype_named(std::string_view dtype);
-// Bits per element of a dtype's name.
-std::optional<int> bits_of(std::string_view dtype);
+using zero::bits_of;
+using zero::dtype_named;
+using zero::safetensors_name;
 // Converts elements of a F32, BF16, F16 or F64 tensor to fp32; returns false for other dtypes.
 bool to_floats(std::string_view dtype, std::span<const std::byte> bytes, float* values);
 

@@ -1,0 +1,19 @@
+// Types of elements by their names in safetensors files: "F32" for DType::fp32, and those that the
+// engine only keeps, such as "BOOL".
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "zero/base/dtype.h"
+
+namespace zero {
+
+std::string safetensors_name(DType dtype);
+// The inverse; returns nothing for dtypes that are not used for computation.
+std::optional<DType> dtype_named(std::string_view dtype);
+// Bits per element; returns nothing for an unknown name.
+std::optional<int> bits_of(std::string_view dtype);
+
+}  // namespace zero
