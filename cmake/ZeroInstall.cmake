@@ -63,7 +63,7 @@ if(TARGET zero_torch)
   set(torch_headers pytorch/module.h pytorch/store_rendezvous.h pytorch/tensor_device.h)
 endif()
 zero_public_headers(zero_headers zero/zero.h zero/config.h zero/testing.h zero/mpi.h zero/cuda.h zero/rendezvous.h
-                                 zero/schedule.h zero/monitor/monitor.h zero/monitor/diagnostics.h
+                                 zero/saved_weights.h zero/schedule.h zero/monitor/monitor.h zero/monitor/diagnostics.h
                                  zero/base/cpu/thread_pool.h ${torch_headers})
 foreach(header ${zero_headers})
   get_filename_component(folder ${header} DIRECTORY)

@@ -60,7 +60,7 @@ JSON_FOLDERS = ("config_schemas", "zero/checkpoint/format", "zero/monitor", "too
 
 # Public headers are these and the headers that they include; the last two may name their vendor's types.
 PUBLIC = ("zero/zero.h", "zero/config.h", "zero/testing.h", "zero/mpi.h", "zero/cuda.h", "zero/rendezvous.h",
-          "zero/schedule.h", "zero/monitor/monitor.h", "zero/monitor/diagnostics.h", "zero/base/cpu/thread_pool.h")
+          "zero/saved_weights.h", "zero/schedule.h", "zero/monitor/monitor.h", "zero/monitor/diagnostics.h", "zero/base/cpu/thread_pool.h")
 VENDOR_PUBLIC = ("zero/mpi.h", "zero/cuda.h")
 
 POSIX = ("sys/", "linux/", "netinet/", "arpa/", "net/")
