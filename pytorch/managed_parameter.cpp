@@ -5,6 +5,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "pytorch/advice.h"
@@ -16,16 +17,27 @@ namespace {
 
 std::string rest_sentence(const std::string& name) {
   return "ZeroCore: parameter " + name +
-         " is sharded at rest: outside of a forward or backward pass of its engine, or in one "
-         "operation with parameters of another unit, it has no memory. " +
+         " is sharded at rest: it has no memory outside of a forward or backward pass of its "
+         "engine, on a thread other than that of the pass, and in one operation with parameters "
+         "of another unit. " +
          advice(
              "Use it in the call that is given to ShardedModule::forward(), read it by "
              "Engine::read(), and change it by Engine::write(), of ShardedModule::engine(). To "
              "save the model, call Engine::export_model() or Engine::save_checkpoint()",
-             "Use it inside of the module's forward(), or gather it by "
-             "zerocore.zero.GatheredParameters. To save the model, call "
+             "Use it in the module's forward(). Anywhere else, another method of the module "
+             "included, gather it by zerocore.zero.GatheredParameters. To save the model, call "
              "engine.save_16bit_model(), take engine._zero3_consolidated_16bit_state_dict(), or "
              "call state_dict() with all of its parameters gathered");
+}
+
+std::string ended_sentence(const std::string& name) {
+  return "ZeroCore: parameter " + name +
+         " has no values: its engine has ended, and the ranks held slices of it there. Save the "
+         "values before that, by " +
+         advice("Engine::save_checkpoint() or Engine::export_model()",
+                "engine.save_checkpoint(), engine.save_16bit_model(), or a copy of them inside of "
+                "zerocore.zero.GatheredParameters") +
+         "; then construct the module anew and load them";
 }
 
 bool same_memory(const at::Tensor& a, const at::Tensor& b) {
@@ -35,31 +47,41 @@ bool same_memory(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-std::optional<DType> engine_dtype(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DType::fp32;
-    case at::kBFloat16:
-      return DType::bf16;
-    case at::kHalf:
-      return DType::fp16;
-    case at::kLong:
-      return DType::int64;
-    default:
-      return std::nullopt;
-  }
+std::optional<std::string> file_dtype(at::ScalarType type) {
+  static const std::map<at::ScalarType, std::string> names{
+      {at::kFloat, "F32"},
+      {at::kBFloat16, "BF16"},
+      {at::kHalf, "F16"},
+      {at::kDouble, "F64"},
+      {at::kBool, "BOOL"},
+      {at::kByte, "U8"},
+      {at::kChar, "I8"},
+      {at::kShort, "I16"},
+      {at::kInt, "I32"},
+      {at::kLong, "I64"},
+      {at::kUInt16, "U16"},
+      {at::kUInt32, "U32"},
+      {at::kUInt64, "U64"},
+      {at::kComplexFloat, "C64"},
+      {at::kFloat8_e4m3fn, "F8_E4M3"},
+      {at::kFloat8_e5m2, "F8_E5M2"},
+      {at::kFloat8_e4m3fnuz, "F8_E4M3FNUZ"},
+      {at::kFloat8_e5m2fnuz, "F8_E5M2FNUZ"},
+  };
+  const auto found = names.find(type);
+  if (found == names.end()) return std::nullopt;
+  return found->second;
 }
 
 DType dtype_of_tensor(const std::string& name, at::ScalarType type) {
-  const std::optional<DType> dtype = engine_dtype(type);
-  if (!dtype || *dtype == DType::int64)
+  if (type != at::kFloat && type != at::kBFloat16 && type != at::kHalf)
     throw UsageError("parameter " + name + " is of type " + c10::toString(type) +
                      "; the engine trains fp32, bf16 and fp16" +
                      (at::isComplexType(type)
                           ? ": train its real and imaginary parts as one parameter with a last "
                             "dimension of 2, and take torch.view_as_complex() of it"
                           : ": convert it with to(), or make it a buffer"));
-  return *dtype;
+  return type == at::kFloat ? DType::fp32 : type == at::kBFloat16 ? DType::bf16 : DType::fp16;
 }
 
 at::ScalarType scalar_type(DType dtype) {
@@ -68,6 +90,7 @@ at::ScalarType scalar_type(DType dtype) {
 
 ManagedParameter::ManagedParameter(ParameterDeclaration declaration, at::Device device)
     : name_(std::move(declaration.name)),
+      also_named_(std::move(declaration.also_named)),
       tensors_(std::move(declaration.tensors)),
       dtype_(dtype_of_tensor(name_, declaration.dtype)),
       options_(std::move(declaration.options)),
@@ -94,9 +117,30 @@ ManagedParameter::ManagedParameter(ParameterDeclaration declaration, at::Device 
 ManagedParameter::~ManagedParameter() {
   // The tensors may outlive the engine and its memory. A moved-from object has no storage, and
   // another engine may have the module by now.
-  if (!storage_ || use_of(storage()) != use_) return;
+  if (storage_ && use_of(storage()) == use_) return_values();
+}
+
+void ManagedParameter::return_values() {
   use_ = nullptr;
-  reside(nullptr);
+  try {
+    const auto bytes = static_cast<std::int64_t>(storage().nbytes());
+    if (resident_ != nullptr) {
+      const at::Tensor values = at::empty({bytes}, at::TensorOptions(at::kByte).device(device_));
+      values.copy_(tensor_at(resident_, {bytes}, at::kByte, device_));
+      return give_memory(tensors_.front(), values);
+    }
+  } catch (const std::exception&) {
+    // Without memory for them, or after a failure of the device, the values are lost.
+  }
+  storage().set_data_ptr_noswap(memory_at(nullptr));
+  storage().release_data_and_set_meta_custom_data_ptr_error_msg_(ended_sentence(name_));
+}
+
+void give_memory(const at::Tensor& tensor, const at::Tensor& values) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->clear_data_ptr_access_error_msg_();
+  storage->set_data_ptr_noswap(
+      values.storage().unsafeGetStorageImpl()->set_data_ptr(at::DataPtr(nullptr, tensor.device())));
 }
 
 void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {

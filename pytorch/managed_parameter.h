@@ -15,8 +15,8 @@
 
 namespace zero::pytorch {
 
-// Returns the engine's dtype for torch's; nothing if the engine has none, even for buffers.
-std::optional<DType> engine_dtype(at::ScalarType type);
+// Returns the name of torch's dtype in safetensors files; nothing if it has none.
+std::optional<std::string> file_dtype(at::ScalarType type);
 // Throws UsageError, with `name`, for a dtype that engine parameters cannot have.
 DType dtype_of_tensor(const std::string& name, at::ScalarType type);
 at::ScalarType scalar_type(DType dtype);
@@ -45,6 +45,7 @@ struct ParameterDeclaration {
   // Whether the engine starts with the tensors' values; otherwise Engine::load_weights(),
   // initialize() or resume() sets them.
   bool has_values = true;
+  std::vector<std::string> also_named = {};  // further global names: UnitSpec::also_named()
 };
 
 class ManagedParameter {
@@ -52,6 +53,8 @@ class ManagedParameter {
   // Frees the tensors' memory and moves them to the device. Throws UsageError for tensors that
   // overlap, are not dense, or are on another device.
   ManagedParameter(ParameterDeclaration declaration, at::Device device);
+  // A parameter that is not sharded gets ordinary memory of torch with its values, unless
+  // reside(nullptr) was called before.
   ~ManagedParameter();
   ManagedParameter(ManagedParameter&&) = default;
 
@@ -60,6 +63,7 @@ class ManagedParameter {
   DType dtype() const { return dtype_; }
   bool trainable() const { return options_.trainable; }
   const ParamOptions& options() const { return options_; }
+  const std::vector<std::string>& also_named() const { return also_named_; }
 
   // The tensors' values, contiguous on the CPU, until forgotten; undefined if they had none.
   const at::Tensor& initial() const { return initial_; }
@@ -99,10 +103,12 @@ class ManagedParameter {
 
  private:
   void adopt_storage(const at::Tensor& first, bool has_values);
+  void return_values();
   c10::StorageImpl& storage() const { return *storage_.unsafeGetStorageImpl(); }
   at::DataPtr memory_at(const void* address) const;
 
   std::string name_;
+  std::vector<std::string> also_named_;
   std::vector<at::Tensor> tensors_;
   DType dtype_;
   ParamOptions options_;
@@ -112,6 +118,9 @@ class ManagedParameter {
   const void* resident_ = nullptr;
   const StorageUse* use_ = nullptr;
 };
+
+// Gives a tensor's storage the memory of another tensor, which loses it. Views stay valid.
+void give_memory(const at::Tensor& tensor, const at::Tensor& values);
 
 // The address of a parameter's values in an open scope.
 template <class AnyScope>

@@ -75,22 +75,35 @@ ShardedParameters::ShardedParameters(std::vector<UnitDeclaration> units, at::Dev
   for (UnitDeclaration& unit : units) {
     unit_names_.push_back(std::move(unit.name));
     std::vector<BufferState>& states = buffers_.emplace_back();
-    for (BufferDeclaration& buffer : unit.buffers)
-      if (const auto dtype = engine_dtype(buffer.tensor.scalar_type()))
-        states.push_back({std::move(buffer.name), buffer.tensor, {}, *dtype});
-      else
-        buffer.tensor.set_data(buffer.tensor.detach().to(device));
+    for (BufferDeclaration& buffer : unit.buffers) states.push_back({std::move(buffer), {}});
   }
 }
 
 ShardedParameters::~ShardedParameters() {
+  try {
+    if (engine_ != nullptr && !forgets_) settle();
+  } catch (const std::exception&) {
+    // After a failure the values are those in memory.
+  }
+  for (UnitScopes::UnitState& unit : scopes_.units())
+    for (ManagedParameter& parameter : unit.parameters)
+      if (forgets_) parameter.reside(nullptr);
   for (UnitScopes::UnitState& unit : scopes_.units())
     for (const ManagedParameter& parameter : unit.parameters)
       for (const at::Tensor& tensor : parameter.tensors()) remove_hook(tensor);
-  // Buffers are in the engine's memory, and the engine may end before the module.
+  for (const Gradient& gradient : aside_) gradient.parameter->take_gradient_back(gradient.tensor);
   for (const auto& buffers : buffers_)
-    for (const BufferState& buffer : buffers)
-      if (engine_ != nullptr) buffer.tensor.set_data(buffer.tensor.detach().clone());
+    for (const BufferState& buffer : buffers) return_buffer(buffer);
+}
+
+// The engine may end before the module, which may have another engine by now.
+void ShardedParameters::return_buffer(const BufferState& buffer) {
+  at::Tensor own;
+  for (const at::Tensor& tensor : buffer.declared.tensors) {
+    if (buffer.memory == nullptr || tensor.data_ptr() != buffer.memory) continue;
+    if (!own.defined()) own = copy_of(tensor.detach());
+    tensor.set_data(own);
+  }
 }
 
 // Another engine may have the module by now, with its own hook.
@@ -114,9 +127,16 @@ ModelSpec ShardedParameters::spec() const {
     const std::size_t prefix = name == root_unit ? 0 : name.size() + 1;
     for (const ManagedParameter& parameter : units[i].parameters)
       unit.param(parameter.name().substr(prefix), parameter.tensors().front().sizes().vec(),
-                 parameter.options());
-    for (const BufferState& buffer : buffers_[i])
-      unit.buffer(buffer.name.substr(prefix), buffer.tensor.sizes().vec(), buffer.dtype);
+                 parameter.options())
+          .also_named(parameter.name(), parameter.also_named());
+    for (const BufferState& buffer : buffers_[i]) {
+      Shape shape = buffer.tensor().sizes().vec();
+      const auto dtype = file_dtype(buffer.tensor().scalar_type());
+      if (!dtype) shape.push_back(buffer.tensor().element_size());
+      const std::string& name = buffer.declared.name;
+      unit.buffer(name.substr(prefix), std::move(shape), dtype.value_or("U8"))
+          .also_named(name, buffer.declared.also_named);
+    }
   }
   spec.any_order();
   spec.any_micro_steps();
@@ -144,7 +164,7 @@ void ShardedParameters::broadcast_initial(Runtime& runtime) {
       if (parameter.initial().defined()) tensors.push_back(parameter.initial());
   for (auto& buffers : buffers_)
     for (BufferState& buffer : buffers)
-      tensors.push_back(buffer.initial = buffer.tensor.detach().to(at::kCPU).contiguous());
+      tensors.push_back(buffer.initial = buffer.tensor().detach().to(at::kCPU).contiguous());
   std::int64_t sum = std::ssize(tensors);
   runtime.sum(std::span(&sum, 1));
   if (sum != std::ssize(tensors) * runtime.size())
@@ -184,14 +204,13 @@ void ShardedParameters::initialize_rest() {
 void ShardedParameters::bind_buffers(Engine& engine) {
   for (auto& buffers : buffers_)
     for (BufferState& buffer : buffers) {
-      void* memory = with_type_of(buffer.dtype, [&](auto typed) -> void* {
-        return engine.buffer<decltype(typed)>(buffer.name);
-      });
       const at::Tensor inside =
-          tensor_at(memory, buffer.tensor.sizes(), buffer.tensor.scalar_type(), device_);
-      inside.copy_(buffer.initial);
+          tensor_at(engine.buffer_bytes(buffer.declared.name).data(), buffer.tensor().sizes(),
+                    buffer.tensor().scalar_type(), device_);
+      copy_bytes(buffer.initial, inside);
       buffer.initial.reset();
-      buffer.tensor.set_data(inside);
+      buffer.memory = inside.data_ptr();
+      for (const at::Tensor& tensor : buffer.declared.tensors) tensor.set_data(inside);
     }
 }
 

@@ -21,11 +21,12 @@
 
 namespace zero::pytorch {
 
-// A buffer. One whose dtype the engine does not support stays in the module, and checkpoints do not
-// contain it.
+// A buffer of any dtype. If safetensors has no name for the dtype, files have its bytes, as "U8"
+// with a last dimension of bytes per element.
 struct BufferDeclaration {
-  std::string name;  // global
-  at::Tensor tensor;
+  std::string name;                          // global
+  std::vector<at::Tensor> tensors;           // one, or several with the same memory
+  std::vector<std::string> also_named = {};  // further global names: UnitSpec::also_named()
 };
 
 // The unit around all others, for parameters that belong to no other unit. No module can have this
@@ -45,7 +46,10 @@ class ShardedParameters final : private StorageOwner {
  public:
   // Frees the tensors' memory and moves them to the device. Call attach() before they are used.
   ShardedParameters(std::vector<UnitDeclaration> units, at::Device device);
+  // Unsharded parameters, and buffers, get ordinary memory of torch with their values. Local.
   ~ShardedParameters();
+  // Call it if nothing uses the values after the end: parameters get no memory then.
+  void forget_values() { forgets_ = true; }
 
   ModelSpec spec() const;
   // Moves rank 0's values into the engine and frees torch's. If no declaration has values, the
@@ -117,10 +121,11 @@ class ShardedParameters final : private StorageOwner {
     bool is_aside;  // false: its backward may add to it
   };
   struct BufferState {
-    std::string name;
-    at::Tensor tensor;
+    BufferDeclaration declared;
     at::Tensor initial;
-    DType dtype;
+    const void* memory = nullptr;  // the engine's
+
+    const at::Tensor& tensor() const { return declared.tensors.front(); }
   };
   enum class Pass { none, training, evaluation };
 
@@ -150,6 +155,7 @@ class ShardedParameters final : private StorageOwner {
   void broadcast_initial(Runtime& runtime);
   bool is_complete() const;
   void bind_buffers(Engine& engine);
+  static void return_buffer(const BufferState& buffer);
 
   std::vector<StorageUse> uses_;  // by unit; parameters point to them
   UnitScopes scopes_;
@@ -177,7 +183,7 @@ class ShardedParameters final : private StorageOwner {
   int begun_ = 0;
   std::vector<Gradient> aside_;  // gradients with placeholders in torch
   std::vector<char> written_;    // by unit: the program wrote to it outside passes
-  bool settled_ = false, rests_whole_ = false;
+  bool settled_ = false, rests_whole_ = false, forgets_ = false;
   std::exception_ptr kept_;
 };
 

@@ -1,5 +1,6 @@
 #include "pytorch/tensor_device.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -25,6 +26,20 @@ at::Tensor tensor_at(const void* memory, at::IntArrayRef sizes, at::ScalarType t
       .options(at::TensorOptions(type).device(device))
       .target_device(device)
       .make_tensor();
+}
+
+void copy_bytes(const at::Tensor& from, const at::Tensor& to) {
+  const auto bytes = [](const at::Tensor& tensor) {
+    const auto count = static_cast<std::int64_t>(tensor.nbytes());
+    return tensor_at(tensor.data_ptr(), {count}, at::kByte, tensor.device());
+  };
+  if (from.numel() > 0) bytes(to).copy_(bytes(from));
+}
+
+at::Tensor copy_of(const at::Tensor& contiguous) {
+  at::Tensor copy = at::empty(contiguous.sizes(), contiguous.options().requires_grad(false));
+  copy_bytes(contiguous, copy);
+  return copy;
 }
 
 }  // namespace zero::pytorch

@@ -17,6 +17,9 @@ namespace zero::pytorch {
 at::Device tensor_device(const Runtime& runtime);
 // Returns the current stream of the calling thread; none for a CPU.
 Stream torch_stream(at::Device device);
+// Copies contiguous tensors of any dtype, also of those for which torch has no copy_().
+void copy_bytes(const at::Tensor& from, const at::Tensor& to);
+at::Tensor copy_of(const at::Tensor& contiguous);
 // Returns a contiguous tensor over memory that belongs to another object.
 at::Tensor tensor_at(const void* memory, at::IntArrayRef sizes, at::ScalarType type,
                      at::Device device);

@@ -136,7 +136,7 @@ void Collector::add_buffer(const std::string& name, int unit, const at::Tensor& 
   const torch::NoGradGuard no_grad;
   if (options_.convert_buffers_to && tensor.is_floating_point())
     at::Tensor(tensor).set_data(tensor.to(*options_.convert_buffers_to));
-  units_[unit].buffers.push_back({name, tensor});
+  units_[unit].buffers.push_back({name, {tensor}});
 }
 
 // A unit without parameters gathers nothing: its buffers move to the unit around it.

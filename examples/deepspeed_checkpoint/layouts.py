@@ -9,7 +9,10 @@ import pickles
 from problems import listed, notice, refuse
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
-BUFFER_DTYPES = {**DTYPES, torch.int64: "I64"}
+# Buffers have these, and frozen parameters that are no floats.
+BUFFER_DTYPES = {**DTYPES, torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
+                 torch.bool: "BOOL", torch.float64: "F64", torch.complex64: "C64", torch.float8_e4m3fn: "F8_E4M3",
+                 torch.float8_e5m2: "F8_E5M2"}
 
 
 def load(path):
@@ -205,11 +208,16 @@ def frozen_in_module(model, parameters):
         if name in others or ("shared_params" not in model and is_tied(tensor, known)):
             continue
         known.append(tensor)
-        parameter = parameters[name] = Parameter(tensor.shape, trainable=False, dtype=DTYPES.get(tensor.dtype))
-        if parameter.dtype is None:
-            refuse(f"the frozen parameter {name} is stored as {tensor.dtype}")
+        parameter = parameters[name] = frozen_parameter(name, tensor.shape, tensor.dtype)
         parameter.read["fp32"] = lambda tensor=tensor: tensor.reshape(-1)
         yield name
+
+
+def frozen_parameter(name, shape, dtype):
+    """Returns a frozen parameter; the engine has those that are no floats of 16 or 32 bits as buffers."""
+    if dtype not in BUFFER_DTYPES or dtype == torch.float64:
+        refuse(f"the frozen parameter {name} is stored as {dtype}")
+    return Parameter(shape, trainable=False, dtype=BUFFER_DTYPES[dtype], buffer=dtype not in DTYPES)
 
 
 def read_frozen(model_files, model, parameters):
@@ -220,9 +228,7 @@ def read_frozen(model_files, model, parameters):
     for name, shape in model["frozen_param_shapes"].items():
         parts = [(file.get("frozen_param_fragments") or {}).get(name) for file in model_files]
         parts = [part for part in parts if part is not None] if len(model_files) > 1 else [fragments[name]]
-        frozen = parameters[name] = Parameter(shape, trainable=False, dtype=DTYPES.get(parts[0].dtype))
-        if frozen.dtype is None:
-            refuse(f"the frozen parameter {name} is stored as {parts[0].dtype}")
+        frozen = parameters[name] = frozen_parameter(name, shape, parts[0].dtype)
         frozen.read["fp32"] = lambda parts=parts, shape=shape: torch.cat(
             [part.reshape(-1) for part in parts])[:math.prod(shape)]
     return False

@@ -10,7 +10,8 @@ import xxhash
 from problems import refuse
 
 CHUNK = 4 << 20
-WIDTHS = {"F32": 4, "BF16": 2, "F16": 2, "I64": 8}
+WIDTHS = {"F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "F64": 8, "C64": 8,
+          "F8_E4M3": 1, "F8_E5M2": 1}
 
 
 def digest(*pieces):
@@ -23,7 +24,7 @@ def digest(*pieces):
 def entries_of(checkpoint, names):
     """Returns (parameter, kind, element width) in the order of the data: wide elements first."""
     entries = []
-    for width in (8, 4, 2):
+    for width in (8, 4, 2, 1):
         for number, name in enumerate(names):
             parameter = checkpoint.parameters[name]
             if WIDTHS[parameter.dtype] != width or math.prod(parameter.shape) == 0:

@@ -22,6 +22,8 @@
 #include "pytorch/python/config.h"
 #include "pytorch/python/errors.h"
 #include "pytorch/python/planning.h"
+#include "pytorch/python/tensors.h"
+#include "pytorch/python/weights.h"
 #include "pytorch/sharded_parameters.h"
 #include "pytorch/store_rendezvous.h"
 #include "pytorch/tensor_device.h"
@@ -49,13 +51,14 @@ struct PyParameter {
   bool trainable;
   std::string group;
   std::optional<bool> whole;  // ParamOptions::whole
+  std::vector<std::string> also_named;
 };
 
 struct PyUnit {
   std::string name;
   int parent;
   std::vector<PyParameter> parameters;
-  std::vector<std::pair<std::string, at::Tensor>> buffers;
+  std::vector<BufferDeclaration> buffers;
 };
 
 std::vector<UnitDeclaration> declarations_of(std::vector<PyUnit> units) {
@@ -73,10 +76,10 @@ std::vector<UnitDeclaration> declarations_of(std::vector<PyUnit> units) {
       const at::Tensor& first = parameter.tensors.front();
       const bool has_values = first.numel() == 0 || first.storage().data() != nullptr;
       declaration.parameters.push_back({std::move(parameter.name), std::move(parameter.tensors),
-                                        parameter.dtype, std::move(options), has_values});
+                                        parameter.dtype, std::move(options), has_values,
+                                        std::move(parameter.also_named)});
     }
-    for (auto& [name, tensor] : unit.buffers)
-      declaration.buffers.push_back({std::move(name), std::move(tensor)});
+    declaration.buffers = std::move(unit.buffers);
   }
   return declarations;
 }
@@ -130,7 +133,12 @@ class Model {
     parameters_->attach(ranks_->runtime(), *engine_);
   }
 
-  ShardedParameters& parameters() { return *parameters_; }
+  ShardedParameters& parameters() {
+    if (!parameters_) throw UsageError("the engine has ended");
+    return *parameters_;
+  }
+  // Returns unsharded values to the program's tensors. Local; the engine ends with this object.
+  void end_parameters() { parameters_.reset(); }
   Engine& engine() { return *engine_; }
 
   void note_loss(double mean) { parameters_->micro_step().loss(mean); }
@@ -432,6 +440,8 @@ void declare_model(py::module_& module) {
           "check_unchanged", [](Model& m, bool trains) { m.parameters().check_unchanged(trains); },
           py::arg("trains"), Unlocked())
       .def("failed", [](Model& m) { return m.engine().failed(); })
+      .def("forget_values", [](Model& m) { m.parameters().forget_values(); })
+      .def("end_parameters", &Model::end_parameters)
       .def("reduces_each_micro_step", [](Model& m) { return m.engine().reduces_each_micro_step(); })
       .def("read_gradient", &Model::read_gradient, py::arg("name"), py::arg("shape"),
            py::arg("mean_over"), Unlocked())
@@ -512,48 +522,24 @@ void declare_model(py::module_& module) {
 PYBIND11_MODULE(_native, module) {
   module.attr("torch_version") = ZERO_TORCH_VERSION;
   module.attr("has_cuda") = ZERO_ON_GPUS != 0;
-  // Whether the tensor's memory belongs to an engine.
-  module.def("is_of_engine", [](const at::Tensor& tensor) {
-    return tensor.has_storage() && use_of(*tensor.storage().unsafeGetStorageImpl()) != nullptr;
-  });
-  // Makes a tensor with a shape and without memory, for a module whose weights come from a file.
-  module.def("without_memory", [](const std::vector<std::int64_t>& shape, at::ScalarType dtype) {
-    return at::from_blob(nullptr, shape, at::TensorOptions(dtype));
-  });
-  // Gives a zero.Init parameter's storage another tensor's memory, which that tensor loses, or
-  // none. Tensors and views stay valid; without memory, accesses throw an error with this text.
-  module.def("free_memory", [](const at::Tensor& tensor, std::optional<std::string> message) {
-    c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-    storage->clear_data_ptr_access_error_msg_();
-    storage->set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
-    if (message) storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(message));
-  });
-  module.def("give_memory", [](const at::Tensor& tensor, const at::Tensor& values) {
-    c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-    storage->clear_data_ptr_access_error_msg_();
-    storage->set_data_ptr_noswap(values.storage().unsafeGetStorageImpl()->set_data_ptr(
-        at::DataPtr(nullptr, tensor.device())));
-  });
+  declare_tensors(module);
   py::class_<PyParameter>(module, "Parameter")
       .def(py::init<std::string, std::vector<at::Tensor>, at::ScalarType, bool, bool, std::string,
-                    std::optional<bool>>(),
+                    std::optional<bool>, std::vector<std::string>>(),
            py::arg("name"), py::arg("tensors"), py::arg("dtype"), py::arg("converted"),
-           py::arg("trainable"), py::arg("group"), py::arg("whole"));
+           py::arg("trainable"), py::arg("group"), py::arg("whole"), py::arg("also_named"));
+  py::class_<BufferDeclaration>(module, "Buffer")
+      .def(py::init([](std::string name, std::vector<at::Tensor> tensors,
+                       std::vector<std::string> also_named) {
+             return BufferDeclaration{std::move(name), std::move(tensors), std::move(also_named)};
+           }),
+           py::arg("name"), py::arg("tensors"), py::arg("also_named"));
   py::class_<PyUnit>(module, "Unit")
-      .def(py::init<std::string, int, std::vector<PyParameter>,
-                    std::vector<std::pair<std::string, at::Tensor>>>(),
+      .def(py::init<std::string, int, std::vector<PyParameter>, std::vector<BufferDeclaration>>(),
            py::arg("name"), py::arg("parent"), py::arg("parameters"), py::arg("buffers"));
   declare_errors(module);
   declare_machine(module);
-  module.def(
-      "list_checkpoints",
-      [](const std::string& directory) {
-        std::vector<std::string> tags;
-        for (const SavedCheckpoint& checkpoint : list_checkpoints(directory))
-          if (checkpoint.sequence > 0) tags.push_back(checkpoint.tag);
-        return tags;
-      },
-      Unlocked());
+  declare_weights(module);
   declare_planner(module);
   declare_config(module);  // before code that uses its classes
   declare_comparison(module);

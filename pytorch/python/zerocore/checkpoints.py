@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from . import _native, saved_state
+from . import _native, module_state, saved_state
 from .ranks import text_of_root
 
 _LIST = ".not-latest"  # tags, one per line, in the folder that contains the checkpoints
@@ -30,9 +30,18 @@ def text_of(tag, default):
     return text
 
 
-def state_to_save(engine, client_state):
-    """Returns the engine's state for bytes_of(). Ranks may have different numbers of micro steps with
-    rank_independent; then none is saved."""
+def folder(path, call, argument):
+    """Returns a path that a script gives as text, as PathLike or as bytes. Raises UsageError for any other value, and
+    for an empty text."""
+    text = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
+    if not text:
+        raise _native.UsageError(f"{call}: {argument} is {path!r}; expected the path of a folder")
+    return text
+
+
+def _own_state(engine, client_state):
+    """Returns the state that the engine itself has, and the program's. Ranks may have different numbers of micro steps
+    with rank_independent; then none is saved."""
     return {"global_steps": engine.global_steps,
             "micro_steps": None if engine.micro_batches.rank_independent else engine.micro_steps,
             "skipped_steps": engine.skipped_steps, "client_state": {} if client_state is None else client_state,
@@ -40,20 +49,22 @@ def state_to_save(engine, client_state):
             "lr_scheduler": engine.lr_scheduler.state_dict() if engine.lr_scheduler is not None else None}
 
 
-def copy_to_peers(engine, directory, client_state, job):
+def copy_to_peers(engine, directory, client_state):
     """Begins a copy in memory of what a checkpoint in the directory would hold. Returns True. Collective."""
-    state = bytes_of(state_to_save(engine, client_state), job)
+    state = state_to_save(engine, client_state)
     return engine.native.save(directory, f"global_step{engine.global_steps}", state, random_states(engine.device), False,
                               False, True)
 
 
-def bytes_of(state, job):
-    """Returns the engine's state as the bytes that its checkpoint stores: rank 0's, and b"" on the other ranks.
-    Ranks may differ in the client state only; rank 0 prints a notice if they do. Collective; raises UsageError on
-    all ranks if one has a value that cannot be saved."""
+def state_to_save(engine, client_state):
+    """Returns what the engine and its model have in addition to arrays, as bytes for a checkpoint: rank 0's, and b""
+    on the other ranks. Ranks may differ in the client state, of which rank 0's is stored with a notice, and in what
+    module_state keeps by rank. Collective; raises UsageError on all ranks if one has a value that cannot be saved."""
+    job, state = engine._ranks, _own_state(engine, client_state)
+    of_module = module_state.collect(engine)
     problem = ""
     try:
-        data = saved_state.to_bytes(state, "")
+        data = saved_state.to_bytes(state | of_module if job.rank == 0 else state, "")
         digests = _digests(state)
     except saved_state.Unsavable as error:
         problem = str(error)
@@ -91,8 +102,20 @@ def _tell_differences(digests, job):
         _notice(f"the ranks gave save_checkpoint() different states; rank 0's is stored: {', '.join(names) or 'client_state'}")
 
 
+def resume(engine, directory, tag, strict):
+    """Loads all of a checkpoint into the native engine. Collective."""
+    try:
+        return engine.native.resume(directory, tag)
+    except _native.Error as error:
+        if strict or "does not fit the model" not in str(error):
+            raise
+        raise _native.UsageError(
+            f"{error}\nload_module_strict=False cannot help, since optimizer states would be missing as well: load weights "
+            "that fit by engine.load_weights(a folder of export_model(), allow_missing=\"head.*\"), and train from there") from None
+
+
 def state_of(resumed):
-    """Returns the state that bytes_of() was given. Earlier versions saved it as a pickle: of that, only values that
+    """Returns the state that state_to_save() has stored. Earlier versions saved it as a pickle: of that, only values that
     need no code are loaded."""
     if resumed.program_state:
         return saved_state.from_bytes(resumed.program_state, _notice)
@@ -244,25 +267,25 @@ def _replace(directory, name, text):
 
 def read_weights(directory, tag=None, trained_only=False):
     """Returns {name: tensor} of a checkpoint's master weights, frozen parameters and buffers, in one process: whole
-    tensors in host memory, floating-point values as fp32. Reads the newest checkpoint if there is no tag; raises
-    UsageError if there is no checkpoint."""
-    directory = os.fspath(directory)
-    if tag is None:
-        tags = _native.list_checkpoints(directory)
-        if not tags:
-            raise _native.UsageError(f"{directory}: there is no checkpoint")
-        tag = tags[0]
-    folder = os.path.join(directory, str(tag))
-    with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
-        manifest = json.load(file)
+    tensors in host memory, floating-point values as fp32, tied ones under each of their names. With `trained_only`
+    without frozen parameters. Reads the newest checkpoint if there is no tag. Raises UsageError if there is no
+    checkpoint, and Error for a damaged one."""
+    return weights_and_state(directory, tag, trained_only)[0]
+
+
+def weights_and_state(directory, tag=None, trained_only=False):
+    """Returns what read_weights() does, and the state that was saved next to them."""
+    directory = folder(directory, "the weights of a checkpoint", "its folder")
+    saved = _native.SavedWeights(directory, text_of(tag, ""))
+    for notice in saved.notices:
+        _notice(notice)
+    state = saved_state.from_bytes(saved.program_state() or saved_state.to_bytes({}, ""), _notice)
+    frozen, dtypes = set(state.get("bytes", ())), state.get("dtypes", {})
+    wanted = [(number, entry.names) for number, entry in enumerate(saved.entries) if not trained_only or entry.is_trained
+              or (entry.is_buffer and entry.names[0] not in frozen)]
     whole = {}
-    for about in manifest["parameters"]:
-        if "left_out" not in about and "of_rank" not in about and "moment_of" not in about and (about["trainable"] or not trained_only):
-            kind = torch.float32 if about["dtype"] in ("F32", "BF16", "F16") else saved_state.dtype_named(about["dtype"])
-            whole[about["name"]] = torch.empty(about["shape"], dtype=kind)
-    for file in manifest["files"]:
-        for name, part in saved_state.tensors_in(os.path.join(folder, file["name"])):
-            owner, _, offset = name.rpartition("@")
-            if owner in whole:
-                whole[owner].view(-1)[int(offset):int(offset) + part.numel()] = part
-    return whole
+    for (_, names), tensor in zip(wanted, saved.read([number for number, _ in wanted])):
+        if names[0] in dtypes:  # stored as bytes, in a last dimension
+            tensor = tensor.view(-1).view(dtypes[names[0]]).view(tensor.shape[:-1])
+        whole.update(dict.fromkeys(names, tensor))
+    return whole, state

@@ -11,7 +11,8 @@ import weakref
 import torch
 from torch.overrides import TorchFunctionMode
 
-from . import _native, ranks
+from . import _native, ranks, views
+from .passes import PlainState
 
 KEPT_BYTES = 1 << 20  # bytes of small parameters that stay whole, in addition to the one in use
 _RETURNED_BYTES = 1 << 24  # bytes freed before they are given back to the system
@@ -50,6 +51,15 @@ class Slice:
             _native.give_memory(parameter, _gathered(self.part, parameter.numel()))
             self._is_whole(True)
 
+    def whole_values(self):
+        """Returns the whole values, once take_slices() has taken the slice. Collective."""
+        parameter = self.parameter()
+        return _gathered(self.part, parameter.numel()).view(parameter.shape)
+
+    def drop(self):
+        """Frees the slice."""
+        self.part = None
+
     def cut(self, root=0):
         """Sets the slice on each rank to its part of rank `root`'s values, and frees the whole. Collective if it is
         open."""
@@ -73,7 +83,6 @@ class Slice:
     def _is_whole(self, whole):
         self.whole = whole
         self.parameter().ds_status = ZeroParamStatus.AVAILABLE if whole else ZeroParamStatus.NOT_AVAILABLE
-
 
     def hold(self):
         """Keeps the parameter whole until let_go(). Collective."""
@@ -138,6 +147,7 @@ class Slices:
         """Cuts a new parameter into slices, and opens it for its constructor. Collective."""
         if slice_of(parameter) is None and parameter.layout == torch.strided and not parameter.is_meta:
             parameter._zerocore_slice = Slice(parameter)
+            parameter.__getstate__ = PlainState(parameter)
             parameter.ds_status = ZeroParamStatus.AVAILABLE
             parameter.ds_id, parameter.ds_shape, parameter.ds_numel = id(parameter), parameter.shape, parameter.numel()
             self.use([parameter])
@@ -226,6 +236,7 @@ def begin():
         _stack.append(None)
         return
     ranks.ranks()
+    _guard()
     slices = Slices()
     mode = _Touch(slices)
 
@@ -253,6 +264,26 @@ def end(failed):
         slices.close_all()
 
 
+def _guard():
+    views.guard()
+    views.replace(torch.nn.Parameter, "__deepcopy__", _whole_copy)
+
+
+def _whole_copy(copy_of):
+    """A deepcopy of a sliced parameter is a whole one, outside of zero.Init. Collective."""
+    def copy(parameter, memo):
+        own = slice_of(parameter)
+        if own is None or id(parameter) in memo:
+            return copy_of(parameter, memo)
+        own.hold()
+        try:
+            with without_mode():
+                return copy_of(parameter, memo)
+        finally:
+            own.let_go(None)
+    return copy
+
+
 def without_mode():
     """The package's own access to parameters: they are not gathered."""
     return torch._C.DisableTorchFunction()
@@ -260,6 +291,7 @@ def without_mode():
 
 def cut_all(module):
     """Cuts a module that exists already, as if zero.Init had been around its constructor. Collective."""
+    _guard()
     slices = Slices()
     with without_mode():
         for parameter in module.parameters():
@@ -267,11 +299,30 @@ def cut_all(module):
         slices.close_all()
 
 
-def take_slices(model):
-    """Returns {name: (parameter, its Slice)} of the parameters that zero.Init constructed, and frees their memory."""
+class SliceInEngine:
+    """A parameter's values in an engine that had the model before."""
+
+    def __init__(self, engine, parameter):
+        self._engine, self._name, self._shape = engine, engine.name_of(parameter), list(parameter.shape)
+
+    def whole_values(self):
+        """Returns the whole values. Collective."""
+        return self._engine.native.read(self._name, "value", self._shape)
+
+    def drop(self):
+        """Forgets the engine."""
+        self._engine = None
+
+
+def take_slices(model, engine_of):
+    """Returns {name: (parameter, its Slice or SliceInEngine)} of the parameters that zero.Init constructed, and of those
+    that are sharded in an engine, engine_of(parameter), and frees their memory."""
     taken = {}
     for name, parameter in model.named_parameters():
         own = slice_of(parameter)
+        if own is None and engine_of(parameter) is not None and _native.is_at_rest(parameter):
+            _native.free_memory(parameter, None)
+            taken[name] = (parameter, SliceInEngine(engine_of(parameter), parameter))
         if own is None:
             continue
         if own.holders:
@@ -282,8 +333,3 @@ def take_slices(model):
         del parameter._zerocore_slice
         taken[name] = (parameter, own)
     return taken
-
-
-def whole_values(parameter, own):
-    """Returns the whole values of a parameter that take_slices() returned. Collective."""
-    return _gathered(own.part, parameter.numel()).view(parameter.shape)

@@ -6,7 +6,7 @@ import os
 import torch
 from torch import nn
 
-from . import _native, checkpoints, construction, partial_loads, signals, weights
+from . import _native, checkpoints, ending, module_state, partial_loads, signals
 from .accumulation import Accumulation
 from .autocast import around_forward
 from .buffers import Buffers
@@ -25,10 +25,11 @@ from .progress import NoTimer, Progress
 from .ranks import register
 from .schedules import ConfigSchedule
 from .units import is_in_engine
+from .weights import Weights
 from .zero import describe
 
 
-class Engine(Accumulation, Figures, nn.Module):
+class Engine(Accumulation, Figures, Weights, nn.Module):
     """The result of zerocore.initialize(). Attributes that it does not have are the model's. A call that fails on
     one rank ends it on all; later calls then raise UsageError. Call it from one thread."""
 
@@ -84,7 +85,7 @@ class Engine(Accumulation, Figures, nn.Module):
         # called, passes with gradients are training passes.
         self._was_given_in_eval = not module.training
         self._evaluation = Evaluation(native, ranks, type(module).__name__, sharded)
-        make_passes(module, native.unit_names(), self)
+        make_passes(module, native.unit_names(), self, keeps=sharded)
         self._reduces_each = native.reduces_each_micro_step()
         if optimizer is not None:
             optimizer.attach(self)
@@ -303,7 +304,8 @@ class Engine(Accumulation, Figures, nn.Module):
     # Weights and checkpoints.
 
     def digest(self):
-        """Returns a hash of all weights, master weights and optimizer states, equal for all stages. Collective."""
+        """Returns a hash of all weights, master weights and optimizer states, equal for all stages; not of buffers and
+        extra states, which may differ between ranks. Collective."""
         with self._guarded("digest", settles=True):
             return self.native.digest()
 
@@ -345,12 +347,13 @@ class Engine(Accumulation, Figures, nn.Module):
         """Writes a checkpoint, which any stage and number of ranks can load (without save_latest only by its tag).
         With checkpoint.writer.decoupled it returns before the files are written: later steps, the next save or load,
         or the engine's end finish it and raise its errors. Collective."""
-        save_dir, tag = str(save_dir), checkpoints.text_of(tag, f"global_step{self.global_steps}")
+        save_dir = checkpoints.folder(save_dir, "engine.save_checkpoint", "save_dir")
+        tag = checkpoints.text_of(tag, f"global_step{self.global_steps}")
         root = self._ranks.rank == 0
         if root and (notice := self._buffers_of_model.notice_on_save()):
             print(f"zero: {notice}", flush=True)
         with self._guarded("save_checkpoint", settles=True):
-            state = checkpoints.bytes_of(checkpoints.state_to_save(self, client_state), self._ranks)
+            state = checkpoints.state_to_save(self, client_state)
             self.native.finish_save()
             # Changes after the commit need to know that it happened.
             waits = self.native.saves_in_background() and (
@@ -369,10 +372,11 @@ class Engine(Accumulation, Figures, nn.Module):
     def copy_to_peers(self, save_dir, client_state=None):
         """Call it after each step: begins a copy in memory of what save_checkpoint() would write, if one is due
         (zero_core.peer_copies, under zero run --restarts). Returns whether it has begun. Collective."""
+        save_dir = checkpoints.folder(save_dir, "engine.copy_to_peers", "save_dir")
         if not self.native.peer_copy_due():
             return False
         with self._guarded("copy_to_peers", settles=True):
-            return checkpoints.copy_to_peers(self, str(save_dir), client_state, self._ranks)
+            return checkpoints.copy_to_peers(self, save_dir, client_state)
 
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
@@ -381,12 +385,13 @@ class Engine(Accumulation, Figures, nn.Module):
         if custom_load_fn is not None:
             raise _native.UsageError("load_checkpoint: custom_load_fn has no effect, since a checkpoint has no state_dict; "
                                      "read one by engine.load_weights(), which takes safetensors and names")
-        load_dir, tag, schedule = str(load_dir), checkpoints.text_of(tag, None), self.lr_scheduler
+        load_dir, schedule = checkpoints.folder(load_dir, "engine.load_checkpoint", "load_dir"), self.lr_scheduler
+        tag = checkpoints.text_of(tag, None)
         iteration = schedule.last_batch_iteration if isinstance(schedule, ConfigSchedule) else None
         whole = load_optimizer_states and not load_module_only
         with self._guarded("load_checkpoint", settles=True):
             if whole:
-                resumed, state = self._resume(load_dir, tag)
+                resumed, state = self._resume(load_dir, tag, load_module_strict)
             else:
                 resumed, state = partial_loads.load(self, load_dir, tag, self._ranks, load_module_strict, load_module_only)
         if resumed is None:
@@ -403,19 +408,21 @@ class Engine(Accumulation, Figures, nn.Module):
         self.loaded_checkpoint_tag = resumed
         return f"{load_dir}/{resumed}", state.get("client_state", {})
 
-    def _resume(self, load_dir, tag):
+    def _resume(self, load_dir, tag, strict):
         """Returns (the tag, the saved state), or (None, None) if there is no checkpoint. Collective."""
         self.native.drop_gradients()
         self.native.finish_save()
         if tag is None:
             tag = checkpoints.tag_to_load(load_dir, self._ranks)
-        resumed = self.native.resume(load_dir, tag) if tag is not None else None
+        resumed = checkpoints.resume(self, load_dir, tag, strict) if tag is not None else None
         if resumed is None:
             return None, None
         if self.optimizer is not None:
             self.optimizer.ahead = 0
         checkpoints.restore_random(resumed, self._ranks, self.device, self.micro_batches.seeds_passes)
-        return resumed.tag, {"global_steps": resumed.step, **checkpoints.state_of(resumed)}
+        state = checkpoints.state_of(resumed)
+        module_state.restore(self, state, resumed.tag)
+        return resumed.tag, {"global_steps": resumed.step, **state}
 
     def _take_state(self, state, with_optimizer):
         self.global_steps = state.get("global_steps", self.global_steps)
@@ -429,79 +436,6 @@ class Engine(Accumulation, Figures, nn.Module):
                 self.optimizer.load_groups(state["param_groups"])
             self.optimizer.follow(self.native)
 
-    def take_values(self, without_values, slices):
-        """Called once after the constructor, with the names of parameters without values and the Slices of
-        zero.Init. Collective."""
-        self._without_values, self._slices = without_values, slices
-        if slices and not without_values:
-            self._fill(slices)
-
-    def _fill(self, names):
-        """Copies the module's values to the parameters that have none in the native engine. Collective."""
-        self.native.initialize_rest()
-        slices, self._slices = self._slices, {}
-        for name, (parameter, own) in slices.items():
-            if name in names:
-                self._write_initial(parameter, construction.whole_values(parameter, own))
-            own.part = None
-
-    def initialize_rest(self, fill):
-        """Calls `fill(name, tensor)` for each parameter without values: the module was constructed on the meta
-        device, and load_weights() did not find it in the file. Rank 0's values are used. Collective."""
-        names, self._without_values = self._without_values, set()
-        self._fill(self._slices)
-        for name, parameter in self.module.named_parameters():
-            if name in names:
-                values = torch.zeros(parameter.shape)
-                with torch.no_grad():
-                    fill(name, values)
-                self._ranks.broadcast(values)
-                self._write_initial(parameter, values)
-
-    def _write_initial(self, parameter, values):
-        rounds = self._settings.rounds_initial and is_in_engine(parameter)
-        self.write(parameter, values.to(parameter.dtype) if rounds else values)
-
-    def load_weights(self, path, allow_missing="", name_in_file=None):
-        """Loads safetensors; each rank reads only its own elements. Returns the names missing in the file, which
-        keep the module's values.
-
-        `name_in_file`: a function from a parameter's name to its name in the file, or a dict of texts and their
-        replacements there. By default, a model with adapters of peft finds its names in a file without them."""
-        names = weights.names_in_file(self.module, path, name_in_file, self._ranks)
-        with self._guarded("load_weights", settles=True):
-            missing = self.native.load_weights(str(path), allow_missing, names)
-        was_incomplete = bool(self._without_values)
-        self._without_values &= set(missing)
-        if was_incomplete and not self._without_values:
-            self._fill(missing)
-        return missing
-
-    def export_model(self, directory, max_file_bytes=0):
-        """Writes Hugging Face's safetensors files, with one unit in memory at a time. Collective."""
-        with self._guarded("export_model", settles=True):
-            self.native.export_model(str(directory), max_file_bytes)
-
-    def zero_gather_16bit_weights_on_model_save(self):
-        """Returns True: every stage can, and stage3_gather_16bit_weights_on_model_save need not be set."""
-        return True
-
-    def module_state_dict(self, exclude_frozen_parameters=False):
-        """Returns {name: whole values in the compute dtype} on each rank. Collective."""
-        return weights.gathered(self, True, exclude_frozen_parameters)
-
-    def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
-        """Returns the same on rank 0, and None on the other ranks."""
-        return weights.gathered(self, self._ranks.rank == 0, exclude_frozen_parameters)
-
-    def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
-        """Writes whole weights in the compute dtype by torch.save(), on rank 0. Collective."""
-        state = self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
-        if state is not None:
-            os.makedirs(save_dir, exist_ok=True)
-            torch.save(state, os.path.join(save_dir, save_filename))
-        return True
-
     def deepspeed_io(self, dataset, batch_size=None, route="train", pin_memory=True, data_sampler=None, collate_fn=None,
                      num_local_io_workers=None):
         """Returns a loader of this rank's share of a dataset, in micro-batches, the last of which may be smaller unless
@@ -509,10 +443,6 @@ class Engine(Accumulation, Figures, nn.Module):
         zero_core.rank_independent its order is that of GlobalSampler, with the config's `seed`, and no batch is smaller."""
         return loader_of(self, dataset, batch_size, route, pin_memory, data_sampler, collate_fn or self.collate_fn,
                          num_local_io_workers, self._settings)
-
-    def save_fp16_model(self, save_dir, save_filename="pytorch_model.bin"):
-        """Calls save_16bit_model(), under DeepSpeed's older name. Collective."""
-        return self.save_16bit_model(save_dir, save_filename)
 
     def empty_partition_cache(self):
         """Does nothing: no parameters stay gathered between passes."""
@@ -528,13 +458,12 @@ class Engine(Accumulation, Figures, nn.Module):
         return 1
 
     def destroy(self):
-        """Ends the engine and frees its parameters' memory. Collective; the end of the script does it too."""
-        try:
-            if self._guard.failure is None:
-                with self._guarded("destroy"):
-                    self._guard.failure = "the engine was destroyed"
-        finally:
-            self.native = self._evaluation = None
+        """Ends the engine; the model is plain again, and has its values if they were not sharded. Collective; the end
+        of the script does it too."""
+        ending.destroy(self)
+
+    def __del__(self):
+        ending.collect(self)
 
     def _guarded(self, what, evaluates=False, settles=False):
         """Wraps a call: see Guard.around()."""

@@ -24,12 +24,12 @@ class Evaluation:
         self._native = native
         self._ranks = ranks
         self._model_name = model_name
-        self._shares_passes = shares_passes
+        self.shares_passes = shares_passes
         self._settled = False
 
     def begin(self):
         """Opens the evaluation, whose end all ranks reach together. Nothing is exchanged yet."""
-        if self._shares_passes and self not in _open:
+        if self.shares_passes and self not in _open:
             _open.append(self)
             self._settled = False
 
@@ -37,7 +37,7 @@ class Evaluation:
         """Reports to the other ranks that this one has another pass, which they then take part in. Collective if
         parameters are sharded; raises with advice if a rank has ended its batches."""
         self.begin()
-        if self._shares_passes:
+        if self.shares_passes:
             with self._explained():
                 self._settle()
                 self._ranks.sum(1.0)

@@ -4,10 +4,11 @@ import sys
 
 import torch
 
-from . import _native, buffers, config as configs, construction, evaluation, optimizers, schedules, units, views
+from . import (_native, buffers, config as configs, construction, ending, evaluation, module_state, optimizers, schedules, units,
+               views)
 from .engine import Engine
 from .errors import AssertedUsage
-from .passes import refuse_shared
+from .passes import engine_of, engines_before, refuse_shared
 from .ranks import ranks
 from .zero import leave_meta
 
@@ -39,7 +40,9 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     source = configs.find(args, config if config is not None else config_params)
     settings = source.read()
     _drop_scheduler(settings, lr_scheduler)
-    without_values, slices = leave_meta(model), construction.take_slices(model)
+    ending.end_collected(job)
+    before = engines_before(model)
+    without_values, slices = leave_meta(model), construction.take_slices(model, engine_of)
     if model_parameters is not None:
         model_parameters = list(model_parameters)
     thaw(model)
@@ -59,23 +62,27 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     if client is not None:
         optimizers.configure(settings, own, client)
     _note_doubles(settings, model)
+    buffers.note_shared_parts(model, settings)
     _note_clipping(settings, source, client)
     if settings.seed != 1234 and not settings.rank_independent:
         settings.note("seed: has no effect in Python: initial values and the order of data are the script's, by "
                       "torch.manual_seed() and its sampler")
     declared, around = units.declare(model, unit_policy, _compute_dtype(settings), lambda p: names.get(id(p), ""), others,
                                      settings.buffer_dtype, optimizers.updates_matrices(client))
+    module_state.start_alike(model, job)
     native = _native.Model(job, declared, settings)
-    units.bind_bytes(model, job.rank)
+    units.tell_of_bytes(model, job.rank)
     if own is not None:
         own.follow(native)
     if _compute_dtype(settings) != torch.float32:
         buffers.allow_fp32_statistics(model)
     engine = Engine(model, native, job, settings, source, own, around, others)
     for buffer in model.buffers():
-        if buffer.device != engine.device:  # no checkpoint contains it, so the engine has left it on its device
+        if buffer.device != engine.device:  # not persistent, so that the engine has left it on its device
             buffer.data = buffer.data.to(engine.device)
     engine.take_values(without_values, slices)
+    for earlier in before if not engine.waits_for_values() else ():
+        earlier.destroy()
     construction.return_freed_memory()
     engine.lr_scheduler = scheduler
     if settings.scheduler_type and own is not None:
@@ -109,6 +116,7 @@ def _refuse_unfit(model):
             raise _native.UsageError(f"zerocore.initialize: parameter {name} of a lazy module has no shape yet: call the "
                                      "model once before")
     refuse_shared(model)
+    buffers.refuse_unfit(model)
 
 
 def _client_optimizer(optimizer, model, model_parameters):
@@ -155,9 +163,8 @@ def _optimizer(settings, model, client, groups):
 
 
 def _refuse_owned(parameter):
-    reference = getattr(parameter, "_zerocore_engine", None)
-    engine = reference() if reference is not None else None
-    if engine is not None and engine.native is not None:
+    engine = engine_of(parameter)
+    if engine is not None:
         raise _native.UsageError(f"zerocore.initialize: the optimizer's groups have {engine.name_of(parameter)} of the "
                                  f"engine of a {type(engine.module).__name__}, which trains it already: give each engine "
                                  "an optimizer of its own parameters")

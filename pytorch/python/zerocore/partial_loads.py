@@ -1,11 +1,8 @@
 """load_checkpoint() of weights alone, or without the optimizer's states, which then stay the engine's own."""
 
-import json
-import os
-
 import torch
 
-from . import _native, checkpoints, saved_state
+from . import _native, checkpoints, module_state
 from .ranks import text_of_root
 from .units import is_in_engine
 
@@ -25,27 +22,22 @@ def load(engine, directory, tag, job, strict=True, module_only=False):
     for parameter in [*engine.module.parameters(), *engine.others]:
         name = engine.name_of(parameter)
         if not is_in_engine(parameter):
-            parameter._zerocore_words.copy_(weights.get(f"{name}.bytes", parameter._zerocore_words))
+            parameter.detach().copy_(weights.get(name, parameter.detach()))
         elif name in weights:
             engine.native.write(name, weights[name])
     with torch.no_grad():
         for name, buffer in engine.module.named_buffers():
             if name in weights:
                 buffer.copy_(weights[name])
+    module_state.restore(engine, state, tag)
     return tag, {"client_state": state.get("client_state", {})} if module_only else state
 
 
 def _read(engine, directory, tag, job, strict):
     weights, state, problem = {}, {}, ""
     try:
-        weights = checkpoints.read_weights(directory, tag)
+        weights, state = checkpoints.weights_and_state(directory, tag)
         problem = _problem(engine, weights, strict)
-        with open(os.path.join(directory, tag, "manifest.json"), encoding="utf-8") as file:
-            state["global_steps"] = json.load(file)["step"]
-        saved = os.path.join(directory, tag, "program_state")
-        if os.path.exists(saved):
-            with open(saved, "rb") as file:
-                state |= saved_state.from_bytes(file.read(), lambda notice: print(f"zero: {notice}", flush=True))
     except (OSError, ValueError, KeyError, _native.Error) as error:
         problem = str(error)
     if job.sum(1.0 if problem else 0.0):

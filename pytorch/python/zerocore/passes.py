@@ -21,7 +21,12 @@ class Link:
         self._reference = weakref.ref(engine)
 
     def __call__(self):
-        return self._reference()
+        engine = self._reference()
+        return engine if engine is not None and engine.native is not None else None
+
+    def is_to(self, engine):
+        """Whether it is a link to this engine, also during its end."""
+        return self._reference() in (engine, None)
 
     def __deepcopy__(self, memo):
         return None
@@ -38,8 +43,8 @@ class PlainState:
     """A parameter's __getstate__(), which pickle and torch.save() call. It leaves out the engine's attributes, so
     that a copy is a plain parameter and needs no code to load."""
 
-    _OURS = {"__getstate__", "_zerocore_engine", "_zerocore_words", "_zerocore_frozen", "ds_id", "ds_shape", "ds_numel",
-             "ds_status", "ds_tensor", "ds_persist", "partition_numel"}
+    _OURS = {"__getstate__", "_zerocore_engine", "_zerocore_bytes", "_zerocore_frozen", "ds_id", "ds_shape", "ds_numel",
+             "ds_status", "ds_tensor", "ds_persist", "partition_numel", "_zerocore_lost", "_zerocore_slice"}
 
     def __init__(self, parameter):
         self._parameter = weakref.ref(parameter)
@@ -49,16 +54,17 @@ class PlainState:
 
 
 class Pass:
-    """The module's forward(), run as a pass of the engine as long as the engine exists."""
+    """The module's forward(), run as a pass of the engine as long as the engine exists. `keeps`: the module keeps the
+    engine, which has the only values of sharded parameters."""
 
-    def __init__(self, module, engine):
+    def __init__(self, module, engine, keeps):
         self._module = weakref.ref(module)
         self._own = module.__dict__.get("forward")  # the forward() that the program has assigned, if any
         self._call = module.forward
         if isinstance(self._own, Pass):  # the Pass of an engine that had the module before
             self._own, self._call = self._own._own, self._own._call
         self._name = type(module).__name__
-        self._engine = weakref.ref(engine)
+        self._engine = (lambda: engine) if keeps else weakref.ref(engine)
         functools.update_wrapper(self, self._call)
         self.__code__ = getattr(self._call, "__code__", None)  # torch.export reads it before its first call
 
@@ -66,6 +72,16 @@ class Pass:
         refuse_compiled(self._name)
         engine = self._engine()
         return self._call(*args, **kwargs) if engine is None else engine._run(self._call, args, kwargs)
+
+    def remove(self, engine):
+        """Gives the module its own forward() again, if it runs as a pass of this engine."""
+        module = self._module()
+        if self._engine() is not engine or module is None:
+            return
+        if self._own is None:
+            del module.forward
+        else:
+            module.forward = self._own
 
     def __deepcopy__(self, memo):
         module = self._module()
@@ -84,7 +100,7 @@ def _itself(value):
     return value
 
 
-def make_passes(model, unit_names, engine):
+def make_passes(model, unit_names, engine, keeps):
     """Puts passes into the model and the modules around its units, because generate() of transformers calls an
     encoder directly."""
     paths = {""}
@@ -94,7 +110,24 @@ def make_passes(model, unit_names, engine):
     for path in sorted(paths):
         module = model.get_submodule(path)
         if not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-            module.forward = Pass(module, engine)
+            module.forward = Pass(module, engine, keeps)
+
+
+def remove(engine):
+    """Makes a model plain again at the end of its engine: without passes and the engine's attributes of parameters.
+    What a later engine has put there stays."""
+    for module in engine.module.modules():
+        forward = module.__dict__.get("forward")
+        if isinstance(forward, Pass):
+            forward.remove(engine)
+    for parameter in engine.module.parameters():
+        link = vars(parameter).get("_zerocore_engine")
+        if link is not None and link.is_to(engine):
+            lost = hasattr(parameter, "ds_tensor")  # it was sharded, by describe()
+            for name in PlainState._OURS:
+                vars(parameter).pop(name, None)
+            if lost:
+                parameter._zerocore_lost = True
 
 
 def has_pass(module):
@@ -153,35 +186,52 @@ def refuse_no_loss(loss):
                             "nothing, multiply the loss by 0")
 
 
-def _has_memory(parameter):
-    try:
-        return parameter.numel() == 0 or parameter.untyped_storage().data_ptr() != 0
-    except RuntimeError:
-        return False
-
-
 def supersede(parameter, engine):
     """Marks an engine that had the parameter before as replaced."""
-    link = getattr(parameter, "_zerocore_engine", None)
-    before = link() if link is not None else None
+    before = engine_of(parameter)
     if before is not None and before is not engine:
         before._successor = weakref.ref(engine)
 
 
+def engine_of(parameter):
+    """Returns the engine that has the parameter, or None."""
+    link = getattr(parameter, "_zerocore_engine", None)
+    return link() if link is not None else None
+
+
 def refuse_shared(model):
-    """Raises UsageError if this model shares some parameters, but not all, with another engine's model."""
+    """Raises UsageError if this model shares some parameters, but not all, with another engine's model, or if an
+    engine has ended with a parameter's values."""
     mine = {id(parameter) for parameter in model.parameters()}
     for name, parameter in model.named_parameters():
-        link = getattr(parameter, "_zerocore_engine", None)
-        engine = link() if link is not None else None
-        if engine is None or engine.native is None or engine._successor is not None:
+        engine = engine_of(parameter)
+        if engine is None or engine._successor is not None:
+            _refuse_lost(name, parameter)
             continue
         if any(id(other) not in mine for other in engine.module.parameters()):
             raise _native.UsageError(
                 f"zerocore.initialize: parameter {name} is a parameter of another engine's {type(engine.module).__name__}, "
                 "too, and one engine trains it: give both models to one engine (an nn.ModuleDict, or a module that calls "
                 "both), or each a copy of its own; engine.destroy() ends the other one")
-        if not _has_memory(parameter):
-            raise _native.UsageError(
-                f"zerocore.initialize: parameter {name} is sharded in another engine of this {type(model).__name__}, which "
-                "has its values: save that engine's, construct the model anew, and load them, or use that engine")
+
+
+def engines_before(model):
+    """Returns the engines that have the model's parameters, in the order in which they were made: the model's next
+    engine takes the values from them. Collective if there are some."""
+    engines = {engine._number: engine for engine in map(engine_of, model.parameters()) if engine is not None}
+    for _, engine in sorted(engines.items()):
+        if engine._lent:
+            raise _native.UsageError("zerocore.initialize: parameters are gathered by zero.GatheredParameters; leave the block first")
+        if engine._guard.failure is None and engine._successor is None:
+            with engine._guarded("initialize", settles=True):
+                pass
+    return [engine for _, engine in sorted(engines.items())]
+
+
+def _refuse_lost(name, parameter):
+    """Raises UsageError for a parameter without values whose engine has ended."""
+    if hasattr(parameter, "_zerocore_lost") and _native.is_at_rest(parameter):
+        raise _native.UsageError(
+            f"zerocore.initialize: parameter {name} has no values: its engine has ended, and the ranks held slices of it "
+            "there. Save the values before an engine ends (engine.save_checkpoint(), engine.save_16bit_model(), or a copy "
+            "inside of zero.GatheredParameters), construct the model anew, and load them")

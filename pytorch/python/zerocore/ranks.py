@@ -9,7 +9,7 @@ import weakref
 
 import torch
 
-from . import _native, evaluation, launch, signals
+from . import _native, ending, evaluation, launch, signals
 
 _ranks = None
 _engines = []  # weak references, in the order in which all ranks made them
@@ -52,6 +52,7 @@ def engines():
 def register(engine):
     """Ends the engine before the ranks end and, if it trains, after the step in which a signal arrives."""
     reference = weakref.ref(engine)
+    engine._number = len(_engines)
     _engines.append(reference)
     if engine.optimizer is not None:
         signals.catch(ranks(), reference)
@@ -66,15 +67,9 @@ def text_of_root(job, make):
             text = b"+" + make().encode()
         except (_native.Error, OSError, ValueError) as raised:
             error, text = raised, f"-{raised}".encode()
-    size = torch.tensor([len(text)])
-    job.broadcast(size)
-    message = torch.zeros(max(1, int(size)), dtype=torch.uint8)
-    if text:
-        message[:] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    job.broadcast(message)
+    text = bytes_from(job, text).decode()
     if error is not None:
         raise error
-    text = bytes(message[:int(size)].tolist()).decode()
     if text.startswith("-"):
         raise _native.UsageError(f"rank 0: {text[1:]}")
     return text[1:]
@@ -93,6 +88,17 @@ def _note_exit_of_worker():
     sys.exit = exit
 
 
+def bytes_from(job, data, root=0):
+    """Returns the bytes that rank `root` gives, on all ranks. Collective."""
+    size = torch.tensor([len(data)])
+    job.broadcast(size, root)
+    message = torch.zeros(max(1, int(size)), dtype=torch.uint8)
+    if data and job.rank == root:
+        message[:] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    job.broadcast(message, root)
+    return message.numpy().tobytes()[:int(size)]
+
+
 def _end():
     if isinstance(_failed, _native.PeerFailed):
         time.sleep(1)  # mp.spawn() prints the error of the worker that ends first, and ends the others
@@ -104,10 +110,8 @@ def _end():
     try:
         signals.say_at_end(_ranks.rank == 0)
         evaluation.end_all()
-        for reference in _engines:
-            engine = reference()
-            if engine is not None:
-                engine.destroy()
+        for number, reference in enumerate(_engines):
+            ending.at_exit(number, reference())
     except _native.Error as error:  # an exception here would not change the exit code
         sys.excepthook(type(error), error, error.__traceback__)
     _ranks.end()

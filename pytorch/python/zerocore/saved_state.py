@@ -12,6 +12,7 @@ import base64
 import collections
 import datetime
 import enum
+import io
 import json
 import math
 import pathlib
@@ -27,7 +28,7 @@ _DEEPEST = 200
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
            torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
            torch.uint16: "U16", torch.uint32: "U32", torch.uint64: "U64", torch.float8_e4m3fn: "F8_E4M3",
-           torch.float8_e5m2: "F8_E5M2"}
+           torch.float8_e5m2: "F8_E5M2", torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ"}
 _BY_NAME = {name: dtype for dtype, name in _DTYPES.items()}
 
 
@@ -47,23 +48,6 @@ def from_bytes(data, notice=print):
     """Returns the value. Calls `notice(text)` for each part that is restored as another kind."""
     text, tensors = _split(data)
     return _Reader(tensors, notice).decode(json.loads(text))
-
-
-def dtype_named(name):
-    """Returns torch's dtype for that of a safetensors file."""
-    return _BY_NAME[name]
-
-
-def tensors_in(path):
-    """Yields (name, tensor) of a safetensors file, with one tensor in memory at a time."""
-    with open(path, "rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-        for name, about in header.items():
-            if name != "__metadata__":
-                begin, end = about["data_offsets"]
-                file.seek(8 + size + begin)
-                yield name, _tensor_of(bytearray(file.read(end - begin)), about)
 
 
 def _tensor_of(data, about):
@@ -145,6 +129,8 @@ class _Writer:
             return {f"${kind.__name__}": base64.b64encode(value).decode()}
         if isinstance(value, pathlib.PurePath):
             return {"$path": str(value)}
+        if kind is torch.Size:
+            return {"$size": list(value)}
         if kind in (torch.dtype, torch.device):
             return {f"${kind.__name__}": str(value).removeprefix("torch.")}
         if kind in (datetime.datetime, datetime.date):
@@ -154,13 +140,18 @@ class _Writer:
         return NotImplemented
 
     def _tensor(self, value, place, depth):
-        if value.layout != torch.strided or value.is_quantized or value.is_meta:
+        if value.layout == torch.sparse_coo:
+            value = value.coalesce()
+            return {"$sparse": [self.encode(value.indices(), place, depth), self.encode(value.values(), place, depth),
+                                list(value.shape)]}
+        if value.layout != torch.strided or value.is_quantized or value.is_meta or value.is_nested:
             raise Unsavable(f"{place} is a tensor of layout {value.layout} on {value.device}; only dense tensors with "
                             "values can be saved")
-        if value.is_complex():
+        if value.dtype in (torch.complex64, torch.complex128):
             return {"$complex_tensor": self.encode(torch.view_as_real(value.detach()), place, depth)}
-        if value.dtype not in _DTYPES:
-            raise Unsavable(f"{place} is a tensor of {value.dtype}, which has no name in a safetensors file")
+        if value.dtype not in _DTYPES:  # stored as its bytes
+            flat = value.detach().cpu().contiguous().view(-1).view(torch.uint8)
+            return {"$raw_tensor": [self._store(flat), str(value.dtype).removeprefix("torch."), list(value.shape)]}
         number = self._store(value)
         if isinstance(value, torch.nn.Parameter):
             return {"$parameter": [number, value.requires_grad]}
@@ -173,21 +164,21 @@ class _Writer:
         return self._known[id(tensor)][0]
 
     def _dict(self, value, place, depth):
-        ordered = type(value) is collections.OrderedDict
-        if type(value) is not dict and not ordered:
+        ordered, counts = type(value) is collections.OrderedDict, type(value) is collections.Counter
+        if type(value) is not dict and not ordered and not counts:
             self._noted(value, place, "dict")
         plain = all(type(key) is str for key in value)
-        if plain and not ordered and not any(key.startswith("$") for key in value):
+        if plain and not ordered and not counts and not any(key.startswith("$") for key in value):
             return {key: self.encode(each, f"{place}[{key!r}]" if place else key, depth + 1)
                     for key, each in value.items()}
         pairs = [[self.encode(key, f"a key of {place}", depth + 1), self.encode(each, f"{place}[{key!r}]", depth + 1)]
                  for key, each in value.items()]
-        return {"$ordered_dict" if ordered else "$dict": pairs}
+        return {"$ordered_dict" if ordered else "$counter" if counts else "$dict": pairs}
 
     def _sequence(self, value, place, depth):
         items = [self.encode(each, f"{place}[{index}]", depth + 1) for index, each in enumerate(value)]
         base = list if isinstance(value, list) else tuple
-        if type(value) not in (base, torch.Size):
+        if type(value) is not base:
             self._noted(value, place, base.__name__)
         return items if base is list else {"$tuple": items}
 
@@ -202,6 +193,8 @@ class _Writer:
         return {"$namespace": self.encode(vars(value), place, depth + 1)}
 
     def _other(self, value, place, depth):
+        if type(value) is io.BytesIO:
+            return {"$bytes_io": self.encode(value.getvalue(), place, depth + 1)}
         if isinstance(value, torch.Generator):
             return {"$torch_generator": self.encode(value.get_state(), place, depth + 1)}
         if type(value) is random.Random:
@@ -240,8 +233,12 @@ class _Reader:
         self._kinds = {
             "float": float, "complex": lambda parts: complex(float(parts[0]), float(parts[1])),
             "bytes": base64.b64decode, "bytearray": lambda text: bytearray(base64.b64decode(text)),
-            "bytes_tensor": lambda number: bytes(tensors[number].tolist()),
-            "bytearray_tensor": lambda number: bytearray(tensors[number].tolist()),
+            "bytes_tensor": lambda number: tensors[number].numpy().tobytes(),
+            "bytearray_tensor": lambda number: bytearray(tensors[number].numpy().tobytes()),
+            "bytes_io": lambda inner: io.BytesIO(self.decode(inner)), "size": torch.Size,
+            "raw_tensor": lambda parts: tensors[parts[0]].view(self._dtype(parts[1])).view(parts[2]),
+            "sparse": lambda parts: torch.sparse_coo_tensor(
+                self.decode(parts[0]), self.decode(parts[1]), parts[2], check_invariants=True),
             "path": pathlib.Path, "device": torch.device, "dtype": self._dtype,
             "datetime": datetime.datetime.fromisoformat, "date": datetime.date.fromisoformat,
             "timedelta": lambda parts: datetime.timedelta(*parts),
@@ -250,6 +247,7 @@ class _Reader:
             "parameter": lambda parts: torch.nn.Parameter(tensors[parts[0]], requires_grad=parts[1]),
             "dict": lambda pairs: {self.decode(key): self.decode(value) for key, value in pairs},
             "ordered_dict": lambda pairs: collections.OrderedDict((self.decode(k), self.decode(v)) for k, v in pairs),
+            "counter": lambda pairs: collections.Counter({self.decode(k): self.decode(v) for k, v in pairs}),
             "tuple": lambda items: tuple(map(self.decode, items)),
             "deque": lambda parts: collections.deque(self.decode(parts[0]), parts[1]),
             "set": lambda items: set(map(self.decode, items)),

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from . import _native
+from .buffers import is_in_engine, memory_of
 
 _COMPUTE = {torch.float32, torch.bfloat16, torch.float16}
 
@@ -30,20 +31,22 @@ class _Collector:
         self.names = [""]
         self.parents = [-1]
         self.modules = {}  # id of a module -> the unit that contains it
-        self.parameters = {}  # id of a parameter -> [unit, first name, parameter]
-        self.buffers = []
-        self.seen_buffers = set()
+        self.parameters = {}  # id of a parameter -> [unit, names, parameter]
+        self.buffers = {}  # by memory -> [unit, names, tensors]
 
     def visit(self, module, prefix, unit, lists):
         self.modules[id(module)] = unit
-        for name, parameter in module.named_parameters(recurse=False):
-            held = self.parameters.setdefault(id(parameter), [unit, prefix + name, parameter])
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            held = self.parameters.setdefault(id(parameter), [unit, [], parameter])
             held[0] = self._innermost_around(held[0], unit)
-        for name, buffer in module.named_buffers(recurse=False):
-            if id(buffer) not in self.seen_buffers:
-                self.seen_buffers.add(id(buffer))
-                if name not in module._non_persistent_buffers_set:
-                    self.buffers.append((unit, prefix + name, buffer, module, name))
+            held[1].append(prefix + name)
+        for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
+            if name not in module._non_persistent_buffers_set:
+                key = memory_of(buffer) if buffer.numel() > 0 else id(buffer)
+                held = self.buffers.setdefault(key, [unit, [], []])
+                held[1].append(prefix + name)
+                if not any(buffer is each for each in held[2]):
+                    held[2].append(buffer)
         for name, child in module.named_children():
             around = lists + _is_list(module)
             own = unit
@@ -71,7 +74,7 @@ def names_of_units(module, policy=children_of_lists):
     """(name of the unit, name of the parameter, parameter) of all parameters, in the order of the module."""
     collector = _Collector(policy)
     collector.visit(module, "", 0, 0)
-    return [(collector.names[unit], name, parameter) for unit, name, parameter in collector.parameters.values()
+    return [(collector.names[unit], names[0], parameter) for unit, names, parameter in collector.parameters.values()
             if parameter.numel() > 0]
 
 
@@ -84,80 +87,66 @@ def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=Non
     for whole matrices updates all trained parameters; if None, their shapes and names decide.
     `others` are (name, parameter) of trained parameters outside the model, such as a criterion's: they keep their
     dtype, in the root unit."""
+    _refuse_unfit(module)
+    for buffer in module.buffers():
+        if buffer_dtype is not None and buffer.is_floating_point() and buffer.dtype in _COMPUTE:
+            buffer.data = buffer.data.to(buffer_dtype)
     collector = _Collector(policy)
     collector.visit(module, "", 0, 0)
-    _refuse_unfit(module)
 
-    def declared(name, parameter, dtype):
+    def declared(names, parameter, dtype):
         if parameter.requires_grad and parameter._post_accumulate_grad_hooks is None:
             parameter._post_accumulate_grad_hooks = collections.OrderedDict()  # torch adds later hooks to this dict
         return _native.Parameter(
-            name=name, tensors=[parameter], dtype=dtype, converted=dtype != compute_dtype, trainable=parameter.requires_grad,
-            group=group_of(parameter), whole=matrices if parameter.requires_grad else None)
+            name=names[0], tensors=[parameter], dtype=dtype, converted=dtype != compute_dtype,
+            trainable=parameter.requires_grad, group=group_of(parameter),
+            whole=matrices if parameter.requires_grad else None, also_named=names[1:])
 
     parameters = [[] for _ in collector.names]
     buffers = [[] for _ in collector.names]
-    for unit, name, parameter in collector.parameters.values():
-        if _holds_bytes(parameter):
-            buffers[unit].append((name + ".bytes", _as_words(parameter)))
+    for unit, names, parameter in collector.parameters.values():
+        if _holds_bytes(names[0], parameter):
+            parameter._zerocore_bytes = True
+            buffers[unit].append(_native.Buffer(name=names[0], tensors=[parameter], also_named=names[1:]))
             continue
+        vars(parameter).pop("_zerocore_bytes", None)  # of an earlier engine
         dtype = compute_dtype if parameter.is_floating_point() else parameter.dtype
-        parameters[unit].append(declared(name, parameter, dtype))
-    parameters[0].extend(declared(name, parameter, parameter.dtype) for name, parameter in others)
-    for unit, name, buffer, owner, own_name in collector.buffers:
-        if buffer_dtype is not None and buffer.is_floating_point() and buffer.dtype in _COMPUTE:
-            buffer.data = buffer.data.to(buffer_dtype)
-        buffers[unit].append((name, buffer))
+        parameters[unit].append(declared(names, parameter, dtype))
+    parameters[0].extend(declared([name], parameter, parameter.dtype) for name, parameter in others)
+    for unit, names, tensors in collector.buffers.values():
+        buffers[unit].append(_native.Buffer(name=names[0], tensors=tensors, also_named=names[1:]))
     around = {key: collector.around(unit) for key, (unit, _, _) in collector.parameters.items()}
     around.update({id(parameter): [0] for _, parameter in others})
     return _without_empty(collector.names, collector.parents, parameters, buffers), around
 
 
-def is_in_engine(parameter):
-    """Returns whether the engine can shard the parameter. Others hold bytes and stay whole in the module."""
-    return not hasattr(parameter, "_zerocore_words")
+def tell_of_bytes(module, rank):
+    """Rank 0 prints how many parameters stay whole because they hold bytes."""
+    held = {name: parameter.nbytes for name, parameter in module.named_parameters() if not is_in_engine(parameter)}
+    if held and rank == 0:
+        names = ", ".join(list(held)[:4]) + (", ..." if len(held) > 4 else "")
+        print(f"zero: {len(held)} frozen parameters hold bytes rather than numbers ({names}): each rank keeps them whole, "
+              f"{sum(held.values())} bytes", flush=True)
 
 
-def bind_bytes(module, rank):
-    """Points parameters that hold bytes to the engine's memory, once the engine has the bytes."""
-    bound = {}
-    for name, parameter in module.named_parameters():
-        words = getattr(parameter, "_zerocore_words", None)
-        if words is not None:
-            width = parameter.element_size()
-            parameter.data = words.view(torch.uint8)[:parameter.numel() * width].view(parameter.dtype).view(parameter.shape)
-            bound[name] = parameter.numel() * width
-    if bound and rank == 0:
-        names = ", ".join(list(bound)[:4]) + (", ..." if len(bound) > 4 else "")
-        print(f"zero: {len(bound)} frozen parameters hold bytes rather than numbers ({names}): each rank keeps them whole, "
-              f"{sum(bound.values())} bytes", flush=True)
-
-
-def _holds_bytes(parameter):
+def _holds_bytes(name, parameter):
     """Returns whether the dtype stores bytes: integers, 8-bit numbers, and 16-bit or 32-bit codes of quantized
     weights, which are sent unchanged."""
-    if parameter.requires_grad or parameter.is_meta or parameter.is_complex() or parameter.numel() == 0:
+    if parameter.requires_grad or parameter.is_meta:
         return False
     if not parameter.is_floating_point() or parameter.dtype.itemsize == 1:
+        if not _has_memory(parameter):
+            raise _native.UsageError(f"parameter {name} is {parameter.dtype} and has no values: it was constructed on the meta "
+                                     "device, and load_weights() could not load it later; give it values before")
         return True
-    return parameter.dtype in _COMPUTE and _has_memory(parameter) and bool(parameter.detach().isnan().any())
+    return (parameter.dtype in _COMPUTE and parameter.numel() > 0 and _has_memory(parameter)
+            and bool(parameter.detach().isnan().any()))
 
 
 def _has_memory(parameter):
     """Returns whether the parameter has values: not if the model was constructed on the meta device, or is sharded
     in another engine."""
-    try:
-        return parameter.untyped_storage().data_ptr() != 0
-    except RuntimeError:
-        return False
-
-
-def _as_words(parameter):
-    values = parameter.detach().contiguous().view(-1).view(torch.uint8)
-    words = torch.zeros((values.numel() + 7) // 8, dtype=torch.int64)
-    words.view(torch.uint8)[:values.numel()] = values.cpu()
-    parameter._zerocore_words = words
-    return words
+    return not parameter.is_meta and not _native.is_at_rest(parameter)
 
 
 def _refuse_unfit(module):

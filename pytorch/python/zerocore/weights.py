@@ -1,13 +1,107 @@
-"""Names of parameters in weight files, and whole weights as a state_dict."""
+"""The values of a model's parameters: where they come from at start, and as files and dicts of whole weights."""
 
 import json
 import os
 
-from . import _native
+import torch
+
+from . import _native, checkpoints, module_state
+from .buffers import is_in_engine
 from .ranks import text_of_root
 
 # Texts that peft adds to the names of a model with adapters.
 _OF_PEFT = {"base_model.model.": "", ".base_layer.": ".", ".original_module.": "."}
+
+
+class Weights:
+    """The part of an engine for whole weights."""
+
+    def take_values(self, without_values, slices):
+        """Called once after the constructor, with the names of parameters without values and the Slices of
+        zero.Init. Collective."""
+        self._without_values, self._slices = without_values, slices
+        if slices and not without_values:
+            self._fill(slices)
+
+    def _fill(self, names):
+        """Copies the module's values to the parameters that have none in the native engine. Collective."""
+        self.native.initialize_rest()
+        slices, self._slices = self._slices, {}
+        for name, (parameter, own) in slices.items():
+            if name in names:
+                self._write_initial(parameter, own.whole_values())
+            own.drop()
+
+    def waits_for_values(self):
+        """Whether values that the parameters had before initialize() wait for those that have none yet."""
+        return bool(self._slices)
+
+    def initialize_rest(self, fill):
+        """Calls `fill(name, tensor)` for each parameter without values: the module was constructed on the meta
+        device, and load_weights() did not find it in the file. Rank 0's values are used. Collective."""
+        names, self._without_values = self._without_values, set()
+        self._fill(self._slices)
+        for name, parameter in self.module.named_parameters():
+            if name in names:
+                values = torch.zeros(parameter.shape)
+                with torch.no_grad():
+                    fill(name, values)
+                self._ranks.broadcast(values)
+                self._write_initial(parameter, values)
+
+    def _write_initial(self, parameter, values):
+        rounds = self._settings.rounds_initial and is_in_engine(parameter)
+        self.write(parameter, values.to(parameter.dtype) if rounds else values)
+
+    def load_weights(self, path, allow_missing="", name_in_file=None):
+        """Loads safetensors; each rank reads only its own elements. Returns the names that the file lacks, or has in
+        another shape, which keep the module's values: `allow_missing` must cover them, names or patterns such as
+        "head.*", separated by commas or in a list.
+
+        `name_in_file`: a function from a parameter's name to its name in the file, or a dict of texts and their
+        replacements there. By default, a model with adapters of peft finds its names in a file without them."""
+        path = checkpoints.folder(path, "engine.load_weights", "path")
+        names = names_in_file(self.module, path, name_in_file, self._ranks)
+        with self._guarded("load_weights", settles=True):
+            patterns = allow_missing if isinstance(allow_missing, str) else ",".join(allow_missing)
+            missing = self.native.load_weights(path, patterns, names)
+        was_incomplete = bool(self._without_values)
+        self._without_values &= set(missing)
+        if was_incomplete and not self._without_values:
+            self._fill(missing)
+        return missing
+
+    def export_model(self, directory, max_file_bytes=0):
+        """Writes Hugging Face's safetensors files, with one unit in memory at a time. Collective."""
+        directory = checkpoints.folder(directory, "engine.export_model", "directory")
+        with self._guarded("export_model", settles=True):
+            module_state.check_export(self)
+            self.native.export_model(directory, max_file_bytes)
+
+    def zero_gather_16bit_weights_on_model_save(self):
+        """Returns True: every stage can, and stage3_gather_16bit_weights_on_model_save need not be set."""
+        return True
+
+    def module_state_dict(self, exclude_frozen_parameters=False):
+        """Returns what the model's state_dict() has, with whole values in the compute dtype, on each rank. Collective."""
+        return module_state.gathered(self, True, exclude_frozen_parameters)
+
+    def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
+        """Returns the same on rank 0, and None on the other ranks."""
+        return module_state.gathered(self, self._ranks.rank == 0, exclude_frozen_parameters)
+
+    def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
+        """Writes whole weights in the compute dtype by torch.save(), on rank 0. Collective."""
+        save_dir = checkpoints.folder(save_dir, "engine.save_16bit_model", "save_dir")
+        state = self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
+        if state is not None:
+            os.makedirs(save_dir, exist_ok=True)
+            torch.save(state, os.path.join(save_dir, save_filename))
+        return True
+
+    def save_fp16_model(self, save_dir, save_filename="pytorch_model.bin"):
+        """Calls save_16bit_model(), under DeepSpeed's older name. Collective."""
+        return self.save_16bit_model(save_dir, save_filename)
 
 
 def names_in_file(module, path, rule, job):
@@ -31,7 +125,7 @@ def names_in_file(module, path, rule, job):
 
 def _has_any(names, path):
     """Whether the file has any of the model's own names, as one that was saved with the adapters' model has."""
-    return not _tensors(path).keys().isdisjoint(names)
+    return bool(_native.names_in(path, names))
 
 
 def _replacing(rule):
@@ -45,79 +139,14 @@ def _replacing(rule):
 def _chosen(ties, path):
     """Returns, for each shared parameter, the name that the file has. Raises UsageError if the file has several with
     different values."""
-    tensors = _tensors(path)
     chosen = {}
     for own_name, names in ties.items():
-        there = [name for name in dict.fromkeys(names) if name in tensors]
+        there = _native.names_in(path, list(dict.fromkeys(names)))
         for other in there[1:]:
-            if not _equal(tensors[there[0]], tensors[other]):
+            if not _native.are_equal(path, there[0], other):
                 raise _native.UsageError(
                     f"{path} has {there[0]} and {other} with different values, and they are one parameter of the model: "
                     "untie them in the model (tie_word_embeddings=False), or remove one of them from the file")
         if there:
             chosen[own_name] = there[0]
     return chosen
-
-
-def _tensors(path):
-    """Returns {name: (file, dtype, shape, first byte, end)}; empty if it is no safetensors file, which the engine
-    reports later."""
-    try:
-        return {name: place for file in _files(path) for name, place in _header(file)}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def _files(path):
-    if not os.path.isdir(path):
-        return [path]
-    index = os.path.join(path, "model.safetensors.index.json")
-    if not os.path.exists(index):
-        return [os.path.join(path, "model.safetensors")]
-    with open(index, encoding="utf-8") as file:
-        return [os.path.join(path, name) for name in sorted(set(json.load(file)["weight_map"].values()))]
-
-
-def _header(path):
-    with open(path, "rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(min(size, 64 << 20)))
-    for name, about in header.items():
-        if name != "__metadata__":
-            begin, end = about["data_offsets"]
-            yield name, (path, about["dtype"], about["shape"], 8 + size + begin, 8 + size + end)
-
-
-def _equal(here, there):
-    if here[1:3] != there[1:3]:
-        return False
-    (name, *_, begin, end), (other_name, *_, other, _) = here, there
-    with open(name, "rb") as one, open(other_name, "rb") as two:
-        one.seek(begin)
-        two.seek(other)
-        while begin < end:
-            count = min(4 << 20, end - begin)
-            if one.read(count) != two.read(count):
-                return False
-            begin += count
-    return True
-
-
-def gathered(engine, keeps, exclude_frozen_parameters):
-    """Returns {name: whole values in the compute dtype} of an engine's module, with buffers; None on ranks that do
-    not keep them. Collective."""
-    state, read = {}, {}
-    for name, parameter in engine.module.named_parameters(remove_duplicate=False):
-        if exclude_frozen_parameters and not parameter.requires_grad:
-            continue
-        if id(parameter) not in read:  # else it is tied, also in the file
-            values = engine.read(parameter)
-            read[id(parameter)] = values.to(parameter.dtype) if keeps else None
-        state[name] = read[id(parameter)]
-    if not keeps:
-        return None
-    saved = engine.module.state_dict(keep_vars=True).keys()  # without buffers that are not saved
-    for name, buffer in engine.module.named_buffers():
-        if name in saved:
-            state[name] = buffer.detach().clone()
-    return state

@@ -8,6 +8,7 @@ import torch
 from . import _native, construction
 from .adapters import follow_unmerging
 from .construction import ZeroParamStatus
+from .passes import engine_of
 
 
 class GatheredParameters(contextlib.AbstractContextManager):
@@ -34,7 +35,7 @@ class GatheredParameters(contextlib.AbstractContextManager):
                 self._slices.append(own)
                 self._mark(parameter)
                 continue
-            if getattr(parameter, "_zerocore_engine", None) is None and not parameter.is_meta:
+            if engine_of(parameter) is None and not parameter.is_meta:
                 continue  # whole and in no engine, like a copy of an engine's parameter
             engine = _engine_of(parameter)
             if engine._in_forward and self._modifier_rank is None:
@@ -154,8 +155,7 @@ def _mark_of(parameter):
 
 
 def _engine_of(parameter):
-    reference = getattr(parameter, "_zerocore_engine", None)
-    engine = reference() if reference is not None else None
+    engine = engine_of(parameter)
     if engine is None:
         raise _native.UsageError("this parameter is in no engine: call zerocore.initialize() with its model first")
     return engine

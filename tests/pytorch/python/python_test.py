@@ -94,6 +94,14 @@ def checkpoints():
                      "was saved on 2 ranks")
 
 
+def states():
+    """Nothing of a model's state is lost: saved, loaded, exported, at the end of an engine and in zero.Init."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(2, folder, "dtypes", "transfer", "saves", "loads", "ends", "constructed", script="states.py")
+        out, _ = run(1, folder, "loads", "ends", "constructed", script="states.py")
+        contains(out, "saved on 2 ranks, between which 3 buffers or extra states differed")
+
+
 def offload():
     with tempfile.TemporaryDirectory() as folder:
         run(2, folder, script="offload.py")

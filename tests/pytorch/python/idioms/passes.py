@@ -523,7 +523,7 @@ def divided_already(job):
 
 
 @idiom("a model that is given to initialize() again, and its first engine", against_torch=False,
-       refused="has another engine since", refused_sharded="is sharded in another engine")
+       refused="has another engine since")
 def given_again(job):
     net = job.net()
     first = job.start(net)
@@ -534,7 +534,7 @@ def given_again(job):
     job.micro_steps(first)
 
 
-@idiom("a model that is given to initialize() again, and its second engine", refused_sharded="is sharded in another engine")
+@idiom("a model that is given to initialize() again, and its second engine")
 def goes_on_with_second(job):
     net = job.net()
     first = job.start(net)

@@ -41,7 +41,7 @@ def other_optimizer(job):
     return {"own": own.detach(), **job.values(engine)}
 
 
-@idiom("two phases, of which the first trains the head alone", refused_sharded="is sharded in another engine")
+@idiom("two phases, of which the first trains the head alone")
 def two_phases(job):
     net = job.net()
     first = job.start(net, torch.optim.SGD(net.head.parameters(), lr=0.1))

@@ -1,0 +1,7 @@
+// Tensors without memory of their own: those of an engine, and of parameters that zero.Init has
+// made.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+void declare_tensors(pybind11::module_& module);
