@@ -97,22 +97,6 @@ std::size_t sequence_length(std::string_view text) {
   return wrong ? 0 : length;
 }
 
-// Returns the reason that makes a text unreadable as a whole; its text is empty if there is none.
-Fault unsuitable(std::string_view text) {
-  if (text.size() > max_document_bytes) return {{1, 1}, too_large};
-  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
-    return {{1, 1}, "is UTF-16 text; save it as UTF-8"};
-  if (text.find('\0') != std::string_view::npos) return {{1, 1}, has_nul};
-  if (std::ranges::all_of(text, is_blank)) return {{1, 1}, "is empty"};
-  Scanner scanner(text);
-  while (scanner.more()) {
-    const std::size_t length = sequence_length(text.substr(scanner.offset()));
-    if (length == 0) return {scanner.position(), "a byte that is not UTF-8"};
-    scanner.advance(length);
-  }
-  return {};
-}
-
 std::string in_quotes(char c) {
   return "'" + printable({&c, 1}) + "'";
 }
@@ -367,8 +351,8 @@ class Reader {
 Document parse(std::string_view text, Node (Reader::*read)()) {
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   Document document;
-  if (const Fault fault = unsuitable(text); !fault.text.empty()) {
-    document.problems = {{fault.position, fault.text}};
+  if (const std::optional<Problem> problem = unsuitable(text)) {
+    document.problems = {*problem};
     return document;
   }
   try {
@@ -381,6 +365,21 @@ Document parse(std::string_view text, Node (Reader::*read)()) {
 }
 
 }  // namespace
+
+std::optional<Problem> unsuitable(std::string_view text) {
+  if (text.size() > max_document_bytes) return Problem{{1, 1}, too_large};
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    return Problem{{1, 1}, "is UTF-16 text; save it as UTF-8"};
+  if (text.find('\0') != std::string_view::npos) return Problem{{1, 1}, has_nul};
+  if (std::ranges::all_of(text, is_blank)) return Problem{{1, 1}, "is empty"};
+  Scanner scanner(text);
+  while (scanner.more()) {
+    const std::size_t length = sequence_length(text.substr(scanner.offset()));
+    if (length == 0) return Problem{scanner.position(), "a byte that is not UTF-8"};
+    scanner.advance(length);
+  }
+  return std::nullopt;
+}
 
 Problem duplicate_key(const std::string& key, Position position, std::int64_t first_line) {
   return {position, "duplicate key \"" + printable(key) + "\", first given in line " +

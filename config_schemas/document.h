@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,9 @@ const Member* find_member(const Node& object, std::string_view key);
 // Returns true if the value is the string "auto".
 bool is_auto(const Node& node);
 
+// Returns the problem that makes a text unreadable as a whole, such as a byte that is not UTF-8.
+std::optional<Problem> unsuitable(std::string_view text);
+
 struct Document {
   bool readable = false;  // false: `problems` has the reason, `root` is empty
   Node root;
@@ -75,8 +79,8 @@ Problem duplicate_key(const std::string& key, Position position, std::int64_t fi
 Document parse_document(std::string_view text);
 // Parses one value, in the syntax of a document.
 Document parse_value(std::string_view text);
-// Parses one YAML document within the same limits; no aliases. Scalars are read by YAML 1.1. If
-// built without yaml-cpp (no_yaml.cpp), returns a problem that states this.
+// Parses one YAML document, and nothing after it, within the same limits; no aliases. Scalars are
+// read by YAML 1.1. If built without yaml-cpp (no_yaml.cpp), returns a problem that states this.
 Document parse_yaml(std::string_view text);
 // Returns true if the text, after blanks and comments, begins with a bracket, as JSON does.
 bool begins_with_bracket(std::string_view text);

@@ -106,7 +106,13 @@ class TreeBuilder final : public YAML::EventHandler {
  public:
   explicit TreeBuilder(Document& document) : document_(document) {}
 
-  void OnDocumentStart(const YAML::Mark&) override {}
+  // The parser's next document begins wherever the text goes on after the first one.
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1)
+      throw Refusal{{position_of(mark),
+                     "another document or text after the first one, which ends before; a config is "
+                     "one document"}};
+  }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
     scalar({Node::Kind::null, position_of(mark), "null", {}});
@@ -183,7 +189,7 @@ class TreeBuilder final : public YAML::EventHandler {
 
   Document& document_;
   std::vector<Frame> open_;
-  std::size_t members_ = 0;
+  std::size_t members_ = 0, documents_ = 0;
 };
 
 // The parser recurses by the depth of the text, so a line of brackets must not reach it.
@@ -203,10 +209,8 @@ void refuse(Document& document, Problem problem) {
 
 Document parse_yaml(std::string_view text) {
   Document document;
-  if (text.size() > max_document_bytes) {
-    refuse(document, {{1, 1}, too_large});
-  } else if (text.find('\0') != std::string_view::npos) {
-    refuse(document, {{1, 1}, has_nul});
+  if (std::optional<Problem> problem = unsuitable(text)) {
+    refuse(document, std::move(*problem));
   } else if (has_many_brackets(text)) {
     refuse(document, {{1, 1}, too_many_keys});
   } else {
@@ -214,7 +218,7 @@ Document parse_yaml(std::string_view text) {
       std::istringstream input{std::string(text)};
       YAML::Parser parser(input);
       TreeBuilder builder(document);
-      document.readable = parser.HandleNextDocument(builder);
+      while (parser.HandleNextDocument(builder)) document.readable = true;
       if (!document.readable) refuse(document, {{1, 1}, "is empty"});
     } catch (const Refusal& refusal) {
       refuse(document, refusal.problem);

@@ -475,3 +475,26 @@ TEST_CASE("YAML: types, places, and unsupported forms") {
   CHECK(has(refused(std::string((1 << 20) + 1, ' ')), "larger than 1 MiB"));
   CHECK(has(refused("- 1\n- 2\n"), "a config must be a JSON object"));
 }
+
+TEST_CASE("a YAML file is one document of UTF-8") {
+  if (!reads_yaml()) return;
+  const std::string batch = "train_batch_size: 4\n";
+  for (const char* more : {"---\nzero_optimization: {stage: 3}\n", "---\n", "...\nseed: 1\n",
+                           "...\n---\nseed: 1\n", "--- {seed: 1}"}) {
+    CAPTURE(more);
+    CHECK(has(refused(batch + more), "after the first one"));
+  }
+  for (const char* text : {"{seed: 1} seed: 2", "{seed: 1}\nstages: 3\n", "[1]\n[2]\n", "{a: 1} ]",
+                           "a: 1\n...\n}\n"}) {
+    CAPTURE(text);
+    CHECK(!parse_yaml(text).readable);
+  }
+  for (const char* text :
+       {"---\nseed: 1\n", "%YAML 1.1\n---\nseed: 1\n...\n", "seed: 1\n...\n# end\n"}) {
+    CAPTURE(text);
+    CHECK(load(text, "ds.yaml").config.seed == 1);
+  }
+  CHECK(has(refused("a: 1\nb: \xff\n"), "accelerate.yaml:2:4: a byte that is not UTF-8"));
+  CHECK(has(refused("a: \xc0\x80\n"), "not UTF-8"));
+  CHECK(has(refused(std::string("a: 1\0b", 6)), "NUL"));
+}
