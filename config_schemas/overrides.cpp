@@ -88,4 +88,21 @@ void apply_overrides(Node& root, const Text& overrides, ProblemList& problems) {
   }
 }
 
+bool gives(const Text& overrides, std::string_view path) {
+  Node root{Node::Kind::object, {}, "{", {}};
+  ProblemList ignored("");
+  apply_overrides(root, overrides, ignored);
+  const Node* node = &root;
+  std::string_view section;
+  for (const Step& step : rows_along(path)) {
+    if (node->kind != Node::Kind::object) return false;
+    const auto found = std::ranges::find_if(
+        node->members, [&](const Member& member) { return is_named(member, section, step); });
+    if (found == node->members.end()) return false;
+    node = &found->value;
+    section = step.key->path;
+  }
+  return node != &root;
+}
+
 }  // namespace zero::config_schemas

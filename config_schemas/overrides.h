@@ -2,6 +2,9 @@
 // table validates them.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "config_schemas/document.h"
 #include "config_schemas/problems.h"
 #include "zero/config.h"
@@ -11,5 +14,9 @@ namespace zero::config_schemas {
 // A text that is no JSON value is taken as a string. An override replaces the file's value in all
 // spellings of its key.
 void apply_overrides(Node& root, const Text& overrides, ProblemList& problems);
+
+// Returns true if the overrides give this key a value: by its path, in another spelling, or within
+// an object for one of its sections.
+bool gives(const Text& overrides, std::string_view path);
 
 }  // namespace zero::config_schemas

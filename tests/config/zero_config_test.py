@@ -171,7 +171,7 @@ def main():
         has(run("check", elastic, "--world-size", "5", code=10), "does not fit 5 ranks; next to it 4 or 6 would fit")
         has(run("check", good, "--world-size", "3", code=10), "train_batch_size 8 fits 1, 2, 4, 8 ranks")
         has(run("check", good, "--set", "zero_optimization.stage=7", code=10), "7 is out of range")
-        has(run("check", good, "--set", "stage", code=10), "must be PATH=VALUE")
+        has(run("check", good, "--set", "stage", code=10), "expected path=value")
         has(run("check", file("bad.json", {"zero_optimization": {"stagee": 2}}), code=10),
             "nearest known key: zero_optimization.stage")
         has(run("check", os.path.join(folder, "none.json"), code=10), "cannot be read")

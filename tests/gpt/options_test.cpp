@@ -81,6 +81,41 @@ TEST_CASE("without a config the trainer's defaults hold, and overrides win") {
   CHECK(others.scheduler.type == "OneCycle");
 }
 
+TEST_CASE("an object that --set gives replaces the trainer's defaults of its section") {
+  const auto with = [](std::vector<const char*> settings) {
+    std::vector<const char*> arguments;
+    for (const char* setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    return gpt::load_training_config(parse(arguments), 64);
+  };
+  const zero::Config sgd = with({R"(optimizer={"type": "SGD", "params": {"lr": 0.5}})"});
+  CHECK(sgd.optimizer.type == "SGD");
+  CHECK(sgd.optimizer.learning_rate == 0.5);
+  CHECK(with({"optimizer={type: \"Lion\",}"}).optimizer.type == "Lion");
+  const zero::Config params =
+      with({R"(optimizer.params={"lr": 0.25})", "optimizer.params.eps=1e-3"});
+  CHECK(params.optimizer.type == "AdamW");
+  CHECK(params.optimizer.learning_rate == 0.25);
+  CHECK(params.optimizer.epsilon == 1e-3);
+  CHECK(params.optimizer.weight_decay != 0.1);
+  CHECK(with({R"(scheduler={"type": "WarmupLR", "params": {"warmup_num_steps": 7}})"})
+            .scheduler.warmup_num_steps == 7);
+  CHECK(with({R"(elasticity={"enabled": true, "max_train_batch_size": 32,
+                             "micro_batch_sizes": [4]})"})
+            .batch.train_micro_batch_size_per_gpu == 0);
+  CHECK(with({R"(elasticity={"enabled": false})"}).batch.train_micro_batch_size_per_gpu == 4);
+  // In any spelling.
+  CHECK(with({R"(zero_optimization={"stage": 3, "max_live_parameters": 5})"})
+            .zero_optimization.max_live_parameters == 5);
+  const auto refused = [](const char* setting) {
+    return refusal<zero::ConfigError>([&] {
+      parse({"--compare-stages", "0,1", "--set", setting});
+    });
+  };
+  CHECK(contains(refused(R"(zero_optimization={"stage": 3})"), "sets the stage itself"));
+  CHECK(contains(refused(R"(zero_core={"trace": "t.json"})"), "--trace"));
+  CHECK(refused(R"(zero_optimization={"overlap_comm": true})").empty());
+}
+
 TEST_CASE("presets have the published parameter counts") {
   CHECK(gpt::load_model_config("gpt2", 256).parameters() == 124439808);
   CHECK(gpt::load_model_config("gpt2-medium", 256).parameters() == 354823168);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "config_schemas/overrides.h"
 #include "zero/runtime/strict_mode.h"
 
 namespace zero::planner {
@@ -42,10 +43,6 @@ Config row_config(const Request& request, const PlanRow& row) {
     overrides["train_batch_size"] = "null";
     overrides["elasticity.enabled"] = "false";
   }
-  if (!request.has_config()) {
-    overrides.try_emplace("bf16.enabled", request.cluster.device.gpu ? "true" : "false");
-    overrides.try_emplace("optimizer.type", "AdamW");
-  }
   Config config = load_config(request, overrides).config;
   BatchOptions& batch = config.batch;
   if (!batch.given()) batch.train_micro_batch_size_per_gpu = 1;
@@ -64,8 +61,16 @@ config_schemas::Loaded load_config(const Request& request, const Text& overrides
   values.total_steps = planned_steps;
   if (!request.config_file.empty())
     return config_schemas::load_file(request.config_file, overrides, values, Purpose::check);
-  return config_schemas::load_text(request.has_config() ? request.config_text : "{}", "the config",
-                                   overrides, values, Purpose::check);
+  return config_schemas::load_text(
+      request.has_config() ? request.config_text : default_config(request), "the config", overrides,
+      values, Purpose::check);
+}
+
+std::string default_config(const Request& request) {
+  const bool bf16 =
+      request.cluster.device.gpu && !config_schemas::gives(request.overrides, "fp16.enabled");
+  return R"({"optimizer": {"type": "AdamW", "params": {"lr": 1e-4}})" +
+         std::string(bf16 ? R"(, "bf16": {"enabled": true}})" : "}");
 }
 
 detail::PlanRank place_of(const Request& request, int rank) {

@@ -8,8 +8,10 @@
 
 namespace zero::planner {
 
-// Reads the request's config with these overrides; an empty one if it has none. Throws ConfigError.
+// Reads the request's config, or the default one, with these overrides. Throws ConfigError.
 config_schemas::Loaded load_config(const Request& request, const Text& overrides);
+// Returns the config, as JSON, of a request without one: AdamW, on GPUs with bf16.
+std::string default_config(const Request& request);
 // Reads the request's config as the row changes it. Throws ConfigError for an error in the file.
 Config row_config(const Request& request, const PlanRow& row);
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tools/options/number_options.h"
+#include "tools/options/settings.h"
 #include "tools/zero/commands.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
@@ -62,13 +63,7 @@ void print_fitting_ranks(const ElasticityOptions& elasticity, int ranks) {
 }  // namespace
 
 Loaded ConfigOptions::load() const {
-  Text overrides;
-  for (const std::string& setting : settings) {
-    const auto equals = setting.find('=');
-    if (equals == std::string::npos) throw ConfigError("--set " + setting + ": must be PATH=VALUE");
-    overrides[setting.substr(0, equals)] = setting.substr(equals + 1);
-  }
-  return load_file(file, overrides, values, Purpose::check);
+  return load_file(file, parse_settings(settings), values, Purpose::check);
 }
 
 PlannedRun ConfigOptions::planned_run() const {

@@ -11,9 +11,9 @@ std::string memory_advice(const zero::Runtime& runtime, const Task& task) {
   const bool gpu = task.options.device == "cuda";
   planner::Request request;
   request.config_file = task.options.config_file;
-  request.overrides = request.config_file.empty()
-                          ? default_settings(task.options, task.model.channels)
-                          : task.options.overrides;
+  if (request.config_file.empty())
+    request.config_text = default_config(task.options, task.model.channels);
+  request.overrides = task.options.overrides;
   if (!task.config.zero_core.rank_independent && !task.config.batch.elasticity.enabled) {
     const zero::Batch batch = zero::resolve_batch(task.config.batch, runtime.size());
     request.overrides["gradient_accumulation_steps"] = std::to_string(batch.accumulation);

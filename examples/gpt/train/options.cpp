@@ -5,6 +5,7 @@
 
 #include "examples/gpt/model/model_config.h"
 #include "tools/options/number_options.h"
+#include "tools/options/settings.h"
 #include "zero/zero.h"
 
 namespace gpt {
@@ -17,16 +18,6 @@ std::vector<std::string> normalized(int argc, const char* const* argv) {
     if (argument.starts_with("--"))
       std::replace(argument.begin(), std::find(argument.begin(), argument.end(), '='), '_', '-');
   return arguments;
-}
-
-void apply_settings(Options& options, const std::vector<std::string>& settings) {
-  for (const std::string& setting : settings) {
-    const auto equals = setting.find('=');
-    if (equals == std::string::npos || equals == 0)
-      throw zero::ConfigError("--set " + setting +
-                              ": expected path=value, such as zero_optimization.stage=3");
-    options.overrides[setting.substr(0, equals)] = setting.substr(equals + 1);
-  }
 }
 
 struct Parsed {
@@ -177,13 +168,13 @@ void check_comparison(const Options& options) {
   const auto refuse = [](const std::string& other, const std::string& reason) {
     throw zero::ConfigError("--compare-stages does not go with " + other + ": " + reason);
   };
-  if (options.overrides.contains("zero_optimization.stage"))
+  if (zero::gives(options.overrides, "zero_optimization.stage"))
     refuse("--stage or --set zero_optimization.stage", "it sets the stage itself");
-  if (options.overrides.contains("zero_core.reshard_after_forward"))
+  if (zero::gives(options.overrides, "zero_core.reshard_after_forward"))
     refuse("--set zero_core.reshard_after_forward", "put grad_op into the list");
   if (!options.checkpoint_directory.empty())
     refuse("--checkpoint", "every stage starts from step 0");
-  if (options.overrides.contains("zero_core.trace"))
+  if (zero::gives(options.overrides, "zero_core.trace"))
     refuse("--trace", "train at the stage whose trace you want");
   if (!options.save_directory.empty())
     refuse("--save-model", "there is no one result; train once, without --compare-stages");
@@ -222,7 +213,7 @@ Options parse_options(int argc, const char* const* argv) {
       throw zero::ConfigError("--deepspeed and --deepspeed_config name different files");
     options.config_file = parsed.deepspeed;
   }
-  apply_settings(options, parsed.settings);
+  options.overrides = zero::parse_settings(parsed.settings);
   if (parsed.stage) options.overrides["zero_optimization.stage"] = std::to_string(*parsed.stage);
   if (!parsed.trace.empty()) options.overrides["zero_core.trace"] = parsed.trace;
   if (parsed.seed) options.overrides["seed"] = std::to_string(*parsed.seed);
@@ -232,42 +223,41 @@ Options parse_options(int argc, const char* const* argv) {
   return options;
 }
 
-zero::Text default_settings(const Options& options, std::int64_t channels) {
+constexpr std::int64_t default_micro_batch = 4;
+
+std::string default_config(const Options& options, std::int64_t channels) {
   // The rate falls with the width, since wider models need smaller steps: 0.003 for tiny, 0.00026
-  // for gpt2.
-  const double learning_rate = std::min(0.003, 0.2 / static_cast<double>(channels));
-  // The stage stays DeepSpeed's own default of 0, so that --stage shows the memory saved by each
-  // stage.
-  zero::Text settings = {{"optimizer.type", "AdamW"},
-                         {"optimizer.params.lr", std::to_string(learning_rate)},
-                         {"optimizer.params.betas", "[0.9, 0.95]"},
-                         {"optimizer.params.weight_decay", "0.1"},
-                         {"scheduler.type", "WarmupLR"},
-                         {"scheduler.params.warmup_num_steps", "20"},
-                         {"scheduler.params.warmup_type", "linear"},
-                         {"gradient_clipping", "1.0"}};
-  const auto has = [&](const std::string& path) { return options.overrides.contains(path); };
+  // for gpt2. The stage stays DeepSpeed's own default of 0, so that --stage shows the memory saved
+  // by each stage.
+  const double rate = std::min(0.003, 0.2 / static_cast<double>(channels));
+  const auto gives = [&](const char* path) { return zero::gives(options.overrides, path); };
   // Another optimizer or schedule has its own parameters, with its own defaults.
-  if (has("optimizer.type")) settings.erase("optimizer.params.betas");
-  if (has("scheduler.type"))
-    std::erase_if(settings,
-                  [](const auto& setting) { return setting.first.starts_with("scheduler.params."); });
-  if (!has("train_batch_size") && !has("train_micro_batch_size_per_gpu") &&
-      !has("elasticity.enabled"))
-    settings["train_micro_batch_size_per_gpu"] = "4";
-  for (const auto& [path, value] : options.overrides) settings[path] = value;
-  return settings;
+  const std::string betas = gives("optimizer.type") ? "" : R"("betas": [0.9, 0.95], )";
+  const std::string schedule =
+      gives("scheduler.type") ? "" : R"("warmup_num_steps": 20, "warmup_type": "linear")";
+  const bool batch =
+      gives("train_batch_size") || gives("train_micro_batch_size_per_gpu") || gives("elasticity");
+  const std::string micro =
+      batch ? ""
+            : R"("train_micro_batch_size_per_gpu": )" + std::to_string(default_micro_batch) + ", ";
+  return R"({"gradient_clipping": 1.0, )" + micro +
+         R"("optimizer": {"type": "AdamW", "params": {)" + betas +
+         R"("weight_decay": 0.1, "lr": )" + std::to_string(rate) +
+         R"(}}, "scheduler": {"type": "WarmupLR", "params": {)" + schedule + "}}}";
 }
 
 zero::Config load_training_config(const Options& options, std::int64_t channels) {
-  if (!options.config_file.empty()) {
-    // Values of "auto" that this trainer knows.
-    zero::TrainerValues values;
-    values.hidden_size = channels;
-    values.total_steps = options.steps;
-    return zero::load_config(options.config_file, options.overrides, values);
+  if (options.config_file.empty()) {
+    zero::Config config =
+        zero::parse_config(default_config(options, channels), "", options.overrides);
+    if (!config.batch.given()) config.batch.train_micro_batch_size_per_gpu = default_micro_batch;
+    return config;
   }
-  return zero::load_config("", default_settings(options, channels));
+  // Values of "auto" that this trainer knows.
+  zero::TrainerValues values;
+  values.hidden_size = channels;
+  values.total_steps = options.steps;
+  return zero::load_config(options.config_file, options.overrides, values);
 }
 
 }  // namespace gpt

@@ -45,9 +45,9 @@ struct Options {
 // Throws ConfigError with the problem and the way to get help.
 Options parse_options(int argc, const char* const* argv);
 
-// The config of a run without a file, by path: the trainer's own defaults for a model of this
-// width, with the overrides.
-zero::Text default_settings(const Options& options, std::int64_t channels);
+// The config of a run without a file, as JSON: the trainer's own defaults for a model of this
+// width, without those that the overrides make meaningless.
+std::string default_config(const Options& options, std::int64_t channels);
 // Loads the file of --deepspeed_config, or otherwise the trainer's own defaults for a model of this
 // width, and applies the overrides.
 zero::Config load_training_config(const Options& options, std::int64_t channels);

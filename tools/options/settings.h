@@ -1,0 +1,21 @@
+// The option --set PATH=VALUE of `zero` and train_gpt, which may be repeated: one value of a config
+// instead of the file's.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "zero/config.h"
+
+namespace zero {
+
+// Returns the values by path; of two for one path, the last. Throws ConfigError for a text that is
+// not PATH=VALUE.
+Text parse_settings(const std::vector<std::string>& settings);
+
+// Returns true if the settings give this key of the config a value: by its path, in another
+// spelling, or within an object for one of its sections.
+bool gives(const Text& settings, std::string_view path);
+
+}  // namespace zero
