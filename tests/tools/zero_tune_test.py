@@ -58,6 +58,16 @@ class Tune(unittest.TestCase):
             "/bin/sh", "-c", "exit 3", "--deepspeed_config", self.config, "--model", "tiny"))
         self.assertIn("no trial succeeded: ended with code 3", run.stderr)
 
+    def test_a_failure_that_every_plan_would_have_is_tried_once(self):
+        foreign = (sys.executable, "-c", "raise ValueError('of its own')", "--deepspeed_config", self.config)
+        refuses = ("/bin/sh", "-c", "echo 'prog: error: unknown --foo' >&2; exit 2", "--deepspeed_config", self.config)
+        for program, problem in ((foreign, "ValueError: of its own"), (refuses, "prog: error: unknown --foo")):
+            run = self.tune("--model", "tiny", expect=10, command=program)
+            self.assertIn(f"no trial succeeded: {problem}", run.stderr)
+            self.assertNotIn("-----", run.stderr)
+            self.assertEqual(len([line for line in run.stdout.splitlines() if line.endswith(" 0")]), 1, run.stdout)
+            self.assertNotIn("*", run.stdout)
+
     def test_time_ends_the_search(self):
         run = self.tune("--rows", "0", "--time-limit", "0.05", "--model", "tiny", expect=10, command=(
             "/bin/sh", "-c", "sleep 1000", "--deepspeed_config", self.config))

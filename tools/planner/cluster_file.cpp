@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tools/options/json_text.h"
 #include "zero/base/error.h"
 #include "zero/base/input_file.h"
 #include "zero/base/text.h"
@@ -96,7 +97,7 @@ Device read_device(const std::string& file) {
     throw ConfigError("--device " + file + ": neither a device (" + device_names() +
                       ") nor a file");
   const std::string text = read_input_file({file, "--device " + file, 1, "a device in JSON"});
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_json<Json>(text, "--device " + file + ": ");
   if (!json.is_object()) refuse(file, "is no JSON object");
   const Json like = json.contains("like") ? json["like"] : Json();
   const bool named = like.is_string() && device_names().find(like) != std::string::npos;

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tools/options/json_text.h"
 #include "tools/report/number.h"
 #include "zero/base/error.h"
-#include "zero/base/input_file.h"
 
 namespace zero::report {
 namespace {
@@ -251,9 +251,7 @@ Comparison comparison_of(const std::string& json, const std::string& source) {
     throw ConfigError(source + " is no report.json of train_gpt --report: " + problem);
   };
   try {
-    return parse(Json::parse(json));
-  } catch (const Json::parse_error& error) {
-    refuse("it is not valid JSON, from line " + std::to_string(line_at(json, error.byte)) + " on");
+    return parse(parse_json<Json>(json, source + " is no report.json of train_gpt --report: it "));
   } catch (const Json::exception&) {
     refuse("a value is missing, or of another type than such a report has");
   } catch (const std::invalid_argument& error) {

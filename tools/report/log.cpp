@@ -6,13 +6,14 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "tools/options/json_text.h"
 #include "tools/report/run_figures.h"
 #include "zero/base/error.h"
 
 namespace zero::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 // Digits without "0x".
 std::uint64_t parse_digits(const std::string& text) {
@@ -40,7 +41,7 @@ void add_step(const Json& record, Variant& run) {
       {parse_value(record, "loss"), parse_value(record, "grad_norm"), record.at("skipped")});
 }
 
-Comparison parse(const std::string& text) {
+Comparison parse(const std::string& text, const std::string& source) {
   Comparison comparison;
   comparison.title = "Runs of train_gpt";
   Variant& run = comparison.variants.emplace_back();
@@ -48,7 +49,7 @@ Comparison parse(const std::string& text) {
   std::vector<double> rates;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    const Json record = Json::parse(line);
+    const Json record = parse_json(line, source + " is no log of a run: a line of it ");
     if (record.contains("variant"))
       throw std::invalid_argument("it is of --compare-stages; give the directory of its --report");
     if (record.contains("step")) {
@@ -79,9 +80,9 @@ Comparison comparison_of_log(const std::string& text, const std::string& source)
     return ConfigError(source + " is no log of a run of train_gpt --log-json: " + problem);
   };
   try {
-    return parse(text);
+    return parse(text, source);
   } catch (const Json::exception&) {
-    throw refuse("a line is not valid JSON, or lacks a value");
+    throw refuse("a line lacks a value");
   } catch (const std::invalid_argument& error) {
     throw refuse(error.what());
   }

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/options/number_options.h"
+#include "tools/options/result_file.h"
 #include "tools/zero/commands.h"
-#include "tools/zero/output_file.h"
 #include "tools/zero/process.h"
 #include "zero/base/error.h"
 
@@ -43,12 +43,13 @@ void calibrate(const CalibrateOptions& options) {
     throw ConfigError(
         "-n is missing: the number of ranks that will train here, since ranks of a node share its "
         "cores and memory");
+  if (!options.write.empty()) check_result_file(options.write, "--write " + options.write);
   const std::string device = measure(options);
   if (options.write.empty()) {
     std::fputs(device.c_str(), stdout);
     return;
   }
-  write_output("--write", options.write, device);
+  write_result(options.write, "--write " + options.write, device);
   std::printf("%s: for zero plan --device %s\n", options.write.c_str(), options.write.c_str());
 }
 

@@ -1,10 +1,11 @@
 // zero config new: writes a file to start from. It is plain JSON, since every reader accepts that;
 // the meaning of its keys is printed separately.
 #include <cstdio>
-#include <fstream>
+#include <filesystem>
 #include <memory>
 
 #include "tools/options/number_options.h"
+#include "tools/options/result_file.h"
 #include "tools/zero/config.h"
 #include "tools/zero/explanation.h"
 #include "zero/base/error.h"
@@ -70,9 +71,10 @@ void write_new(const NewOptions& options) {
   if (options.file.empty()) {
     std::fputs(text.c_str(), stdout);
   } else {
-    if (std::ifstream(options.file)) throw ConfigError(options.file + " exists already");
-    std::ofstream file(options.file);
-    if (!(file << text) || !file.flush()) throw ConfigError(options.file + " cannot be written");
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(options.file, ignored))
+      throw ConfigError(options.file + " exists already");
+    write_result(options.file, options.file, text);
   }
   print_meanings(loaded);
 }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <sstream>
 
 #include "tools/zero/job_command.h"
 #include "tools/zero/launcher_lines.h"
@@ -18,6 +20,23 @@ using Clock = std::chrono::steady_clock;
 // Ranks report at most 20 steps a second, so shorter times would be inexact.
 constexpr std::chrono::seconds shortest{1};
 constexpr std::size_t most_text = 1 << 16;
+
+constexpr int usage_code = 2;  // of programs with a wrong command line, such as argparse's
+
+// Returns the last line that the launcher did not write: it frames its own by lines of dashes.
+std::string last_line(const std::string& text) {
+  std::string found;
+  bool framed = false;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const bool rule = line.size() > 20 && line.find_first_not_of('-') == std::string::npos;
+    if (rule)
+      framed = !framed;
+    else if (!framed && line.find_first_not_of(" \t\r") != std::string::npos)
+      found = line;
+  }
+  return found;
+}
 
 class Trial final : public JobCompanion {
  public:
@@ -38,6 +57,7 @@ class Trial final : public JobCompanion {
   bool is_enough() const;
   bool is_over() const { return is_enough() || Clock::now() >= deadline_; }
   std::string problem_of(const JobEnd& end) const;
+  bool is_by_plan(const JobEnd& end) const;
 
   const TrialRequest& request_;
   const Clock::time_point deadline_;
@@ -66,6 +86,12 @@ void Trial::show(std::string_view text) {
   if (text_.size() > most_text) text_.erase(0, text_.size() - most_text);
 }
 
+// Memory may suffice for another plan, and another may be quicker.
+bool Trial::is_by_plan(const JobEnd& end) const {
+  return Clock::now() >= deadline_ || end.signal == SIGKILL || end.code == MemoryError::code ||
+         end.code == 128 + SIGKILL || text_.find("emory") != std::string::npos;
+}
+
 // Returns the program's last message, otherwise its exit code or signal.
 std::string Trial::problem_of(const JobEnd& end) const {
   if (Clock::now() >= deadline_)
@@ -73,11 +99,7 @@ std::string Trial::problem_of(const JobEnd& end) const {
            std::to_string(std::chrono::ceil<std::chrono::seconds>(request_.limit).count()) + " s";
   if (end.code == 0 && end.signal == 0)
     return "the program ended after fewer than " + count_of(request_.warm_up + 2, "step");
-  const std::size_t stop = text_.find_last_not_of('\n');
-  if (stop != std::string::npos) {
-    const std::size_t begin = text_.rfind('\n', stop);
-    return text_.substr(begin + 1, stop - begin);
-  }
+  if (const std::string line = last_line(text_); !line.empty()) return line;
   return end.signal != 0 ? "ended by signal " + std::to_string(end.signal)
                          : "ended with code " + std::to_string(end.code);
 }
@@ -94,7 +116,9 @@ TrialResult Trial::run(const JobSignals& signals) {
   if (begin_ && last_->step > begin_->step)
     return {.step_seconds = std::chrono::duration<double>(last_->time - begin_->time).count() /
                             static_cast<double>(last_->step - begin_->step)};
-  return {.problem = problem_of(*end)};
+  return {.problem = problem_of(*end),
+          .by_plan = is_by_plan(*end),
+          .wrong_options = end->code == ConfigError::code || end->code == usage_code};
 }
 
 }  // namespace

@@ -22,6 +22,8 @@ struct TrialResult {
   std::optional<double> step_seconds = {};  // mean of the timed steps
   std::string problem = {};                 // why there is none
   bool stopped = false;                     // by a signal to this process
+  bool by_plan = false;                     // the problem may be the plan's: memory, or time
+  bool wrong_options = false;               // the program has refused its command line
 };
 
 // The ranks report their steps (zero/base/run_marks.h). They are killed afterwards, so that the

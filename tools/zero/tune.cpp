@@ -7,19 +7,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "tools/options/number_options.h"
+#include "tools/options/result_file.h"
 #include "tools/planner/candidates.h"
 #include "tools/report/number.h"
 #include "tools/zero/commands.h"
 #include "tools/zero/launcher_lookup.h"
 #include "tools/zero/machine.h"
-#include "tools/zero/output_file.h"
 #include "tools/zero/program_config.h"
 #include "tools/zero/trial.h"
 #include "tools/zero/tuning_options.h"
@@ -66,7 +65,7 @@ class TrialDirectory {
 
   std::string write(const std::string& config) const {
     const std::string file = (path_ / "ds_config.json").string();
-    std::ofstream(file) << config;
+    write_result(file, file, config);
     return file;
   }
 
@@ -99,6 +98,7 @@ class Tuner {
   bool fails_alike() const;
   void repeat_fastest();
   bool try_once(Tried& tried);
+  bool fails_alike(const Tried& tried, const TrialResult& result) const;
   Clock::duration limit() const;
 
   const TuneOptions& options_;
@@ -172,6 +172,7 @@ bool Tuner::try_once(Tried& tried) {
       run_trial({launch, machine_, launcher_, options_.warm_up, options_.steps, limit()}, signals_);
   stopped_ = result.stopped;
   if (stopped_) return false;
+  const bool alike = fails_alike(tried, result);
   tried.problem = result.problem;
   if (result.step_seconds) {
     tried.step_seconds.push_back(*result.step_seconds);
@@ -181,7 +182,18 @@ bool Tuner::try_once(Tried& tried) {
            (result.step_seconds ? time_text(*result.step_seconds) + " per step, predicted " +
                                       time_text(tried.candidate.predicted_seconds)
                                 : result.problem));
-  return Clock::now() < deadline_;
+  if (alike) announce("the other plans would fail in the same way: no further trials");
+  return !alike && Clock::now() < deadline_;
+}
+
+// Returns whether the failure is the program's own, which no other plan can avoid: of its options,
+// with its own config, or as with another plan before. Memory and time depend on the plan.
+bool Tuner::fails_alike(const Tried& tried, const TrialResult& result) const {
+  if (result.step_seconds || result.by_plan || fastest() != nullptr) return false;
+  const bool before = std::ranges::any_of(tried_, [&](const Tried& other) {
+    return &other != &tried && other.problem == result.problem;
+  });
+  return before || result.wrong_options || tried.candidate.row == "config";
 }
 
 // Whether no trial has succeeded, and the last two have failed for the same reason.
@@ -256,6 +268,8 @@ std::string json_of(const std::vector<Tried>& tried) {
 void tune(const TuneOptions& options) {
   refuse_nesting();
   check_program(options.program);
+  if (!options.json.empty()) check_result_file(options.json, "--json " + options.json);
+  if (!options.write.empty()) check_result_file(options.write, "--write " + options.write);
   planner::Candidates found =
       planner::candidates(options.request, options.rows, options.micro_batches);
   for (const std::string& sentence : found.left_out) announce(sentence);
@@ -265,10 +279,10 @@ void tune(const TuneOptions& options) {
   const std::vector<Tried> tried = tuner.run();
   if (tuner.stopped()) end_like({.code = stopped_unsaved}, tuner.signals());
   std::fputs(text_of(tried).c_str(), stdout);
-  if (!options.json.empty()) write_output("--json", options.json, json_of(tried));
+  if (!options.json.empty()) write_result(options.json, "--json " + options.json, json_of(tried));
   if (!tried.front().good()) throw ConfigError("no trial succeeded: " + tried.front().problem);
   if (options.write.empty()) return;
-  write_output("--write", options.write, tried.front().candidate.config);
+  write_result(options.write, "--write " + options.write, tried.front().candidate.config);
   std::printf("\n%s: %s\n", options.write.c_str(), tried.front().candidate.name().c_str());
 }
 

@@ -1,10 +1,6 @@
 #include "examples/gpt/model/model_config.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -12,6 +8,8 @@
 #include "examples/gpt/model/config_reader.h"
 #include "examples/gpt/model/family.h"
 #include "examples/gpt/model/foreign_keys.h"
+#include "tools/options/json_text.h"
+#include "tools/options/result_file.h"
 #include "zero/base/input_file.h"
 #include "zero/zero.h"
 
@@ -65,14 +63,7 @@ ModelConfig read_file(const std::string& file) {
   }
   const std::string text =
       zero::read_input_file({file, "--model " + file, 16, "the config.json in a model's folder"});
-  try {
-    return from_json(Json::parse(text), file);
-  } catch (const Json::parse_error& problem) {
-    throw zero::ConfigError("--model " + file + " is not valid JSON, from line " +
-                            std::to_string(zero::line_at(text, problem.byte)) + " on");
-  } catch (const Json::out_of_range&) {
-    throw zero::ConfigError("--model " + file + " has a number that is too large");
-  }
+  return from_json(zero::parse_json(text, "--model " + file + " "), file);
 }
 
 }  // namespace
@@ -93,17 +84,8 @@ std::string preset_names() {
 }
 
 void save_model_config(const ModelConfig& config, const std::string& directory) {
-  const std::filesystem::path path = std::filesystem::path(directory) / "config.json",
-                              temporary = std::filesystem::path(directory) / ".tmp-config.json";
-  std::ofstream out(temporary);
-  out << json_of(config).dump(2) << '\n';
-  out.close();
-  const int file = out ? ::open(temporary.c_str(), O_RDONLY | O_CLOEXEC) : -1;
-  const bool written = file >= 0 && ::fsync(file) == 0;
-  if (file >= 0) ::close(file);
-  std::error_code failed;
-  if (written) std::filesystem::rename(temporary, path, failed);
-  if (!written || failed) throw zero::SaveError("cannot write " + path.string());
+  const std::string path = (std::filesystem::path(directory) / "config.json").string();
+  zero::write_result(path, path, json_of(config).dump(2) + "\n");
 }
 
 }  // namespace gpt

@@ -8,20 +8,12 @@
 #include "examples/gpt/train/same_on_all_ranks.h"
 #include "examples/gpt/train/stage_comparison.h"
 #include "examples/gpt/train/trainer.h"
+#include "tools/options/result_file.h"
 #include "zero/zero.h"
 
-int main(int argc, char** argv) {
-  gpt::Options options;
-  std::string problem;
-  try {
-    options = gpt::parse_options(argc, argv);
-  } catch (const zero::ConfigError& error) {
-    problem = error.what();
-  }
-  if (options.answer) {
-    if (zero::launched_as_root()) std::fputs(options.answer->c_str(), stdout);
-    return 0;
-  }
+namespace {
+
+int run(int argc, char** argv, gpt::Options& options, const std::string& problem) {
   if (options.device == "auto") options.device = gpt::can_train_on_gpu() ? "cuda" : "cpu";
   zero::RuntimeOptions runtime_options;
   runtime_options.device = options.device;
@@ -38,4 +30,28 @@ int main(int argc, char** argv) {
       },
       runtime_options);
   return failed != 0 ? failed : code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  gpt::Options options;
+  std::string problem;
+  try {
+    options = gpt::parse_options(argc, argv);
+  } catch (const zero::ConfigError& error) {
+    problem = error.what();
+  }
+  int code = 0;
+  if (!options.answer)
+    code = run(argc, argv, options, problem);
+  else if (zero::launched_as_root())
+    std::fputs(options.answer->c_str(), stdout);
+  try {
+    zero::flush_standard_output();
+  } catch (const zero::SaveError& error) {
+    std::fprintf(stderr, "zero: %s\n", error.what());
+    if (code == 0) code = error.exit_code();
+  }
+  return code;
 }

@@ -12,6 +12,7 @@
 #include "examples/gpt/train/same_on_all_ranks.h"
 #include "examples/gpt/train/task.h"
 #include "examples/gpt/train/training_loop.h"
+#include "tools/options/result_file.h"
 #include "zero/checkpoint/model_directory.h"
 #include "zero/monitor/diagnostics.h"
 #include "zero/monitor/monitor.h"
@@ -135,10 +136,16 @@ void tell_what_is_not_saved(const zero::Runtime& runtime, const zero::Engine& en
 void check_save_directory(const zero::Runtime& runtime, const std::string& directory) {
   if (directory.empty() || !runtime.is_root()) return;
   zero::check_model_directory(directory);
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error)
-    throw zero::ConfigError("--save-model " + directory + " cannot be made: " + error.message());
+  zero::check_result_directory(directory, "--save-model " + directory);
+}
+
+void check_trace_file(const zero::Runtime& runtime, const std::string& file) {
+  if (file.empty() || !runtime.is_root()) return;
+  std::error_code unknown;
+  if (std::filesystem::is_fifo(file, unknown))
+    throw zero::ConfigError("zero_core.trace " + file +
+                            " is a FIFO, which may have no reader at the end; expected a file");
+  zero::check_result_file(file, "zero_core.trace " + file);
 }
 
 void keep_batch(zero::Runtime& runtime, Task& task) {
@@ -165,6 +172,7 @@ int train(zero::Runtime& runtime, const Options& options) {
   Task task = resolve(options);
   keep_batch(runtime, task);
   check_save_directory(runtime, options.save_directory);
+  check_trace_file(runtime, task.config.zero_core.trace);
   JsonLog log(runtime.is_root() ? options.log_file : "");
   // Declared first, so that it outlives the engine if an error ends both: the engine's work may use
   // the model's memory on a GPU until then.

@@ -1,0 +1,24 @@
+// Files that options name for results of a command, and standard output. A failure is never silent,
+// and leaves the old file as it was. Messages begin with a name: the path, or an option and the
+// path.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace zero {
+
+// Replaces a regular file as a whole, and writes into pipes and devices. Throws SaveError with the
+// reason.
+void write_result(const std::string& path, const std::string& name, std::string_view text);
+
+// Try to make a file, and remove it: call them before the work whose result goes there. The second
+// makes the directory. They throw ConfigError with the reason.
+void check_result_file(const std::string& path, const std::string& name);
+void check_result_directory(const std::string& path, const std::string& name);
+
+// Throws SaveError if a part of what this process has printed could not be written. Programs call
+// it before they end with success.
+void flush_standard_output();
+
+}  // namespace zero
