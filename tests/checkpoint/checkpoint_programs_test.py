@@ -104,6 +104,33 @@ class Programs(unittest.TestCase):
         self.assertIn("are damaged", call(ZERO, "checkpoint", "verify", damaged, code=15))
         self.assertIn("No such file", call(ZERO, "checkpoint", "verify", self.at("x"), code=15))
 
+    def test_a_damaged_newest_checkpoint_is_not_replaced_by_an_older_one(self):
+        older = self.at("c/step-6")
+        for harm in ("changed", "empty", "gone"):
+            copy = self.at(f"newest-{harm}")
+            call("cp", "-r", self.at("c"), copy)
+            manifest = os.path.join(copy, "step-8", "manifest.json")
+            with open(manifest, "r+b") as file:
+                if harm == "empty":
+                    file.truncate(0)
+                file.write(b"{" if harm == "empty" else b" ")
+            if harm == "gone":
+                os.remove(manifest)
+            for command in (["verify", copy], ["export", copy, self.at("none")], ["inspect", copy], ["diff", copy, older],
+                            ["diff", older, copy]):
+                text = call(ZERO, "checkpoint", *command, code=15)
+                self.assertIn("step-8", text)
+                self.assertIn("the newest that can be read is step-6: to take it, give ", text)
+            self.assertFalse(os.path.exists(self.at("none")))
+            self.assertIn("step-6: whole", call(ZERO, "checkpoint", "verify", copy, "--tag", "step-6"))
+            self.assertIn("hold the same", call(ZERO, "checkpoint", "diff", os.path.join(copy, "step-6"), older))
+        copy = self.at("older-damaged")
+        call("cp", "-r", self.at("c"), copy)
+        os.truncate(os.path.join(copy, "step-4", "manifest.json"), 1)
+        text = call(ZERO, "checkpoint", "verify", copy)
+        self.assertIn("step-8: whole", text)
+        self.assertIn("notice: left alone", text)
+
     def test_export_is_the_model(self):
         call(ZERO, "checkpoint", "export", self.at("c"), self.at("e"), "--tag", "step-4")
         whole = tensors(self.at("e/model.safetensors"))
@@ -118,6 +145,26 @@ class Programs(unittest.TestCase):
         call(ZERO, "checkpoint", "export", self.at("c"), self.at("b"), "--dtype", "bf16")
         self.assertEqual({t[0] for t in tensors(self.at("b/model.safetensors")).values()}, {"BF16"})
         call(ZERO, "checkpoint", "export", self.at("c"), self.at("b"), "--max-shard-size", "5 apples", code=10)
+
+    def test_weights_that_do_not_fit_are_named_by_their_file(self):
+        with open(self.at("m/model.safetensors"), "rb") as file:
+            data = file.read()
+        (length,) = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8:8 + length])
+        wrapped = json.dumps({name if name == "__metadata__" else "module." + name: entry
+                              for name, entry in header.items()}).encode()
+        with open(self.at("wrapped.safetensors"), "wb") as file:
+            file.write(struct.pack("<Q", len(wrapped)) + wrapped + data[8 + length:])
+        text = train(1, "--steps", "1", "--init", self.at("wrapped.safetensors"), code=15)
+        self.assertIn('the file has module.transformer.', text)
+        self.assertIn("the file's names begin with \"module.\"", text)
+        os.mkdir(self.at("pickled"))
+        for name, hint in (("pytorch_model.bin", "save the model as safetensors"), ("other.safetensors", "give that file")):
+            open(self.at("pickled/" + name), "w").close()
+            text = train(1, "--steps", "1", "--init", self.at("pickled"), code=15)
+            self.assertIn(f"has neither model.safetensors nor its index, but \"{name}\"", text)
+            self.assertIn(hint, text)
+            os.remove(self.at("pickled/" + name))
 
     def test_model_in_several_files(self):
         copy = self.at("several-c")

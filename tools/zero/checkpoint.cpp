@@ -55,6 +55,12 @@ std::string find_checkpoint(const std::string& path, const std::string& tag) {
     return root.path();
   const auto choice = choose(path, tag);
   if (!choice) throw LoadError(root.path() + ": there is no checkpoint in it");
+  if (!choice->newer_damaged.empty())
+    throw LoadError(choice->newer_damaged + "; the newest that can be read is " +
+                    choice->candidate.tag + ": to take it, give " + root.path() + "/" +
+                    choice->candidate.directory);
+  for (const std::string& notice : choice->notices)
+    std::fprintf(stderr, "zero: notice: %s\n", printable(notice).c_str());
   return root.path() + "/" + choice->candidate.directory;
 }
 

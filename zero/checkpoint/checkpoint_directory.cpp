@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <functional>
 
@@ -147,13 +148,26 @@ std::vector<Candidate> candidates(const Directory& root, std::vector<std::string
   }
   if (found.empty())
     if (const std::string trace = deepspeed_trace(root); !trace.empty())
-      throw LoadError(root.path() + ": this is a DeepSpeed checkpoint (" + trace +
-                      "), not one of ZeroCore; convert it first");
+      throw LoadError(
+          root.path() + ": this is a DeepSpeed checkpoint (" + trace +
+          "), not one of ZeroCore; examples/deepspeed_checkpoint/convert.py converts it");
   std::ranges::stable_sort(found, std::greater<>(), [](const Candidate& candidate) {
     return std::pair(candidate.manifest.has_value(), candidate.sequence());
   });
   return found;
 }
+
+namespace {
+
+// Returns the number at the end of a tag, "step-500"; 0 if there is none.
+std::int64_t number_of(const std::string& tag) {
+  const std::size_t digits = tag.find_last_not_of("0123456789") + 1;
+  std::int64_t number = 0;
+  std::from_chars(tag.data() + digits, tag.data() + tag.size(), number);
+  return number;
+}
+
+}  // namespace
 
 std::optional<Choice> choose(const std::string& directory, const std::string& tag,
                              const std::set<std::string>& damaged) {
@@ -171,7 +185,7 @@ std::optional<Choice> choose(const std::string& directory, const std::string& ta
       throw LoadError(root.path() + ": has no checkpoint " + in_quotes(tag) +
                       (found.empty() ? "; it has none at all" : "; it has " + tags_of(found)));
     if (!asked->manifest) throw LoadError(asked->problem);
-    return Choice{std::move(*asked), {}};
+    return Choice{std::move(*asked)};
   }
   std::erase_if(found, [&](const Candidate& c) { return damaged.contains(c.tag); });
   if (found.empty()) return std::nullopt;
@@ -181,12 +195,14 @@ std::optional<Choice> choose(const std::string& directory, const std::string& ta
   Choice choice;
   for (const std::string& gone : retired)
     choice.notices.push_back(Retired(root.path() + "/" + gone).what());
+  const std::string latest = read_latest(root);
   for (const Candidate& candidate : found) {
     if (candidate.manifest) continue;
     choice.notices.push_back("left alone: " + candidate.problem);
     choice.has_damaged = true;
+    if (latest != found.front().tag || number_of(candidate.tag) > found.front().manifest->step)
+      choice.newer_damaged = candidate.problem;
   }
-  const std::string latest = read_latest(root);
   if (latest != found.front().tag)
     choice.notices.push_back(root.path() + "/" + latest_name +
                              (latest.empty() ? " is missing" : " says " + in_quotes(latest)) +

@@ -79,8 +79,11 @@ std::vector<Candidate> candidates(const Directory& root,
 
 struct Choice {
   Candidate candidate;
-  std::vector<std::string> notices;  // for the user: damaged ones, a differing latest
-  bool has_damaged = false;          // a damaged one, which may be newer, is left alone
+  std::vector<std::string> notices = {};  // for the user: damaged ones, a differing latest
+  bool has_damaged = false;               // a damaged one, which may be newer, is left alone
+  // The problem of a damaged one that is newer by its name, or may be by `latest`; "": there is
+  // none.
+  std::string newer_damaged = {};
 };
 
 // Returns the newest valid checkpoint, or the one with the tag. Returns nothing if there is no

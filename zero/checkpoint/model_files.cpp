@@ -180,6 +180,27 @@ void ModelWriter::remove_others() const {
     if (is_shard(name) && !own.contains(name)) directory_.remove(name);
 }
 
+namespace {
+
+// Says what the folder has in place of a model in safetensors.
+[[noreturn]] void refuse_folder(const std::string& path) {
+  std::string found;
+  std::error_code unknown;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, unknown))
+    for (const char* ending : {".bin", ".pt", ".pth", ".gguf", ".safetensors"})
+      if (entry.path().extension() == ending && found.empty()) found = entry.path().filename();
+  throw LoadError(
+      path + ": has neither " + single_model_name + " nor its index" +
+      (found.empty() ? ""
+       : found.ends_with(".safetensors")
+           ? ", but " + in_quotes(found) + ": give that file"
+           : ", but " + in_quotes(found) +
+                 ": save the model as safetensors, with transformers by "
+                 "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(other_folder)"));
+}
+
+}  // namespace
+
 ModelReader::ModelReader(const std::string& path) : path_(path) {
   std::error_code unknown;
   if (fs::is_directory(path, unknown))
@@ -189,6 +210,7 @@ ModelReader::ModelReader(const std::string& path) : path_(path) {
   const auto open = [this](const std::string& file) -> const SafetensorsReader& {
     return files_.try_emplace(file, file).first->second;
   };
+  if (path_ != path && !fs::exists(path_, unknown)) refuse_folder(path);
   if (!path_.ends_with(".json")) {
     const SafetensorsReader& file = open(path_);
     for (const TensorEntry& tensor : file.tensors()) tensors_[tensor.name] = {&file, &tensor};
@@ -203,6 +225,12 @@ ModelReader::ModelReader(const std::string& path) : path_(path) {
     tensors_[tensor] = {&file, entry};
   }
   if (tensors_.empty()) throw LoadError(path_ + ": names no tensor");
+}
+
+std::vector<std::string> ModelReader::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors_) names.push_back(name);
+  return names;
 }
 
 const TensorEntry* ModelReader::find(std::string_view name) const {

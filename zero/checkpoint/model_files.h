@@ -67,6 +67,7 @@ class ModelReader {
 
   const std::string& path() const { return path_; }
   std::size_t tensor_count() const { return tensors_.size(); }
+  std::vector<std::string> names() const;  // in their order
   // Null if there is none.
   const TensorEntry* find(std::string_view name) const;
   // Reads elements [first, first + values.size()) of an existing tensor, as fp32.

@@ -94,6 +94,23 @@ void agree_on_tensors(TrainState& train, const checkpoint::ModelReader& reader,
   }
 }
 
+// Returns what the file has in place of tensors that the model does not find in it: the names of a
+// wrapper ("module."), or some others.
+std::string names_in(const checkpoint::ModelReader& reader,
+                     const std::vector<std::string>& missing) {
+  constexpr std::size_t most_named = 5;
+  const std::vector<std::string> names = reader.names();
+  for (const std::string& own : missing)
+    for (const std::string& name : names)
+      for (const auto& [longer, shorter, whose] :
+           {std::tuple(name, own, "the file's"), std::tuple(own, name, "the model's")})
+        if (longer.ends_with("." + shorter))
+          return "\n  the file has " + name + ": " + whose + " names begin with \"" +
+                 longer.substr(0, longer.size() - shorter.size()) +
+                 "\"; name_in_file maps one to the other, or rename the tensors";
+  return "\n  the file has " + list_of(names, most_named);
+}
+
 }  // namespace
 
 std::vector<std::string> Weights::load(const std::string& file, const LoadOptions& options) {
@@ -102,7 +119,7 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
     return options.name_in_file ? options.name_in_file(name) : std::string(name);
   };
   std::string problems;
-  std::vector<std::string> lacking;
+  std::vector<std::string> lacking, missing;
   std::size_t used = 0, others = 0;  // tensors in another shape, or under a further name
   const auto count_others = [&](const std::vector<std::string>& names) {
     for (const std::string& name : names) others += reader.find(name_in_file(name)) != nullptr;
@@ -117,6 +134,7 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
       others += tensor != nullptr;
     } else if (tensor == nullptr) {
       problems += "\n  " + name + " is missing";
+      missing.push_back(name);
     } else if (tensor->shape != shape) {
       problems += "\n  " + name + " has shape " + to_text(tensor->shape) + ", the model has " +
                   to_text(shape);
@@ -141,6 +159,7 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
       buffers.push_back(b);
     count_others(buffer.also_named);
   }
+  if (!missing.empty()) problems += names_in(reader, missing);
   if (!problems.empty())
     throw LoadError(reader.path() + " does not fit the model:" + problems +
                     "\nWhat the file may lack, or may have in another shape, keeps its values if "
