@@ -1,5 +1,6 @@
 #include "tools/zero/keeper.h"
 
+#include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 
 #include "tools/zero/commands.h"
 #include "tools/zero/copy_store.h"
+#include "tools/zero/keeper_newcomers.h"
 #include "tools/zero/keeper_peers.h"
 #include "zero/base/file_message.h"
 #include "zero/base/thread.h"
@@ -38,7 +40,7 @@ using checkpoint::send_message;
 using Clock = std::chrono::steady_clock;
 using Fields = std::vector<std::string>;
 
-constexpr int most_ranks = 1024, most_peers = 256;      // connections at a time
+constexpr int most_ranks = 1024, most_peers = 256;      // connections at a time, with the token
 constexpr std::chrono::milliseconds accept_pause{100};  // after a failure: no descriptor is left
 constexpr std::chrono::seconds generation_wait{5};      // until the line for a new start arrives
 constexpr std::chrono::milliseconds progress_interval{500};
@@ -49,6 +51,12 @@ std::int64_t number_in(const std::string& text) {
   if (std::from_chars(text.data(), end, number).ptr != end || number < 0)
     throw SaveError("\"" + text + "\" is no number");
   return number;
+}
+
+std::string text_of(const in_addr& address) {
+  char text[INET_ADDRSTRLEN] = "";
+  ::inet_ntop(AF_INET, &address, text, sizeof text);
+  return text;
 }
 
 // Throws unless a request has this many fields, its name included.
@@ -85,10 +93,17 @@ class Keeper {
       : job_(std::move(job)), ranks_(std::move(ranks)), listener_(std::move(peers)) {}
 
   void run(int port) {
-    accept_on(ranks_, most_ranks, [this](Descriptor connection) { serve_rank(connection); });
+    const auto anybody = [](const Descriptor&, const in_addr&) { return std::int64_t{0}; };
+    accept_on(ranks_, most_ranks, anybody,
+              [this](Descriptor connection, std::int64_t) { serve_rank(connection); });
+    const auto newcomer = [this](const Descriptor& connection, const in_addr& address) {
+      return newcomers_.add(connection, text_of(address));
+    };
     if (listener_.get() >= 0)
-      accept_on(listener_, most_peers,
-                [this](Descriptor connection) { serve_peer(std::move(connection)); });
+      accept_on(listener_, most_peers + KeeperNewcomers::most, newcomer,
+                [this](Descriptor connection, std::int64_t number) {
+                  serve_peer(std::move(connection), number);
+                });
     say("port " + std::to_string(port) + " " + token_ + " " + answer_);
     for (std::string line; std::getline(std::cin, line);) take_line(line);
     _exit(0);  // threads may be in any call
@@ -106,20 +121,25 @@ class Keeper {
     std::cout << line << std::endl;
   }
 
-  // Serves each connection on a thread of its own. Those above `most` are closed.
-  template <class Serve>
-  void accept_on(const Descriptor& listener, int most, Serve serve) {
-    start_thread("a keeper's connections", [&listener, most, serve] {
+  // Serves each connection on a thread of its own, with the number that `arrive` returns, in their
+  // order. Those above `most` are closed.
+  template <class Arrive, class Serve>
+  void accept_on(const Descriptor& listener, int most, Arrive arrive, Serve serve) {
+    start_thread("a keeper's connections", [&listener, most, arrive, serve] {
       const auto count = std::make_shared<std::atomic<int>>(0);
       while (true) {
-        Descriptor connection(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        sockaddr_in from{};  // an address of TCP; others are cut
+        socklen_t length = sizeof from;
+        Descriptor connection(
+            ::accept4(listener.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_CLOEXEC));
         if (connection.get() < 0) std::this_thread::sleep_for(accept_pause);
         if (connection.get() < 0 || *count >= most) continue;
         ++*count;
+        const std::int64_t number = arrive(connection, from.sin_addr);
         const auto shared = std::make_shared<Descriptor>(std::move(connection));
-        start_thread("a keeper's connection", [count, shared, serve] {
+        start_thread("a keeper's connection", [count, shared, number, serve] {
           try {
-            serve(std::move(*shared));
+            serve(std::move(*shared), number);
           } catch (const std::exception&) {
             // The other side has gone, or is not of this job.
           }
@@ -291,8 +311,19 @@ class Keeper {
     return std::move(*found);
   }
 
-  void serve_peer(Descriptor connection) {
-    PeerConnection peer(std::move(connection), token_, answer_);
+  PeerConnection admitted(Descriptor connection, std::int64_t number) {
+    try {
+      PeerConnection peer(std::move(connection), token_, answer_);
+      newcomers_.remove(number);
+      return peer;
+    } catch (...) {
+      newcomers_.remove(number);
+      throw;
+    }
+  }
+
+  void serve_peer(Descriptor connection, std::int64_t number) {
+    PeerConnection peer = admitted(std::move(connection), number);
     const Fields request = peer.receive();
     if (request.empty()) return;
     try {
@@ -336,6 +367,7 @@ class Keeper {
   const Descriptor ranks_, listener_;
   const std::string token_ = checkpoint::random_id(), answer_ = checkpoint::random_id();
   CopyStore store_;
+  KeeperNewcomers newcomers_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Peers peers_;
