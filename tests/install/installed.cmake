@@ -44,6 +44,14 @@ else()
   endif()
 endif()
 
+# The Python package is installed by its own component alone.
+file(GLOB folders RELATIVE ${prefix} ${prefix}/*)
+foreach(folder ${folders})
+  if(NOT folder MATCHES "^(bin|include|lib|lib64|share)$")
+    message(FATAL_ERROR "${folder} is in the prefix")
+  endif()
+endforeach()
+
 # No path may lead back to the build or source tree.
 file(GLOB_RECURSE package ${prefix}/*.cmake)
 foreach(file ${package})
@@ -66,6 +74,7 @@ if(TORCH)
   run(${prefix}/bin/zero run -n 2 ${WORK}/torch_consumer/torch_program ${config})
 endif()
 run(${prefix}/bin/zero --version)
+run(${prefix}/bin/zero doctor -n 2)
 if(EXISTS ${prefix}/bin/train_gpt)
   run(${prefix}/bin/train_gpt --version)
 endif()
