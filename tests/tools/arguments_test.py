@@ -57,6 +57,42 @@ class Arguments(unittest.TestCase):
             self.refused(f"{option} {value}: expected a {rest}", TRAIN_GPT, *SMALL, option, value)
         self.refused("--checkpoint: is empty; expected a value", TRAIN_GPT, *SMALL, "--checkpoint", "")
 
+    def test_what_cannot_be_printed_is_an_error(self):
+        config = self.folder / "ds.json"
+        config.write_text('{"train_batch_size": 8}')
+        for command in ((ZERO, "--help"), (ZERO, "--version"), (ZERO, "config", "new"), (ZERO, "config", "check", config),
+                        (ZERO, "config", "explain", config), (ZERO, "config", "explain", "seed"), (ZERO, "doctor", "--json"),
+                        (ZERO, "plan", "--model", "tiny", "--json", "-"), (ZERO, "plan", "--model", "tiny", "--rows", "0"),
+                        (ZERO, "run", "-n", "1", "--dry-run", "true"), (TRAIN_GPT, "--help"), (TRAIN_GPT, *SMALL, "--steps", "1")):
+            with self.subTest(command=command[1:]), open("/dev/full", "wb") as full:
+                done = subprocess.run([str(word) for word in command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+                self.assertEqual(done.returncode, 14, done.stderr)
+                self.assertIn("standard output could not be written: No space left on device", done.stderr)
+
+    def test_outputs_of_train_gpt_are_tried_before_the_first_step(self):
+        # No process may make files there.
+        for option, text in (("--save-model", "--save-model /proc cannot be written to: "), ("--log-json", "--log-json /proc"),
+                             ("--trace", "zero_core.trace /proc cannot be written: it is a directory"),
+                             ("--report", "--report /proc cannot be written to: ")):
+            more = ("--compare-stages", "0,1") if option == "--report" else ()
+            self.refused(text, TRAIN_GPT, *SMALL, "--steps", "1", *more, option, "/proc")
+        self.refused("its folder does not exist", TRAIN_GPT, *SMALL, "--steps", "1", "--trace", self.folder / "none" / "t.json")
+
+    def test_words_of_mpirun_before_the_program(self):
+        script = self.folder / "train.py"
+        script.write_text("")
+        hosts = self.folder / "hosts"
+        hosts.write_text("localhost slots=2\n")
+        for words in (("-n", "2", "--", "true"), ("-np", "2", "true"), ("-np", "2", "--", "true", "--", "-np"),
+                      ("-hostfile", hosts, "-n", "2", "true")):
+            done = call(ZERO, "run", "--dry-run", *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout, r" -n 2 .*true( -- -np)?\n")
+        self.assertIn("true -- -np", call(ZERO, "run", "--dry-run", "-np", "2", "--", "true", "--", "-np").stdout)
+        for words in ((script,), ("-n", "2", script)):
+            self.refused(f"python {script}", ZERO, "run", *words)
+        self.refused("--device-memory 24: expected a size of 1048576 to ", ZERO, "plan", "--model", "gpt2", "--device-memory", "24")
+
     def test_commands_and_empty_values(self):
         self.refused("unknown command checkpoint foo; expected one of inspect, verify, export, diff; see zero checkpoint --help",
                      ZERO, "checkpoint", "foo")

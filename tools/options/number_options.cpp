@@ -58,7 +58,7 @@ constexpr std::array<Row, 34> rows = {
      {"--layers", Kind::whole, 1, most_planned},
      {"--hidden", Kind::whole, 1, most_tokens},
      {"--vocabulary", Kind::whole, 1, most_tokens},
-     {"--device-memory", Kind::bytes, 1, most_bytes},
+     {"--device-memory", Kind::bytes, 1 << 20, most_bytes},
      {"--inside-node", Kind::real, 0.001, 1'000'000, " of GiB/s"},
      {"--between-nodes", Kind::real, 0.001, 1'000'000, " of GiB/s"},
      {"--price", Kind::real, 0.000001, 1'000'000},

@@ -41,12 +41,14 @@ void check_program(const std::string& program) {
     throw ConfigError("unknown option " + program +
                       " before the program's name; see zero run --help");
   if (!find_in_path(program).empty()) return;
+  std::error_code unknown;
+  const bool exists = std::filesystem::exists(program, unknown);
+  if (exists && program.ends_with(".py"))
+    throw ConfigError(program + " is a script, which Python runs: python " + program);
   if (program.find('/') == std::string::npos) {
     const std::string hint = is_program("./" + program) ? "; ./" + program + " exists" : "";
     throw ConfigError("program " + program + " is not in PATH" + hint);
   }
-  std::error_code unknown;
-  const bool exists = std::filesystem::exists(program, unknown);
   throw ConfigError(program + (exists ? " is not an executable file" : " does not exist"));
 }
 

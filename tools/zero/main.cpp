@@ -1,11 +1,15 @@
 // The `zero` command-line tool: parses, calls a subcommand, turns errors into exit codes.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <string>
+#include <vector>
 
 #include "tools/options/number_options.h"
 #include "tools/zero/commands.h"
 #include "zero/base/error.h"
+#include "zero/base/output_file.h"
 #include "zero/base/text.h"
 
 // Names a word that is no command, because CLI11 only reports a missing one.
@@ -30,6 +34,29 @@ void check_command(CLI::App& app, int argc, char** argv) {
   }
 }
 
+// Returns the arguments in reverse, as CLI11 takes them. Before the program of `zero run`, options
+// of mpirun have their names here, and "--" may stand.
+std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const auto named = app.get_subcommands([&](const CLI::App* command) {
+    return !words.empty() && command->check_name(words.front());
+  });
+  const CLI::App* command = named.empty() ? nullptr : named.front();
+  for (std::size_t at = 1; command != nullptr && command->get_prefix_command() && at < words.size();
+       ++at) {
+    std::string& word = words[at];
+    if (word == "-np" || word == "--np") word = "-n";
+    for (const char* name : {"-hostfile", "-machinefile", "--machinefile"})
+      if (word == name) word = "--hostfile";
+    if (word == "--") words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+    if (at == words.size() || !word.starts_with('-')) break;
+    const CLI::Option* option = command->get_option_no_throw(word);
+    if (option != nullptr && option->get_expected_max() > 0) ++at;
+  }
+  std::ranges::reverse(words);
+  return words;
+}
+
 int main(int argc, char** argv) {
   try {
     CLI::App app{"The command-line tool of ZeroCore (sharded data-parallel training).", "zero"};
@@ -48,11 +75,13 @@ int main(int argc, char** argv) {
     zero::refuse_empty_values(app);
     check_command(app, argc, argv);
     try {
-      app.parse(argc, argv);
+      app.parse(arguments_of(app, argc, argv));
     } catch (const CLI::ParseError& error) {
       // CLI11 numbers its errors from 100; here a wrong command line is one kind of error.
-      return app.exit(error) == 0 ? 0 : zero::ConfigError::code;
+      if (app.exit(error) != 0) return zero::ConfigError::code;
     }
+    std::cout.flush();
+    zero::flush_standard_output();
   } catch (const zero::Error& error) {
     std::fprintf(stderr, "zero: %s\n", error.what());
     return error.exit_code();

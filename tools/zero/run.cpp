@@ -205,8 +205,8 @@ void run(RunOptions options) {
   LaunchRequest& request = options.request;
   const JobSignals signals;  // a signal from now on gets an answer
   refuse_nesting();
-  check_restarts(options);
   check_program(request.program);
+  check_restarts(options);
   const Launcher launcher = find_launcher(options.launcher);
   MachineFacts machine = read_machine();
   add_allocation(request, launcher.kind, machine);
