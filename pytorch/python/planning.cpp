@@ -2,6 +2,7 @@
 
 #include <pybind11/stl.h>
 
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,9 +20,10 @@ struct Terms {
   std::optional<std::int64_t> micro_batch;
   std::int64_t sequence_length = 0;
   bool recompute = false;
+  bool as_text = false;  // the command's table instead of JSON
 };
 
-// Returns the rows as JSON.
+// Returns the rows as JSON, or the table. Notices about the model's files go to standard error.
 std::string plan(ModelShape shape, const std::string& config, const Terms& terms) {
   Request request;
   request.config_text = config;
@@ -34,7 +36,11 @@ std::string plan(ModelShape shape, const std::string& config, const Terms& terms
   std::vector<PlanRow> rows =
       terms.rows.empty() ? all_rows(request.cluster) : parse_rows(terms.rows);
   if (terms.rows.empty() && !config.empty()) rows.insert(rows.begin(), PlanRow{"config"});
-  return json_of(make_plan(request, rows, {}));
+  const PlanResult result = make_plan(request, rows, {});
+  if (terms.as_text) return text_of(result);
+  for (const std::string& notice : request.shape.notices)
+    std::fprintf(stderr, "zerocore: notice: %s\n", notice.c_str());
+  return json_of(result);
 }
 
 using TensorList = std::vector<std::tuple<std::string, zero::Shape, bool>>;
@@ -64,7 +70,8 @@ void declare_planner(py::module_& module) {
       .def_readwrite("kernels", &Terms::kernels)
       .def_readwrite("micro_batch", &Terms::micro_batch)
       .def_readwrite("sequence_length", &Terms::sequence_length)
-      .def_readwrite("recompute", &Terms::recompute);
+      .def_readwrite("recompute", &Terms::recompute)
+      .def_readwrite("as_text", &Terms::as_text);
   module.def("plan_tensors", &plan_tensors);
   module.def("plan_model", &plan_model);
 }

@@ -1,7 +1,9 @@
 """Tests the command `zero plan`. Usage: command_test.py ZERO"""
 
 import json
+import math
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -61,6 +63,115 @@ class Command(unittest.TestCase):
             file.write(struct.pack("<Q", len(header)) + header + bytes(768))
         row, = self.rows("--model", path, "--ranks", "2", "--per-node", "2", "--rows", "0")
         self.assertGreaterEqual(row["model_state_bytes"], 16 * 3 * 64)
+
+    def safetensors(self, name, tensors):
+        header, at = {}, 0
+        for tensor, shape in tensors.items():
+            size = 4 * math.prod(shape)
+            header[tensor] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+            at += size
+        text = json.dumps(header).encode()
+        with open(self.path(name), "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text + bytes(at))
+
+    def test_a_model_as_it_was_downloaded(self):
+        def parameters(model, notice=""):
+            run = plan("--model", model, "--rows", "0,3", "--ranks", "2", "--per-node", "2")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertIn(notice, " ".join(run.stdout.split()))
+            if not notice:
+                self.assertNotIn("notice", run.stdout)
+            return self.rows("--model", model, "--rows", "0")[0]["parameters"]
+
+        block = {f"layers.{i}.attn.q_proj.weight": [8, 8] for i in range(2)}
+        shards = [{"embed_tokens.weight": [50, 8], **block, "layers.0.attn.bias": [1, 1, 4, 4]}, {"lm_head.weight": [50, 8]}]
+        names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+        for name, tensors in zip(names, shards):
+            self.safetensors(name, tensors)
+        one = parameters(self.path(names[0]), "is one of 2 files of a model: this plan is of its 528 parameters ALONE")
+        self.assertEqual(one, 400 + 128)  # the mask is no parameter
+        index = self.path("model.safetensors.index.json", json.dumps(
+            {"metadata": {}, "weight_map": {tensor: name for name, tensors in zip(names, shards) for tensor in tensors}}))
+        for model in (self.folder.name, index):
+            self.assertEqual(parameters(model), 928)
+        self.assertEqual(parameters(self.path(names[1]), "of the whole model"), 928)
+        # A config.json of a family that the tool knows decides; of another it gives what names lack.
+        config = {"model_type": "other", "num_attention_heads": 2, "max_position_embeddings": 16}
+        self.path("config.json", json.dumps(config))
+        self.assertEqual(parameters(self.folder.name), 928)
+        os.remove(self.path(names[1]))
+        run = plan("--model", index)
+        self.assertEqual(run.returncode, 10)
+        self.assertIn("python -m zerocore plan", run.stderr)
+        known = {"model_type": "mistral", "hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 2,
+                 "num_hidden_layers": 2, "intermediate_size": 16, "vocab_size": 50}
+        config = self.path("config.json", json.dumps(known))
+        whole = parameters(config)
+        for model in (index, self.folder.name):
+            self.assertEqual(parameters(model), whole)
+        self.assertEqual(parameters(self.path(names[0]), "of the whole model"), whole)
+        self.path("config.json", json.dumps({**known, "architectures": ["MistralForSequenceClassification"]}))
+        self.assertEqual(parameters(config, "notice: its architecture is MistralForSequenceClassification"), whole)
+
+    def test_what_it_cannot_plan_names_the_way(self):
+        weights = self.path("pytorch_model.bin", "x")
+        os.mkfifo(self.path("pipe.json"))
+        for model, text in ((self.folder.name, "pytorch_model.bin"), (weights, "config.json or folder"),
+                            ("Qwen/Qwen3-8B", "python -m zerocore plan"), (self.path("pipe.json"), "not a regular file"),
+                            (self.path("none.json"), "neither a preset"), ("/dev/zero", "not a regular file")):
+            run = plan("--model", model)
+            self.assertEqual(run.returncode, 10, run.stderr)
+            self.assertIn(text, run.stderr)
+
+    def test_an_object_of_set_is_planned(self):
+        given = ("--model", "gpt2", "--ranks", "2", "--per-node", "2")
+        plain, = self.rows(*given, "--rows", "0")
+        sgd, = self.rows(*given, "--rows", "0", "--set", 'optimizer={"type": "SGD", "params": {"lr": 0.5}}')
+        fp32, = self.rows(*given, "--rows", "0", "--set", 'bf16={"enabled": false}')
+        self.assertGreater(plain["memory"]["optimizer_state"], 0)
+        self.assertNotIn("optimizer_state", sgd["memory"])
+        self.assertEqual(fp32["memory"]["parameters"], 2 * plain["memory"]["parameters"])
+        written = self.path("set.json")
+        run = plan(*given, "--rows", "1", "--set", 'optimizer={type: "SGD", "params": {"lr": 0.5}}', "--write", written)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        with open(written, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["optimizer"], {"type": "SGD", "params": {"lr": 0.5}})
+
+    def test_outputs_are_tried_first_and_old_files_stay(self):
+        given = ("--model", "tiny", "--ranks", "2", "--per-node", "2", "--rows", "0")
+        old = self.path("old.json", "old")
+        for arguments, code, text in ((("--json", self.path("none/a.json")), 10, "its folder does not exist"),
+                                      (("--write", self.folder.name), 10, "it is a directory"),
+                                      (("--report", old), 10, "cannot be made"),
+                                      (("--write", "/dev/full"), 14, "No space left on device")):
+            run = plan(*given, *arguments)
+            self.assertEqual(run.returncode, code, run.stderr)
+            self.assertIn(text, run.stderr)
+        with open(old, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "old")
+
+    def test_a_deadline_finds_the_ranks(self):
+        given = ("--params", "7Bx32", "--hidden", "4096", "--rows", "0,3", "--price", "2", "--total-tokens", "100B")
+        run = plan(*given, "--deadline", "100")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        found = re.search(r"cheapest, \S+: 100,000,000,000 tokens take ([\d.]+) hours on (\d+) ranks", " ".join(run.stdout.split()))
+        self.assertTrue(found, run.stdout)
+        self.assertLessEqual(float(found[1]), 100)
+        self.assertGreater(int(found[2]), 8)
+        run = plan(*given, "--deadline", "0.01")
+        self.assertIn("up to 4096 ranks fits and ends in time", run.stdout)
+
+    def test_rows_that_send_more_say_why_or_are_left_out(self):
+        given = ("--params", "7B", "--layers", "32", "--hidden", "4096", "--ranks", "64")
+        rows = {row["row"]: row for row in self.rows(*given)}
+        self.assertNotIn("3+reduce=int8", rows)
+        text = " ".join(plan(*given).stdout.split())
+        self.assertIn("Left out, because they send more than 3 and save neither time nor memory: 3+reduce=bf16: between nodes", text)
+        for row in rows.values():
+            if row["row"].startswith(("3+", "hybrid", "hfsdp")):
+                more = [key for key in ("bytes_inside_node", "bytes_between_nodes") if row[key] > 1.01 * rows["3"][key]]
+                self.assertEqual(bool(more), f"{row['row']} sends more than 3" in text, row["row"])
+        self.assertIn("3+reduce=int8 sends more than 3", " ".join(plan(*given, "--rows", "3,3+reduce=int8").stdout.split()))
 
     def test_writes_a_config_that_is_good(self):
         given = self.path("given.json", '{"train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": true}, '

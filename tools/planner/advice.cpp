@@ -102,6 +102,23 @@ std::optional<Change> tried(const Request& request, const std::vector<const Poss
   return std::nullopt;
 }
 
+// Returns the recommended row on this number of ranks; nothing if none fits or is permitted.
+std::optional<CheapestShape> shape_at(int ranks, Request request, const Budget& budget) {
+  request.cluster.ranks = ranks;
+  std::vector<PlanRow> rows = all_rows(request.cluster);
+  std::erase_if(rows, [](const PlanRow& row) { return !row.exact; });
+  std::vector<Estimate> found;
+  try {
+    found = estimates(request, rows);
+  } catch (const ConfigError&) {  // the config does not permit this number of ranks
+    return std::nullopt;
+  }
+  const Recommendation chosen = recommend(found);
+  if (!chosen.row) return std::nullopt;
+  const Estimate& row = found[*chosen.row];
+  return CheapestShape{ranks, row, cost_of(row, ranks, budget.tokens, budget.price_per_hour)};
+}
+
 }  // namespace
 
 Recommendation recommend(const std::vector<Estimate>& estimates) {
@@ -192,23 +209,28 @@ RunCost cost_of(const Estimate& estimate, int ranks, double tokens, double price
 }
 
 std::optional<CheapestShape> cheapest_shape(const Request& request, const Budget& budget) {
+  const int node = request.cluster.per_node;
+  const bool searches = budget.deadline_hours > 0;
+  const int most = searches ? most_searched_ranks : request.cluster.ranks;
   std::optional<CheapestShape> best;
-  const int node = request.cluster.ranks_on_node();
-  for (int ranks = node; ranks <= request.cluster.ranks; ranks *= 2) {
-    Request smaller = request;
-    smaller.cluster.ranks = ranks;
-    std::vector<Estimate> rows;
-    try {
-      rows = estimates(smaller, all_rows(smaller.cluster));
-    } catch (const ConfigError&) {  // the config does not permit this number of ranks
-      continue;
-    }
-    const Recommendation chosen = recommend(rows);
-    if (!chosen.row) continue;
-    const Estimate& row = rows[*chosen.row];
-    const RunCost cost = cost_of(row, ranks, budget.tokens, budget.price_per_hour);
-    const bool in_time = budget.deadline_hours == 0 || cost.hours <= budget.deadline_hours;
-    if (in_time && (!best || cost.price < best->cost.price)) best = {ranks, row, cost};
+  const auto try_ranks = [&](int ranks) {
+    const std::optional<CheapestShape> shape = shape_at(ranks, request, budget);
+    const bool in_time = shape && (!searches || shape->cost.hours <= budget.deadline_hours);
+    if (in_time && (!best || shape->cost.price < best->cost.price)) best = shape;
+    return in_time;
+  };
+  int too_slow = 0;
+  for (int ranks = request.cluster.ranks_on_node(); ranks <= most;
+       ranks = ranks < node ? std::min(2 * ranks, node) : 2 * ranks) {
+    const bool in_time = try_ranks(ranks);
+    if (!best) too_slow = ranks;
+    if (searches && in_time && ranks >= request.cluster.ranks) break;
+  }
+  // The smallest number of nodes in time is between two of the tried numbers.
+  int enough = best && searches && best->ranks > node ? best->ranks / node : 0;
+  for (int few = too_slow / node; enough - few > 1;) {
+    const int middle = (few + enough) / 2;
+    (try_ranks(middle * node) ? enough : few) = middle;
   }
   return best;
 }

@@ -46,7 +46,9 @@ struct CheapestShape {
 struct Budget {
   double tokens = 0, price_per_hour = 0, deadline_hours = 0;  // of the run; deadline 0: none
 };
-// Tries whole nodes, up to the request's number. Returns nothing if no number meets the deadline.
+// Tries whole nodes: without a deadline up to the request's number, with one as many as it needs,
+// up to most_searched_ranks. Returns nothing if no number meets the deadline.
+inline constexpr int most_searched_ranks = 4096;
 std::optional<CheapestShape> cheapest_shape(const Request& request, const Budget& budget);
 
 }  // namespace zero::planner

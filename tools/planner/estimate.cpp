@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 
+#include "optim/rule_table.h"
 #include "tools/planner/deepspeed_estimate.h"
 #include "tools/planner/planned_row.h"
 #include "zero/base/error.h"
@@ -19,12 +20,21 @@ namespace {
 
 constexpr std::int64_t most_tokens = std::int64_t{1} << 22;
 
-// Returns the memory of the rank that needs the most. Ranks need almost the same amounts: they
-// differ in the optimizer states and matrices of their slices. Planned ranks are spread evenly.
+// Returns whether ranks may keep different optimizer states: those of the matrices in their slices.
+bool has_states_of_matrices(const optim::OptimizerOptions& options) {
+  const optim::UpdateScope scope = optim::rule_of(options).scope;
+  return scope == optim::UpdateScope::tensor_factors || scope == optim::UpdateScope::whole_matrices;
+}
+
+// Returns the memory of the rank that needs the most. Planned ranks are spread evenly; few suffice,
+// if all slices have the same states.
 MemoryPlan largest_memory(const Request& request, const PlannedRow& first) {
   const Model& model = request.shape.spec.declared();
   MemoryPlan largest = memory_of(first.plan, first.config);
-  const int last = request.cluster.ranks - 1, others = std::min(last, request.planned_ranks - 1);
+  const int planned = has_states_of_matrices(first.config.optimizer)
+                          ? request.planned_ranks
+                          : std::min(request.planned_ranks, Request().planned_ranks);
+  const int last = request.cluster.ranks - 1, others = std::min(last, planned - 1);
   for (int i = 1; i <= others; ++i) {
     const auto rank = static_cast<int>(std::int64_t{last} * i / others);
     const EnginePlan plan(model, first.config, place_of(request, rank));
@@ -53,7 +63,20 @@ void judge(Estimate& estimate, const Cluster& cluster) {
   estimate.fits = estimate.why_not.empty();
 }
 
+// Refuses a micro-batch whose activations have too many bytes to be counted.
+void check_tokens(const ModelShape& shape, const Tokens& tokens) {
+  constexpr double most_bytes = 1e17, of_channel = 512, of_logit = 16;
+  const double rows = static_cast<double>(tokens.batch) * static_cast<double>(tokens.sequence);
+  const double layers = static_cast<double>(shape.hidden) * static_cast<double>(shape.layers);
+  const auto logits = static_cast<double>(shape.vocabulary);
+  if (rows * (of_channel * layers + of_logit * logits) < most_bytes) return;
+  throw ConfigError("a micro-batch of " + std::to_string(tokens.batch) + " samples of " +
+                    std::to_string(tokens.sequence) +
+                    " tokens: expected one whose activations have less than 100 PB");
+}
+
 void fill_memory(Estimate& estimate, const Request& request, const PlannedRow& planned) {
+  check_tokens(request.shape, planned.pass.tokens);
   estimate.memory = largest_memory(request, planned);
   const auto bytes = static_cast<int>(size_of(planned.plan.policy.precision.compute));
   estimate.activations = request.shape.activation_bytes(

@@ -1,6 +1,7 @@
 #include "tools/planner/kernel_time.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "zero/base/error.h"
 #include "zero/base/text.h"
@@ -48,7 +49,11 @@ double KernelTime::product(std::int64_t m, std::int64_t k, std::int64_t n) const
 // Returns the time of the unit's products and of kernels that stream `elements` per token.
 double KernelTime::pass(const UnitWork& work, const Tokens& tokens, double elements) const {
   double seconds = 0;
-  for (const Product& each : work.products) seconds += product(tokens.rows(), each.in, each.out);
+  for (const Product& each : work.products) {
+    const double rows = each.share * static_cast<double>(tokens.rows());
+    seconds += static_cast<double>(each.count) *
+               product(std::max<std::int64_t>(1, std::llround(rows)), each.in, each.out);
+  }
   const double passes = styles[static_cast<int>(kernels_)].passes;
   const double bytes = elements * static_cast<double>(tokens.rows()) * element_bytes_;
   return seconds + passes * bytes / memory_rate() + passes * work.kernels * launch();

@@ -8,6 +8,7 @@
 #include "examples/gpt/model/model_config.h"
 #include "examples/gpt/model/model_spec.h"
 #include "tools/planner/activations.h"
+#include "tools/planner/downloads.h"
 #include "tools/planner/other_models.h"
 #include "zero/base/error.h"
 #include "zero/base/text.h"
@@ -58,7 +59,9 @@ UnitWork block_work(const std::string& name, const gpt::BlockPlan& plan, const g
   return work;
 }
 
-ModelShape gpt_shape(const gpt::ModelConfig& config) {
+}  // namespace
+
+ModelShape shape_of_trained(const gpt::ModelConfig& config) {
   ModelShape shape;
   const gpt::Dims dims = gpt::dims_of(config, 1, 1);
   const gpt::BlockPlan plan = gpt::block_plan_of(config);
@@ -82,8 +85,6 @@ ModelShape gpt_shape(const gpt::ModelConfig& config) {
   shape.largest_layer = largest_layer(shape.spec);
   return shape;
 }
-
-}  // namespace
 
 double ModelShape::flops_per_token(std::int64_t sequence) const {
   double attended = 0;
@@ -109,9 +110,9 @@ std::int64_t parse_count(const std::string& option, const std::string& text) {
 }
 
 ModelShape load_shape(const std::string& name_or_file) {
-  if (name_or_file.ends_with(".safetensors")) return shape_of_file(name_or_file);
+  if (std::optional<ModelShape> shape = shape_of_download(name_or_file)) return std::move(*shape);
   constexpr std::int64_t bytes_as_tokens = 256;
-  return gpt_shape(gpt::load_model_config(name_or_file, bytes_as_tokens));
+  return shape_of_trained(gpt::load_model_config(name_or_file, bytes_as_tokens));
 }
 
 }  // namespace zero::planner

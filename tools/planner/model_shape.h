@@ -9,6 +9,10 @@
 
 #include "zero/model.h"
 
+namespace gpt {
+struct ModelConfig;
+}
+
 namespace zero::planner {
 
 // The tokens of a rank's micro-batch.
@@ -22,6 +26,8 @@ struct Tokens {
 // Backward has two products of the same size.
 struct Product {
   std::int64_t in = 0, out = 0;
+  std::int64_t count = 1;  // of such products
+  double share = 1;        // of the tokens that one of them takes, if it is an expert's
 };
 
 // The kernels of one unit. Elements are of activations, read and written, per token.
@@ -49,12 +55,13 @@ struct ModelShape {
   std::int64_t parameters = 0, layers = 0, hidden = 0, vocabulary = 0;
   std::int64_t context = 2048;  // tokens of a sample if the user gives none
   std::vector<UnitWork> work;   // of the units of `spec`, in their order
-  double looked_up = 0;         // parameters that take part in no product
+  double looked_up = 0;         // parameters that take part in no product of a token
   // Bytes of activations, by the rules of activations.h.
   std::function<std::int64_t(const ActivationTerms&)> activation_bytes;
   std::string activation_model;  // the rule's name, in a few words
   // Elements of the largest parameter, which DeepSpeed's estimators call the largest layer.
   std::int64_t largest_layer = 0;
+  std::vector<std::string> notices = {};  // about the files of which it was made
 
   // Multiplications and additions per token, forward and backward, without recomputation. MFU is
   // computed from them, as in train_gpt.
@@ -64,13 +71,16 @@ struct ModelShape {
 // Parses "124M" or "7e9". Throws ConfigError that names the option.
 std::int64_t parse_count(const std::string& option, const std::string& text);
 
+// Makes the shape of a model of train_gpt.
+ModelShape shape_of_trained(const gpt::ModelConfig& config);
+
 struct DecoderSize {
   std::int64_t parameters = 0, layers = 0, hidden = 0, vocabulary = 0;  // 0: derived
 };
 // Returns a Llama-like decoder of this size, with untied embedding and head.
 ModelShape decoder_shape(const DecoderSize& size);
-// Loads a preset of train_gpt, a config.json, or the header of a safetensors file. Throws
-// ConfigError, or LoadError for a safetensors file.
+// Loads a preset of train_gpt, or what a user has of a model (downloads.h). Throws ConfigError, or
+// LoadError for a safetensors file.
 ModelShape load_shape(const std::string& name_or_file);
 
 struct NamedTensor {
@@ -78,9 +88,16 @@ struct NamedTensor {
   Shape shape;
   bool trainable = true;
 };
+// Facts of a model that names and shapes do not have; 0: not known.
+struct ModelTerms {
+  std::int64_t context = 0;            // tokens
+  std::int64_t query_channels = 0;     // of all heads
+  std::int64_t experts_per_token = 0;  // of those of a layer
+};
 // Makes a shape from the names and shapes of any program's parameters, in forward order. Parameters
 // that share a number ("layers.0.") form a unit, unless `unit_of` has the unit of each parameter.
 ModelShape shape_of_tensors(const std::string& name, const std::vector<NamedTensor>& tensors,
-                            const std::vector<std::string>& unit_of = {});
+                            const std::vector<std::string>& unit_of = {},
+                            const ModelTerms& terms = {});
 
 }  // namespace zero::planner

@@ -8,7 +8,6 @@
 
 #include "tools/planner/activations.h"
 #include "zero/base/error.h"
-#include "zero/checkpoint/safetensors_file.h"
 #include "zero/plan/model.h"
 
 namespace zero::planner {
@@ -30,7 +29,11 @@ bool contains_any(const std::string& name, std::initializer_list<const char*> pa
 }
 
 bool is_lookup(const std::string& name) {
-  return contains_any(name, {"embed", "wte", "wpe", "tok_", "shared"});
+  return contains_any(name, {"embed", "wte", "wpe", "tok_", "shared.weight"});
+}
+
+bool is_expert(const std::string& name) {
+  return contains_any(name, {"experts."}) && !contains_any(name, {"shared_expert"});
 }
 
 // Returns the name up to and including its first number, "model.layers.3". For a name without a
@@ -67,18 +70,55 @@ struct Unit {
   std::vector<NamedTensor> tensors;
 };
 
-UnitWork work_of(const Unit& unit, std::int64_t hidden) {
-  UnitWork work{unit.name};
-  std::int64_t widest = 0;
+// Returns the number of experts: the length of the list "experts.0.", or the first dimension of
+// matrices that are all in one tensor.
+std::int64_t experts_of(const Unit& unit) {
+  std::int64_t experts = 1;
   for (const NamedTensor& tensor : unit.tensors) {
-    if (tensor.shape.size() < 2 || is_lookup(tensor.name)) continue;
-    const std::int64_t out = tensor.shape.front(), in = elements_of(tensor.shape) / out;
-    work.products.push_back({in, out});
-    widest = std::max({widest, in, out});
-    if (contains_any(tensor.name, {"attn", "attention", "q_proj", "query", "qkv"}))
-      work.attention_width = hidden;
+    if (!is_expert(tensor.name)) continue;
+    if (tensor.shape.size() == 3) experts = std::max(experts, tensor.shape.front());
+    const std::string after = tensor.name.substr(tensor.name.find("experts.") + 8, 6);
+    experts = std::max<std::int64_t>(experts, std::atoll(after.c_str()) + 1);
   }
-  if (work.products.empty()) return embedding_work(unit.name, hidden);
+  return experts;
+}
+
+void add_product(UnitWork& work, const Product& product) {
+  for (Product& other : work.products)
+    if (other.in == product.in && other.out == product.out && other.share == product.share) {
+      other.count += product.count;
+      return;
+    }
+  work.products.push_back(product);
+}
+
+UnitWork work_of(const Unit& unit, const ModelTerms& terms) {
+  UnitWork work{unit.name};
+  const auto experts = static_cast<double>(experts_of(unit));
+  for (const NamedTensor& tensor : unit.tensors) {
+    Shape shape = tensor.shape;
+    if (shape.size() < 2 || is_lookup(tensor.name) || tensor.name.ends_with("bias")) continue;
+    Product product;
+    if (is_expert(tensor.name)) {
+      if (terms.experts_per_token > 0)
+        product.share = std::min(1.0, static_cast<double>(terms.experts_per_token) / experts);
+      if (shape.size() == 3) {
+        product.count = shape.front();
+        shape.erase(shape.begin());
+      }
+    }
+    product.out = shape.front();
+    product.in = elements_of(shape) / product.out;
+    add_product(work, product);
+    if (contains_any(tensor.name, {"attn", "attention", "q_proj", "query", "qkv"}))
+      work.attention_width = terms.query_channels;
+  }
+  return work;
+}
+
+// Adds the kernels that are no products.
+UnitWork with_other_kernels(UnitWork work, std::int64_t hidden) {
+  if (work.products.empty()) return embedding_work(work.unit, hidden);
   work.forward_elements = block_forward * static_cast<double>(hidden);
   work.backward_elements = block_backward * static_cast<double>(hidden);
   work.kernels = block_kernels;
@@ -192,12 +232,15 @@ ModelShape decoder_shape(const DecoderSize& size) {
 }
 
 ModelShape shape_of_tensors(const std::string& name, const std::vector<NamedTensor>& tensors,
-                            const std::vector<std::string>& unit_of) {
+                            const std::vector<std::string>& unit_of, const ModelTerms& terms) {
   if (tensors.empty()) throw ConfigError(name + " has no parameters");
   const std::vector<Unit> units = grouped(tensors, unit_of);
   ModelShape shape;
   shape.name = name;
   shape.hidden = channels_of(units);
+  if (terms.context > 0) shape.context = std::min(terms.context, shape.context);
+  ModelTerms known = terms;
+  if (known.query_channels == 0) known.query_channels = shape.hidden;
   for (const Unit& unit : units) {
     UnitSpec& declared = shape.spec.unit(unit.name).names_as_given();
     for (const NamedTensor& tensor : unit.tensors) {
@@ -207,7 +250,10 @@ ModelShape shape_of_tensors(const std::string& name, const std::vector<NamedTens
       shape.looked_up += static_cast<double>(elements_of(tensor.shape));
       shape.vocabulary = std::max(shape.vocabulary, tensor.shape.front());
     }
-    shape.work.push_back(work_of(unit, shape.hidden));
+    shape.work.push_back(with_other_kernels(work_of(unit, known), shape.hidden));
+    for (const Product& product : shape.work.back().products)
+      shape.looked_up += (1 - product.share) * static_cast<double>(product.count) *
+                         static_cast<double>(product.in * product.out);
     shape.layers += shape.work.back().attention_width > 0 ? 1 : 0;
   }
   // If no classifier has the size of the embedding table, the two are assumed to be tied.
@@ -222,14 +268,6 @@ ModelShape shape_of_tensors(const std::string& name, const std::vector<NamedTens
   shape.parameters = shape.spec.declared().total_elements();
   finish(shape);
   return shape;
-}
-
-ModelShape shape_of_file(const std::string& path) {
-  const checkpoint::SafetensorsReader file(path);
-  std::vector<NamedTensor> tensors;
-  for (const checkpoint::TensorEntry& entry : file.tensors())
-    if (!entry.shape.empty()) tensors.push_back({entry.name, entry.shape});
-  return shape_of_tensors(path, tensors);
 }
 
 }  // namespace zero::planner

@@ -16,7 +16,4 @@ UnitWork head_work(const std::string& unit, std::int64_t channels, std::int64_t 
 // Returns the elements of the largest parameter.
 std::int64_t largest_layer(const ModelSpec& spec);
 
-// Reads the header of a safetensors file. Throws LoadError.
-ModelShape shape_of_file(const std::string& path);
-
 }  // namespace zero::planner

@@ -68,7 +68,9 @@ std::vector<PlanRow> all_rows(const Cluster& cluster) {
         list += std::string(",") + stage_3 + direction + "=" + format;
   if (cluster.device.gpu) list += ",1+cpu,2+cpu,3+cpu";
   list += ",1+nvme,2+nvme,3+nvme";
-  return parse_rows(list);
+  std::vector<PlanRow> rows = parse_rows(list);
+  for (PlanRow& row : rows) row.optional = !row.exact;
+  return rows;
 }
 
 }  // namespace zero::planner

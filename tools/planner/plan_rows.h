@@ -16,6 +16,8 @@ struct PlanRow {
   // A complete row selects a strategy, so the file's keys for another strategy do not apply to it.
   bool complete() const { return name != "config"; }
   bool exact = true;  // gradients and parameters are sent unencoded
+  // Left out of a result, unless it gains time or memory over the row that it varies.
+  bool optional = false;
 };
 
 // The keys that select a strategy. In a complete row, those that it does not set have their

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "config_schemas/load.h"
+#include "tools/planner/planned_row.h"
+#include "tools/planner/row_reasons.h"
 #include "tools/planner/step_timeline.h"
 #include "tools/report/number.h"
 #include "tools/report/table.h"
@@ -83,7 +85,9 @@ std::string heading(const PlanResult& result) {
       " (" + std::to_string(cluster.nodes()) + (cluster.nodes() == 1 ? " node)" : " nodes)") +
       ", " + fixed(static_cast<double>(planned->tokens_per_step), 0) + " tokens per rank and step" +
       (request.recompute ? ", with recomputation" : "");
-  return wrapped(text) + "\n";
+  text = wrapped(text);
+  for (const std::string& notice : request.shape.notices) text += wrapped("notice: " + notice);
+  return text + "\n";
 }
 
 std::string conclusions(const PlanResult& result) {
@@ -98,6 +102,7 @@ std::string conclusions(const PlanResult& result) {
                     " tokens per rank and micro step.");
   else if (chosen.row)
     text += wrapped("No number of tokens hides its communication.");
+  for (const std::string& reason : result.reasons) text += wrapped(reason);
   for (const Change& change : result.changes)
     text += wrapped("Fits with " + change.what + ": " + byte_text(change.estimate.bytes_per_rank) +
                     " per rank, " + time_text(change.estimate.step.seconds) + " per step.");
@@ -124,7 +129,9 @@ std::string price_text(const PlanResult& result) {
     line("cheapest, " + result.cheapest->estimate.row, result.cheapest->ranks,
          result.cheapest->cost);
   else
-    text += "No number of whole nodes up to these ranks fits and ends in time.\n";
+    text += wrapped("No number of whole nodes up to " +
+                    std::to_string(budget.deadline_hours > 0 ? most_searched_ranks : ranks) +
+                    " ranks fits and ends in time.");
   return text;
 }
 
@@ -151,7 +158,9 @@ void set_path(Json& config, const std::string& path, const std::string& value) {
   std::size_t begin = 0;
   for (std::size_t dot; (dot = path.find('.', begin)) != std::string::npos; begin = dot + 1)
     section = &(*section)[path.substr(begin, dot - begin)];
-  const Json parsed = Json::parse(value, nullptr, false);
+  Json parsed = Json::parse(value, nullptr, false);
+  if (parsed.is_discarded() && (value.starts_with('{') || value.starts_with('[')))
+    parsed = Json::parse(config_as_json(value, path));  // such as {type: SGD}
   const std::string key = path.substr(begin);
   if (parsed.is_null())
     section->erase(key);
@@ -176,10 +185,14 @@ bool has_path(const Json& config, const std::string& path) {
 PlanResult make_plan(const Request& request, const std::vector<PlanRow>& rows,
                      const std::optional<Budget>& budget) {
   PlanResult result{request, estimates(request, rows)};
+  result.reasons = explain_rows(result.estimates, rows);
   result.recommendation = recommend(result.estimates);
   result.budget = budget;
   const std::optional<std::size_t> chosen = result.recommendation.row;
-  if (chosen) result.hiding_tokens = hiding_tokens(request, rows[*chosen]);
+  if (chosen) {
+    const Estimate& row = result.estimates[*chosen];
+    result.hiding_tokens = hiding_tokens(request, {row.row, row.overrides});
+  }
   if (!chosen) result.changes = cheapest_changes(request, 3);
   if (budget) result.cheapest = cheapest_shape(request, *budget);
   return result;
@@ -215,7 +228,9 @@ std::string json_of(const PlanResult& result) {
   Json list = Json::array();
   for (std::size_t i = 0; i < result.estimates.size(); ++i) {
     const Estimate& row = result.estimates[i];
-    Json json{{"row", row.row}, {"ranks", result.request.cluster.ranks}};
+    Json json{{"row", row.row},
+              {"ranks", result.request.cluster.ranks},
+              {"parameters", result.request.shape.parameters}};
     if (!row.refusal.empty()) {
       json["fits"] = false;
       json["refused"] = row.refusal;
@@ -292,16 +307,11 @@ std::string config_of(const PlanResult& result) {
   if (!chosen.row)
     throw ConfigError("--write: " + chosen.reason + ", so there is no config to write");
   const Request& request = result.request;
-  const bool given = request.has_config();
-  Json config = !given ? Json::object()
-                       : Json::parse(request.config_file.empty()
-                                         ? config_as_json(request.config_text, "the config")
-                                         : config_as_json(request.config_file));
-  if (!given) {
-    config["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-4}}}};
-    if (request.cluster.device.gpu) config["bf16"] = {{"enabled", true}};
-  }
-  if (request.micro_batch || !given) {
+  Json config =
+      Json::parse(!request.has_config()         ? default_config(request)
+                  : request.config_file.empty() ? config_as_json(request.config_text, "the config")
+                                                : config_as_json(request.config_file));
+  if (request.micro_batch || !request.has_config()) {
     config["train_micro_batch_size_per_gpu"] = request.micro_batch.value_or(1);
     config.erase("train_batch_size");
     config.erase("elasticity");

@@ -17,6 +17,7 @@ struct PlanResult {
   std::vector<Estimate> estimates = {};
   Recommendation recommendation = {};
   std::optional<std::int64_t> hiding_tokens = {};  // of the recommended row
+  std::vector<std::string> reasons = {};           // of rows that send more than a plainer one
   std::vector<Change> changes = {};                // if no row fits
   std::optional<Budget> budget = {};               // the user's price and tokens
   std::optional<CheapestShape> cheapest = {};      // with a deadline

@@ -3,19 +3,21 @@
 #include <memory>
 
 #include "tools/options/number_options.h"
+#include "tools/options/settings.h"
 #include "tools/planner/table.h"
 #include "tools/report/report.h"
 #include "tools/zero/commands.h"
-#include "tools/zero/output_file.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
+#include "zero/base/output_file.h"
 
 namespace zero::tool {
 namespace {
 
 using namespace planner;
 
-constexpr int most_planned_ranks = 256;  // takes seconds for large models
+constexpr std::int64_t most_layers = 4096;
+constexpr int most_planned_ranks = 256;
 
 struct PlanOptions {
   std::string config_file, model, params, device = "h100", rows, kernels;
@@ -28,17 +30,31 @@ struct PlanOptions {
   std::string write, json, report;
 };
 
+// Reads --params 7B or, as zero config check does, 7Bx32 with the layers.
+DecoderSize decoder_size_of(const PlanOptions& options) {
+  DecoderSize size{0, options.layers, options.hidden, options.vocabulary};
+  const std::size_t cross = options.params.find('x');
+  size.parameters = parse_count("--params", options.params.substr(0, cross));
+  if (cross == std::string::npos) return size;
+  if (size.layers > 0)
+    throw ConfigError("--params " + options.params + " has the layers: leave --layers out");
+  size.layers =
+      parse_count("--params " + options.params + ", layers", options.params.substr(cross + 1));
+  if (size.layers > most_layers)
+    throw ConfigError("--params " + options.params + ": expected at most 4096 layers");
+  return size;
+}
+
 ModelShape shape_of(const PlanOptions& options) {
   if (options.model.empty() == options.params.empty())
     throw ConfigError(
-        "give the model, as --model NAME, --model FILE (config.json or .safetensors), or "
-        "--params 7B with --layers and --hidden");
+        "give the model, as --model NAME, --model PATH (a folder as downloaded, config.json, an "
+        "index "
+        "or .safetensors), or --params 7B with --layers and --hidden");
   const bool sizes = options.layers + options.hidden + options.vocabulary > 0;
   if (options.params.empty() && sizes)
     throw ConfigError("--layers, --hidden and --vocabulary go with --params; --model has its own");
-  if (!options.params.empty())
-    return decoder_shape({parse_count("--params", options.params), options.layers, options.hidden,
-                          options.vocabulary});
+  if (!options.params.empty()) return decoder_shape(decoder_size_of(options));
   return load_shape(options.model);
 }
 
@@ -57,11 +73,7 @@ Cluster cluster_of(const PlanOptions& options) {
 Request request_of(const PlanOptions& options) {
   Request request;
   request.config_file = options.config_file;
-  for (const std::string& setting : options.settings) {
-    const auto equals = setting.find('=');
-    if (equals == std::string::npos) throw ConfigError("--set " + setting + ": must be PATH=VALUE");
-    request.overrides[setting.substr(0, equals)] = setting.substr(equals + 1);
-  }
+  request.overrides = parse_settings(options.settings);
   request.shape = shape_of(options);
   request.cluster = cluster_of(options);
   if (options.micro_batch > 0) request.micro_batch = options.micro_batch;
@@ -81,13 +93,25 @@ std::optional<Budget> budget_of(const PlanOptions& options) {
                 options.price, options.deadline};
 }
 
+// Tries the outputs before the work.
+void check_outputs(const PlanOptions& options) {
+  if (!options.json.empty() && options.json != "-")
+    check_output_file(options.json, "--json " + options.json);
+  if (!options.write.empty()) check_output_file(options.write, "--write " + options.write);
+  if (!options.report.empty()) report::prepare_directory(options.report);
+}
+
 void plan(const PlanOptions& options) {
+  check_outputs(options);
   const Request request = request_of(options);
   std::vector<PlanRow> rows =
       options.rows.empty() ? all_rows(request.cluster) : parse_rows(options.rows);
   if (options.rows.empty() && !options.config_file.empty())
     rows.insert(rows.begin(), PlanRow{"config"});
   const PlanResult result = make_plan(request, rows, budget_of(options));
+  if (options.json == "-")
+    for (const std::string& notice : request.shape.notices)
+      std::fprintf(stderr, "zero plan: notice: %s\n", notice.c_str());
   if (options.json != "-") {
     std::printf("%s", text_of(result).c_str());
     if (options.memory) std::printf("\n%s", memory_text(result).c_str());
@@ -95,10 +119,10 @@ void plan(const PlanOptions& options) {
   if (options.json == "-")
     std::fputs(json_of(result).c_str(), stdout);
   else if (!options.json.empty())
-    write_output("--json", options.json, json_of(result));
-  if (!options.write.empty()) write_output("--write", options.write, config_of(result));
+    write_output_file(options.json, "--json " + options.json, json_of(result));
+  if (!options.write.empty())
+    write_output_file(options.write, "--write " + options.write, config_of(result));
   if (options.report.empty()) return;
-  report::prepare_directory(options.report);
   report::write_report(page_of(result), options.report);
   std::fprintf(stderr, "report: %s/report.html\n", options.report.c_str());
 }
@@ -111,11 +135,14 @@ void add_model(CLI::App& command, PlanOptions& options) {
   command.add_option("--set", options.settings, "One value instead of the file's, as PATH=VALUE")
       ->allow_extra_args(false);
   command
-      .add_option("--model", options.model,
-                  "A model of train_gpt, a config.json, or a .safetensors file")
-      ->type_name("NAME|FILE");
-  command.add_option("--params", options.params,
-                     "Number of parameters of another decoder, such as 7B");
+      .add_option(
+          "--model", options.model,
+          "A model of train_gpt; or a model of the Hugging Face hub: its folder, config.json,\n"
+          "index or .safetensors")
+      ->type_name("NAME|PATH");
+  command.add_option(
+      "--params", options.params,
+      "Number of parameters of another decoder, such as 7B or, with its layers, 7Bx32");
   add_number(command, "--layers", options.layers, "Layers of the decoder of --params");
   add_number(command, "--hidden", options.hidden, "Channels of the decoder of --params");
   add_number(command, "--vocabulary", options.vocabulary,
@@ -147,10 +174,11 @@ void add_output(CLI::App& command, PlanOptions& options) {
                      "Rows: config, 0, 1, 2, 3, grad_op, hybrid/S, hfsdp/S, 3+hpz/S, 3+qwz,\n"
                      "3+qgz, 3+cpu, 3+nvme, 3+gather=FORMAT, 3+reduce=FORMAT; default: all");
   command.add_flag("--memory", options.memory,
-                   "Also print the bytes of each category, of the largest of up to 256 ranks");
+                   "Also print the bytes of each category, of the rank that needs the most");
   add_number(command, "--price", options.price, "Price of a rank per hour");
   command.add_option("--total-tokens", options.total_tokens, "Tokens of the run, such as 100B");
-  add_number(command, "--deadline", options.deadline, "Hours in which the run must finish");
+  add_number(command, "--deadline", options.deadline,
+             "Hours in which the run must finish: finds the ranks");
   command.add_option("--write", options.write, "Write the recommended row's config")
       ->type_name("FILE");
   command.add_option("--json", options.json, "Write the rows as JSON; - for standard output")

@@ -109,8 +109,8 @@ std::string model_of(const TuneArguments& given, const std::vector<std::string>&
   const std::string model = argument_of(arguments, "--model").value_or("");
   if (model.empty())
     throw ConfigError(
-        "the program's arguments have no --model, which plans need: give --model NAME, --model "
-        "config.json or --model FILE.safetensors before the program");
+        "the program's arguments have no --model, which plans need: give --model NAME or --model "
+        "PATH (a model's folder, config.json or safetensors) before the program");
   return model;
 }
 

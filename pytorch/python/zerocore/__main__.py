@@ -1,5 +1,6 @@
 """`python -m zerocore` prints the libraries with which this package was built and those found now, one per line;
-`python -m zerocore ARGUMENTS` is the command `zero`."""
+`python -m zerocore ARGUMENTS` is the command `zero`, and `python -m zerocore plan MODEL` plans any model that transformers
+has."""
 
 import json
 import os
@@ -11,11 +12,14 @@ import torch
 import zerocore_command
 
 from . import __file__ as package
-from . import __version__, _build, _native
+from . import __version__, _build, _native, planning
 
 
 def main():
-    """Prints the lines, or becomes the tool."""
+    """Prints the lines, plans a model, or becomes the tool, whose plan has its model in an option."""
+    if sys.argv[1:2] == ["plan"] and sys.argv[2:] and not sys.argv[2].startswith("-"):
+        planning.main(sys.argv[2:])
+        return
     if sys.argv[1:]:
         zerocore_command.main()
     host = json.loads(_native.host_report())
