@@ -48,7 +48,8 @@ file to start from, in plain JSON. Editors complete and check keys with `config_
   start with `_` are comments too. Strings of several lines (`'''`) are not read.
 * A key given twice is refused, at any depth. At most 1 MiB, 32 levels, 10,000 keys.
 * YAML, if the name ends in `.yaml` or `.yml`, or has no JSON ending and the text does not begin with a
-  bracket. Plain values have the meaning of YAML 1.1: `no` is false, `500_000_000` a number. No aliases.
+  bracket. Plain values have the meaning of YAML 1.1: `no` is false, `500_000_000` a number. One document without
+  aliases, and nothing after it.
 * Integers may be written `5e8` or `16.0`. Numbers may be strings, as loaders of YAML make one of `1e-5`; in the
   sections where DeepSpeed refuses unknown keys truth values may too. A notice names them. Rates and momenta of
   schedules may be lists of one; a list of rates by group is refused, as groups take shares of one schedule.

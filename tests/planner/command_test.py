@@ -88,13 +88,25 @@ class Command(unittest.TestCase):
         names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
         for name, tensors in zip(names, shards):
             self.safetensors(name, tensors)
+        os.rename(self.path(names[1]), self.path("other"))
         one = parameters(self.path(names[0]), "is one of 2 files of a model: this plan is of its 528 parameters ALONE")
         self.assertEqual(one, 400 + 128)  # the mask is no parameter
-        index = self.path("model.safetensors.index.json", json.dumps(
-            {"metadata": {}, "weight_map": {tensor: name for name, tensors in zip(names, shards) for tensor in tensors}}))
+        os.rename(self.path("other"), self.path(names[1]))
+        index_text = json.dumps(
+            {"metadata": {}, "weight_map": {tensor: name for name, tensors in zip(names, shards) for tensor in tensors}})
+        index = self.path("model.safetensors.index.json", index_text)
         for model in (self.folder.name, index):
             self.assertEqual(parameters(model), 928)
         self.assertEqual(parameters(self.path(names[1]), "of the whole model"), 928)
+        os.remove(index)
+        for model in (self.folder.name, self.path(names[0])):
+            self.assertEqual(parameters(model, "" if model == self.folder.name else "of the whole model"), 928)
+        os.rename(self.path(names[1]), self.path("other"))
+        run = plan("--model", self.folder.name)
+        self.assertEqual(run.returncode, 10)
+        self.assertIn(names[1] + " is missing", run.stderr)
+        os.rename(self.path("other"), self.path(names[1]))
+        index = self.path("model.safetensors.index.json", index_text)
         # A config.json of a family that the tool knows decides; of another it gives what names lack.
         config = {"model_type": "other", "num_attention_heads": 2, "max_position_embeddings": 16}
         self.path("config.json", json.dumps(config))

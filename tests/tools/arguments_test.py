@@ -12,8 +12,8 @@ import tempfile
 import unittest
 
 ZERO, TRAIN_GPT = sys.argv[1:3]
-COMMANDS = [[], ["run"], ["config"], ["config", "check"], ["config", "explain"], ["config", "new"], ["checkpoint"],
-            ["checkpoint", "inspect"], ["checkpoint", "verify"], ["checkpoint", "export"], ["checkpoint", "diff"], ["compare"]]
+COMMANDS = [[], ["run"], ["plan"], ["tune"], ["doctor"], ["calibrate"], ["config"], ["config", "check"], ["config", "explain"],
+            ["config", "new"], ["checkpoint"], ["checkpoint", "inspect"], ["checkpoint", "verify"], ["checkpoint", "export"], ["checkpoint", "diff"], ["compare"]]
 SMALL = ["--model", "tiny", "--sequence-length", "8", "--threads", "1"]
 
 
@@ -41,7 +41,7 @@ class Arguments(unittest.TestCase):
             self.assertEqual(done.returncode, 0)
             self.assertNotRegex(done.stdout, r"\b(INT|UINT|FLOAT)\b", f"{command}: an option without a row of number_options.cpp")
             for option in re.findall(r"(?m)^ +(?:-\w, *)?(--[a-z-]+) (?:N|SIZE)\b", done.stdout):
-                for value in ("nan", "-1", "99999999999999999999"):
+                for value in ("nan", "inf", "-1", "99999999999999999999"):
                     self.refused(f"{option} {value}: expected a", program, *command, *self.needed(command), f"{option}={value}")
 
     def needed(self, command):

@@ -102,208 +102,203 @@ const std::string latent_attention =
 const std::string shared_experts =
     gated("mlp.shared_experts", "n_shared_experts*M", "?sparse ?n_shared_experts");
 
+const std::string biased = attention("+b?attention_bias", "+b?attention_bias");
+
+DecoderFamily model(const char* types, const std::string& block, const char* defaults = "{}",
+                    const std::string& end = rms_end) {
+  return {types, embedding, "model.layers.", block, end, defaults};
+}
+
 // The decoders of Llama's names.
-std::vector<DecoderFamily> llama_like() {
-  const std::string biased = attention("+b?attention_bias", "+b?attention_bias");
-  const auto model = [](const char* types, const std::string& block, const char* defaults = "{}",
-                        const std::string& end = rms_end) {
-    return DecoderFamily{types, embedding, "model.layers.", block, end, defaults};
-  };
-  return {
-      model("llama granite", biased + gated("mlp", "I", "+b?mlp_bias") + two_norms),
-      model("smollm3", biased + gated("mlp", "I", "+b?mlp_bias") + two_norms,
-            R"({"num_key_value_heads": 4, "tie_word_embeddings": true})"),
-      model("seed_oss",
-            attention("+b?attention_bias", "+b?attention_out_bias") +
-                gated("mlp", "I", "+b?mlp_bias") + two_norms,
-            R"({"attention_bias": true, "num_key_value_heads": 8, "head_dim": 128})"),
-      model("arcee", biased + plain("mlp.up_proj", "mlp.down_proj", "+b?mlp_bias") + two_norms),
-      model("ernie4_5",
-            attention("+b?use_bias", "+b?use_bias") + gated("mlp", "I", "+b?use_bias") + two_norms,
-            R"({"num_key_value_heads": 2, "head_dim": 128, "tie_word_embeddings": true})"),
-      model("mistral ministral", attention() + gated() + two_norms,
-            R"({"num_key_value_heads": 8})"),
-      model("qwen2", attention("+b") + gated() + two_norms, R"({"num_key_value_heads": 32})"),
-      model("qwen3", biased + head_norms + gated() + two_norms,
-            R"({"num_key_value_heads": 32, "head_dim": 128})"),
-      model("qwen2_moe",
-            attention("+b?qkv_bias") + gated("mlp", "I", "?!sparse") + experts() +
-                gated("mlp.shared_expert", "shared_expert_intermediate_size", "?sparse") +
-                "mlp.shared_expert_gate 1 H ?sparse\n" + two_norms,
-            R"({"num_key_value_heads": 16, "qkv_bias": true, "num_experts": 60,
+const std::vector<DecoderFamily> llama_like = {
+    model("llama granite", biased + gated("mlp", "I", "+b?mlp_bias") + two_norms),
+    model("smollm3", biased + gated("mlp", "I", "+b?mlp_bias") + two_norms,
+          R"({"num_key_value_heads": 4, "tie_word_embeddings": true})"),
+    model("seed_oss",
+          attention("+b?attention_bias", "+b?attention_out_bias") +
+              gated("mlp", "I", "+b?mlp_bias") + two_norms,
+          R"({"attention_bias": true, "num_key_value_heads": 8, "head_dim": 128})"),
+    model("arcee", biased + plain("mlp.up_proj", "mlp.down_proj", "+b?mlp_bias") + two_norms),
+    model("ernie4_5",
+          attention("+b?use_bias", "+b?use_bias") + gated("mlp", "I", "+b?use_bias") + two_norms,
+          R"({"num_key_value_heads": 2, "head_dim": 128, "tie_word_embeddings": true})"),
+    model("mistral ministral", attention() + gated() + two_norms, R"({"num_key_value_heads": 8})"),
+    model("qwen2", attention("+b") + gated() + two_norms, R"({"num_key_value_heads": 32})"),
+    model("qwen3", biased + head_norms + gated() + two_norms,
+          R"({"num_key_value_heads": 32, "head_dim": 128})"),
+    model("qwen2_moe",
+          attention("+b?qkv_bias") + gated("mlp", "I", "?!sparse") + experts() +
+              gated("mlp.shared_expert", "shared_expert_intermediate_size", "?sparse") +
+              "mlp.shared_expert_gate 1 H ?sparse\n" + two_norms,
+          R"({"num_key_value_heads": 16, "qkv_bias": true, "num_experts": 60,
+              "decoder_sparse_step": 1, "mlp_only_layers": [],
                 "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632})"),
-      model("qwen3_moe",
-            biased + head_norms + gated("mlp", "I", "?!sparse") + experts() + two_norms,
-            R"({"num_key_value_heads": 4, "num_experts": 128, "moe_intermediate_size": 768})"),
-      model("mixtral", attention() + experts("mlp", "I") + two_norms,
-            R"({"num_key_value_heads": 8, "num_local_experts": 8})"),
-      model("granitemoe", biased + experts("block_sparse_moe", "I", "router") + two_norms,
-            R"({"num_local_experts": 8})"),
-      model("olmoe", biased + whole_norms + experts("mlp", "I") + two_norms,
-            R"({"num_key_value_heads": 16, "num_experts": 64})"),
-      model("phimoe", biased + experts("mlp", "I", "router") + two_layer_norms,
-            R"({"num_key_value_heads": 8, "num_local_experts": 16})",
-            "model.norm H +b\nlm_head V H +b?lm_head_bias ?!tie_word_embeddings\n"),
-      model("gemma", biased + gated() + two_norms,
-            R"({"num_key_value_heads": 16, "head_dim": 256, "tie_word_embeddings": true})"),
-      model("gemma2", biased + gated() + four_norms,
-            R"({"num_key_value_heads": 4, "head_dim": 256, "tie_word_embeddings": true})"),
-      model("gemma3_text", biased + head_norms + gated() + four_norms,
-            R"({"num_key_value_heads": 4, "head_dim": 256, "tie_word_embeddings": true})"),
-      model("olmo", biased + gated(), "{}", head),
-      model("olmo2 olmo3", biased + whole_norms + gated() + late_norms),
-      model("exaone4", attention() + head_norms + gated() + late_norms,
-            R"({"num_key_value_heads": 32})"),
-      model("cohere",
-            biased + "self_attn.q_norm A D ?use_qk_norm\nself_attn.k_norm G D ?use_qk_norm\n" +
-                gated() + norms({"input_layernorm"}),
-            R"({"tie_word_embeddings": true})"),
-      model("cohere2", biased + gated() + norms({"input_layernorm"}),
-            R"({"tie_word_embeddings": true})"),
-      model("stablelm",
-            attention("+b?use_qkv_bias") + gated() + norms({"input_layernorm"}, "+b") +
-                "post_attention_layernorm H +b ?!use_parallel_residual\n"
-                // One norm for each head.
-                "=self_attn.q_layernorm.norms A D ?qk_layernorm\n"
-                "=self_attn.k_layernorm.norms G D ?qk_layernorm\n",
-            R"({"num_key_value_heads": 32})", layer_end),
-      model("starcoder2",
-            attention("+b?use_bias", "+b?use_bias") +
-                plain("mlp.c_fc", "mlp.c_proj", "+b?use_bias") + two_layer_norms,
-            R"({"num_key_value_heads": 2, "use_bias": true, "tie_word_embeddings": true})",
-            layer_end),
-      model("nemotron",
-            biased + plain("mlp.up_proj", "mlp.down_proj", "+b?mlp_bias") + two_layer_norms, "{}",
-            layer_end),
-      model("phi",
-            attention("+b", "+b", "dense") +
-                "self_attn.q_layernorm D +b ?qk_layernorm\nself_attn.k_layernorm D +b "
-                "?qk_layernorm\n" +
-                plain("mlp.fc1", "mlp.fc2") + norms({"input_layernorm"}, "+b"),
-            "{}",
-            "model.final_layernorm H +b\nlm_head V H +b ?!tie_word_embeddings\n"
-            "=lm_head.bias V ?tie_word_embeddings\n"),
-      model("phi3",
-            "self_attn.o_proj H A*D\nself_attn.qkv_proj A*D+2*G*D H\nmlp.gate_up_proj 2*I H\n"
-            "mlp.down_proj H I\n" +
-                two_norms),
-      model("glm",
-            attention("+b?attention_bias") + "mlp.gate_up_proj 2*I H\nmlp.down_proj H I\n" +
-                two_norms,
-            R"({"num_key_value_heads": 2, "head_dim": 128, "attention_bias": true})"),
-      model("glm4",
-            attention("+b?attention_bias") + "mlp.gate_up_proj 2*I H\nmlp.down_proj H I\n" +
-                two_norms + norms({"post_self_attn_layernorm", "post_mlp_layernorm"}),
-            R"({"num_key_value_heads": 2, "head_dim": 128, "attention_bias": true})"),
-      model(
-          "deepseek_v2",
+    model("qwen3_moe", biased + head_norms + gated("mlp", "I", "?!sparse") + experts() + two_norms,
+          R"({"num_key_value_heads": 4, "num_experts": 128, "moe_intermediate_size": 768,
+              "decoder_sparse_step": 1, "mlp_only_layers": []})"),
+    model("mixtral", attention() + experts("mlp", "I") + two_norms,
+          R"({"num_key_value_heads": 8, "num_local_experts": 8})"),
+    model("granitemoe", biased + experts("block_sparse_moe", "I", "router") + two_norms,
+          R"({"num_local_experts": 8})"),
+    model("olmoe", biased + whole_norms + experts("mlp", "I") + two_norms,
+          R"({"num_key_value_heads": 16, "num_experts": 64})"),
+    model("phimoe", biased + experts("mlp", "I", "router") + two_layer_norms,
+          R"({"num_key_value_heads": 8, "num_local_experts": 16})",
+          "model.norm H +b\nlm_head V H +b?lm_head_bias ?!tie_word_embeddings\n"),
+    model("gemma", biased + gated() + two_norms,
+          R"({"num_key_value_heads": 16, "head_dim": 256, "tie_word_embeddings": true})"),
+    model("gemma2", biased + gated() + four_norms,
+          R"({"num_key_value_heads": 4, "head_dim": 256, "tie_word_embeddings": true})"),
+    model("gemma3_text", biased + head_norms + gated() + four_norms,
+          R"({"num_key_value_heads": 4, "head_dim": 256, "tie_word_embeddings": true})"),
+    model("olmo", biased + gated(), "{}", head),
+    model("olmo2 olmo3", biased + whole_norms + gated() + late_norms),
+    model("exaone4", attention() + head_norms + gated() + late_norms,
+          R"({"num_key_value_heads": 32})"),
+    model("cohere",
+          biased + "self_attn.q_norm A D ?use_qk_norm\nself_attn.k_norm G D ?use_qk_norm\n" +
+              gated() + norms({"input_layernorm"}),
+          R"({"tie_word_embeddings": true})"),
+    model("cohere2", biased + gated() + norms({"input_layernorm"}),
+          R"({"tie_word_embeddings": true})"),
+    model("stablelm",
+          attention("+b?use_qkv_bias") + gated() + norms({"input_layernorm"}, "+b") +
+              "post_attention_layernorm H +b ?!use_parallel_residual\n"
+              // One norm for each head.
+              "=self_attn.q_layernorm.norms A D ?qk_layernorm\n"
+              "=self_attn.k_layernorm.norms G D ?qk_layernorm\n",
+          R"({"num_key_value_heads": 32})", layer_end),
+    model("starcoder2",
+          attention("+b?use_bias", "+b?use_bias") + plain("mlp.c_fc", "mlp.c_proj", "+b?use_bias") +
+              two_layer_norms,
+          R"({"num_key_value_heads": 2, "use_bias": true, "tie_word_embeddings": true})",
+          layer_end),
+    model("nemotron",
+          biased + plain("mlp.up_proj", "mlp.down_proj", "+b?mlp_bias") + two_layer_norms, "{}",
+          layer_end),
+    model("phi",
+          attention("+b", "+b", "dense") +
+              "self_attn.q_layernorm D +b ?qk_layernorm\nself_attn.k_layernorm D +b "
+              "?qk_layernorm\n" +
+              plain("mlp.fc1", "mlp.fc2") + norms({"input_layernorm"}, "+b"),
+          "{}",
+          "model.final_layernorm H +b\nlm_head V H +b ?!tie_word_embeddings\n"
+          "=lm_head.bias V ?tie_word_embeddings\n"),
+    model("phi3",
+          "self_attn.o_proj H A*D\nself_attn.qkv_proj A*D+2*G*D H\nmlp.gate_up_proj 2*I H\n"
+          "mlp.down_proj H I\n" +
+              two_norms),
+    model(
+        "glm",
+        attention("+b?attention_bias") + "mlp.gate_up_proj 2*I H\nmlp.down_proj H I\n" + two_norms,
+        R"({"num_key_value_heads": 2, "head_dim": 128, "attention_bias": true})"),
+    model("glm4",
+          attention("+b?attention_bias") + "mlp.gate_up_proj 2*I H\nmlp.down_proj H I\n" +
+              two_norms + norms({"post_self_attn_layernorm", "post_mlp_layernorm"}),
+          R"({"num_key_value_heads": 2, "head_dim": 128, "attention_bias": true})"),
+    model("deepseek_v2",
           latent_attention + gated("mlp", "I", "?!sparse") + experts() + shared_experts + two_norms,
           R"({"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
                 "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 64,
-                "moe_intermediate_size": 1407, "n_shared_experts": 2})"),
-      model(
-          "deepseek_v3",
+                "moe_intermediate_size": 1407, "n_shared_experts": 2, "first_k_dense_replace": 0})"),
+    model("deepseek_v3",
           latent_attention + gated("mlp", "I", "?!sparse") + experts() + shared_experts + two_norms,
           R"({"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
                 "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 256,
                 "moe_intermediate_size": 2048, "n_shared_experts": 1,
                 "first_k_dense_replace": 3})"),
-      model("gpt_oss",
-            biased +
-                "=self_attn.sinks A\nmlp.router E H +b\n=mlp.experts.gate_up_proj E H 2*I\n"
-                "=mlp.experts.gate_up_proj_bias E 2*I\n=mlp.experts.down_proj E I H\n"
-                "=mlp.experts.down_proj_bias E H\n" +
-                two_norms,
-            R"({"num_key_value_heads": 8, "head_dim": 64, "attention_bias": true,
+    model("gpt_oss",
+          biased +
+              "=self_attn.sinks A\nmlp.router E H +b\n=mlp.experts.gate_up_proj E H 2*I\n"
+              "=mlp.experts.gate_up_proj_bias E 2*I\n=mlp.experts.down_proj E I H\n"
+              "=mlp.experts.down_proj_bias E H\n" +
+              two_norms,
+          R"({"num_key_value_heads": 8, "head_dim": 64, "attention_bias": true,
                 "num_local_experts": 128})")};
-}
 
-std::vector<DecoderFamily> others() {
-  const std::string gpt_norms = norms({"ln_1", "ln_2"}, "+b");
-  const std::string gpt_end = "transformer.ln_f H +b\n" + head;
-  const std::string biased_end =
-      "transformer.ln_f H +b\nlm_head V H +b ?!tie_word_embeddings\n"
-      "=lm_head.bias V ?tie_word_embeddings\n";
-  const std::string tables = "transformer.wte V H\ntransformer.wpe C H\n";
-  const std::string inner = R"("intermediate_size": "4*H")";
-  return {
-      {"gpt2", tables, "transformer.h.",
-       gpt_norms + "attn.c_attn H 3*H\n=attn.c_attn.bias 3*H\nattn.c_proj H H +b\nmlp.c_fc H I\n"
-                   "=mlp.c_fc.bias I\nmlp.c_proj I H\n=mlp.c_proj.bias H\n",
-       gpt_end, R"({"intermediate_size": "4*H", "tie_word_embeddings": true})"},
-      {"gpt_bigcode", tables, "transformer.h.",
-       gpt_norms +
-           "attn.c_attn H+2*D H +b ?multi_query\nattn.c_attn 3*H H +b ?!multi_query\n"
-           "attn.c_proj H H +b\n" +
-           plain("mlp.c_fc", "mlp.c_proj"),
-       gpt_end,
-       R"({"intermediate_size": "4*H", "tie_word_embeddings": true, "multi_query": true})"},
-      {"gptj", "transformer.wte V H\n", "transformer.h.",
-       norms({"ln_1"}, "+b") +
-           "attn.k_proj H H\nattn.v_proj H H\nattn.q_proj H H\nattn.out_proj H H\n" +
-           plain("mlp.fc_in", "mlp.fc_out"),
-       biased_end, R"({"intermediate_size": "4*H"})"},
-      {"codegen", "transformer.wte V H\n", "transformer.h.",
-       norms({"ln_1"}, "+b") + "attn.qkv_proj 3*H H\nattn.out_proj H H\n" +
-           plain("mlp.fc_in", "mlp.fc_out"),
-       biased_end, R"({"intermediate_size": "4*H"})"},
-      {"gpt_neox", "gpt_neox.embed_in V H\n", "gpt_neox.layers.",
-       two_layer_norms +
-           "attention.query_key_value 3*H H +b?attention_bias\nattention.dense H H "
-           "+b?attention_bias\n" +
-           plain("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
-       "gpt_neox.final_layer_norm H +b\n" + head, R"({"attention_bias": true})"},
-      {"bloom", "transformer.word_embeddings V H\ntransformer.word_embeddings_layernorm H +b\n",
-       "transformer.h.",
-       two_layer_norms + "self_attention.query_key_value 3*H H +b\nself_attention.dense H H +b\n" +
-           plain("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "+b", "4*H"),
-       gpt_end, R"({"tie_word_embeddings": true, "max_position_embeddings": 2048})"},
-      {"falcon", "transformer.word_embeddings V H\n", "transformer.h.",
-       "self_attention.query_key_value 2*G*D+A*D H +b?bias ?new_decoder_architecture\n"
-       "self_attention.query_key_value H+2*D H +b?bias ?!new_decoder_architecture ?multi_query\n"
-       "self_attention.query_key_value 3*H H +b?bias ?!new_decoder_architecture ?!multi_query\n"
-       "self_attention.dense H H +b?bias\n" +
-           plain("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "+b?bias") +
-           "input_layernorm H +b ?!parallel_attn\npost_attention_layernorm H +b ?!parallel_attn\n"
-           "ln_attn H +b ?parallel_attn ?num_ln_in_parallel_attn=2\n"
-           "ln_mlp H +b ?parallel_attn ?num_ln_in_parallel_attn=2\n"
-           "ln_attn H +b ?parallel_attn ?num_ln_in_parallel_attn=null ?new_decoder_architecture\n"
-           "ln_mlp H +b ?parallel_attn ?num_ln_in_parallel_attn=null ?new_decoder_architecture\n"
-           "input_layernorm H +b ?parallel_attn ?num_ln_in_parallel_attn=1\n"
-           "input_layernorm H +b ?parallel_attn ?num_ln_in_parallel_attn=null "
-           "?!new_decoder_architecture\n",
-       gpt_end,
-       R"({"intermediate_size": "4*H", "tie_word_embeddings": true, "multi_query": true,
+const std::string gpt_norms = norms({"ln_1", "ln_2"}, "+b");
+const std::string gpt_end = "transformer.ln_f H +b\n" + head;
+const std::string biased_end =
+    "transformer.ln_f H +b\nlm_head V H +b ?!tie_word_embeddings\n"
+    "=lm_head.bias V ?tie_word_embeddings\n";
+const std::string tables = "transformer.wte V H\ntransformer.wpe C H\n";
+
+const std::vector<DecoderFamily> others = {
+    {"gpt2", tables, "transformer.h.",
+     gpt_norms + "attn.c_attn H 3*H\n=attn.c_attn.bias 3*H\nattn.c_proj H H +b\nmlp.c_fc H I\n"
+                 "=mlp.c_fc.bias I\nmlp.c_proj I H\n=mlp.c_proj.bias H\n",
+     gpt_end, R"({"intermediate_size": "4*H", "tie_word_embeddings": true})"},
+    {"gpt_bigcode", tables, "transformer.h.",
+     gpt_norms +
+         "attn.c_attn H+2*D H +b ?multi_query\nattn.c_attn 3*H H +b ?!multi_query\n"
+         "attn.c_proj H H +b\n" +
+         plain("mlp.c_fc", "mlp.c_proj"),
+     gpt_end, R"({"intermediate_size": "4*H", "tie_word_embeddings": true, "multi_query": true})"},
+    {"gptj", "transformer.wte V H\n", "transformer.h.",
+     norms({"ln_1"}, "+b") +
+         "attn.k_proj H H\nattn.v_proj H H\nattn.q_proj H H\nattn.out_proj H H\n" +
+         plain("mlp.fc_in", "mlp.fc_out"),
+     biased_end, R"({"intermediate_size": "4*H"})"},
+    {"codegen", "transformer.wte V H\n", "transformer.h.",
+     norms({"ln_1"}, "+b") + "attn.qkv_proj 3*H H\nattn.out_proj H H\n" +
+         plain("mlp.fc_in", "mlp.fc_out"),
+     biased_end, R"({"intermediate_size": "4*H"})"},
+    {"gpt_neox", "gpt_neox.embed_in V H\n", "gpt_neox.layers.",
+     two_layer_norms +
+         "attention.query_key_value 3*H H +b?attention_bias\nattention.dense H H "
+         "+b?attention_bias\n" +
+         plain("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+     "gpt_neox.final_layer_norm H +b\n" + head, R"({"attention_bias": true})"},
+    {"bloom", "transformer.word_embeddings V H\ntransformer.word_embeddings_layernorm H +b\n",
+     "transformer.h.",
+     two_layer_norms + "self_attention.query_key_value 3*H H +b\nself_attention.dense H H +b\n" +
+         plain("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "+b", "4*H"),
+     gpt_end, R"({"tie_word_embeddings": true, "max_position_embeddings": 2048})"},
+    {"falcon", "transformer.word_embeddings V H\n", "transformer.h.",
+     "self_attention.query_key_value 2*G*D+A*D H +b?bias ?new_decoder_architecture\n"
+     "self_attention.query_key_value H+2*D H +b?bias ?!new_decoder_architecture ?multi_query\n"
+     "self_attention.query_key_value 3*H H +b?bias ?!new_decoder_architecture ?!multi_query\n"
+     "self_attention.dense H H +b?bias\n" +
+         plain("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "+b?bias") +
+         "input_layernorm H +b ?!parallel_attn\npost_attention_layernorm H +b ?!parallel_attn\n"
+         "ln_attn H +b ?parallel_attn ?num_ln_in_parallel_attn=2\n"
+         "ln_mlp H +b ?parallel_attn ?num_ln_in_parallel_attn=2\n"
+         "ln_attn H +b ?parallel_attn ?num_ln_in_parallel_attn=null ?new_decoder_architecture\n"
+         "ln_mlp H +b ?parallel_attn ?num_ln_in_parallel_attn=null ?new_decoder_architecture\n"
+         "input_layernorm H +b ?parallel_attn ?num_ln_in_parallel_attn=1\n"
+         "input_layernorm H +b ?parallel_attn ?num_ln_in_parallel_attn=null "
+         "?!new_decoder_architecture\n",
+     gpt_end,
+     R"({"intermediate_size": "4*H", "tie_word_embeddings": true, "multi_query": true,
            "parallel_attn": true, "max_position_embeddings": 2048})"},
-      {"mpt", "transformer.wte V H\n", "transformer.blocks.",
-       norms({"norm_1", "norm_2"}) + "attn.Wqkv 3*H H\nattn.out_proj H H\n" +
-           plain("ffn.up_proj", "ffn.down_proj", "", "4*H"),
-       "transformer.norm_f H\n" + head, R"({"tie_word_embeddings": true})"},
-      {"opt",
-       "model.decoder.embed_tokens V word_embed_proj_dim\nmodel.decoder.embed_positions C+2 H\n"
-       "model.decoder.project_out word_embed_proj_dim H ?word_embed_proj_dim!=H\n"
-       "model.decoder.project_in H word_embed_proj_dim ?word_embed_proj_dim!=H\n"
-       "model.decoder.final_layer_norm H +b ?layer_norm_elementwise_affine "
-       "?do_layer_norm_before ?!_remove_final_layer_norm\n",
-       "model.decoder.layers.",
-       "self_attn.k_proj H H +b?enable_bias\nself_attn.v_proj H H +b?enable_bias\n"
-       "self_attn.q_proj H H +b?enable_bias\nself_attn.out_proj H H +b?enable_bias\n"
-       "self_attn_layer_norm H +b ?layer_norm_elementwise_affine\n" +
-           plain("fc1", "fc2", "+b?enable_bias") +
-           "final_layer_norm H +b ?layer_norm_elementwise_affine\n",
-       "lm_head V word_embed_proj_dim ?!tie_word_embeddings\n",
-       R"({"tie_word_embeddings": true, "enable_bias": true, "do_layer_norm_before": true,
+    {"mpt", "transformer.wte V H\n", "transformer.blocks.",
+     norms({"norm_1", "norm_2"}) + "attn.Wqkv 3*H H\nattn.out_proj H H\n" +
+         plain("ffn.up_proj", "ffn.down_proj", "", "4*H"),
+     "transformer.norm_f H\n" + head, R"({"tie_word_embeddings": true})"},
+    {"opt",
+     "model.decoder.embed_tokens V word_embed_proj_dim\nmodel.decoder.embed_positions C+2 H\n"
+     "model.decoder.project_out word_embed_proj_dim H ?word_embed_proj_dim!=H\n"
+     "model.decoder.project_in H word_embed_proj_dim ?word_embed_proj_dim!=H\n"
+     "model.decoder.final_layer_norm H +b ?layer_norm_elementwise_affine "
+     "?do_layer_norm_before ?!_remove_final_layer_norm\n",
+     "model.decoder.layers.",
+     "self_attn.k_proj H H +b?enable_bias\nself_attn.v_proj H H +b?enable_bias\n"
+     "self_attn.q_proj H H +b?enable_bias\nself_attn.out_proj H H +b?enable_bias\n"
+     "self_attn_layer_norm H +b ?layer_norm_elementwise_affine\n" +
+         plain("fc1", "fc2", "+b?enable_bias") +
+         "final_layer_norm H +b ?layer_norm_elementwise_affine\n",
+     "lm_head V word_embed_proj_dim ?!tie_word_embeddings\n",
+     R"({"tie_word_embeddings": true, "enable_bias": true, "do_layer_norm_before": true,
            "layer_norm_elementwise_affine": true, "word_embed_proj_dim": "H"})"},
-      {"internlm2", "model.tok_embeddings V H\n", "model.layers.",
-       "attention.wqkv A*D+2*G*D H +b?bias\nattention.wo H A*D +b?bias\nfeed_forward.w1 I H\n"
-       "feed_forward.w3 I H\nfeed_forward.w2 H I\nattention_norm H\nffn_norm H\n",
-       "model.norm H\noutput V H ?!tie_word_embeddings\n", R"({"bias": true})"}};
-}
+    {"internlm2", "model.tok_embeddings V H\n", "model.layers.",
+     "attention.wqkv A*D+2*G*D H +b?bias\nattention.wo H A*D +b?bias\nfeed_forward.w1 I H\n"
+     "feed_forward.w3 I H\nfeed_forward.w2 H I\nattention_norm H\nffn_norm H\n",
+     "model.norm H\noutput V H ?!tie_word_embeddings\n", R"({"bias": true})"}};
 
 const std::vector<DecoderFamily>& families() {
   static const std::vector<DecoderFamily> all = [] {
-    std::vector<DecoderFamily> table = llama_like();
-    std::ranges::move(others(), std::back_inserter(table));
+    std::vector<DecoderFamily> table = llama_like;
+    table.insert(table.end(), others.begin(), others.end());
     return table;
   }();
   return all;
@@ -361,6 +356,8 @@ class Keys {
   }
 
   Json value(const char* key) const { return found({key}); }
+  // Returns null for a key without a default, which the family does not have.
+  Json own_value(const char* key) const { return defaults_.contains(key) ? found({key}) : Json(); }
   const std::string& problems() const { return problems_; }
 
  private:
@@ -495,13 +492,13 @@ class Tensors {
   double elements_ = 0;
 };
 
-// Returns whether this layer has experts, by the keys with which configs say so.
+// Returns whether this layer has experts, by those keys among the family's that say so.
 bool is_sparse(Keys& keys, std::int64_t layer) {
   const auto number = [&](const char* key, std::int64_t otherwise) {
-    const Json value = keys.value(key);
+    const Json value = keys.own_value(key);
     return value.is_number_integer() ? value.get<std::int64_t>() : otherwise;
   };
-  const Json dense = keys.value("mlp_only_layers");
+  const Json dense = keys.own_value("mlp_only_layers");
   const std::int64_t every = std::max<std::int64_t>(1, number("decoder_sparse_step", 1));
   return keys.size("E") > 0 && layer >= number("first_k_dense_replace", 0) &&
          (layer + 1) % every == 0 && std::ranges::count(dense, Json(layer)) == 0;

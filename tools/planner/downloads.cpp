@@ -23,9 +23,12 @@ using Json = nlohmann::json;
 
 constexpr const char* config_name = "config.json";
 constexpr const char* other_ways =
-    "; python -m zerocore plan plans every model that transformers has, exactly, and --params SIZE "
-    "a "
+    "; python -m zerocore plan MODEL plans every model that transformers has, and --params SIZE a "
     "decoder of that size";
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -98,18 +101,21 @@ bool is_buffer(const checkpoint::TensorEntry& entry) {
   return std::regex_search(entry.name, names) && (!biases || mask);
 }
 
-// Makes a shape of names and shapes in one safetensors file or all files of an index.
-ModelShape shape_of_tensors_in(const std::string& path, const ModelTerms& terms) {
-  const checkpoint::ModelReader model(path);
+// Makes a shape of names and shapes in safetensors files, each one alone or all of an index.
+ModelShape shape_of_tensors_in(const std::string& name, const std::vector<std::string>& paths,
+                               const ModelTerms& terms) {
   std::vector<NamedTensor> tensors;
   bool experts = false;
-  for (const std::string& name : model.names()) {
-    const checkpoint::TensorEntry& entry = *model.find(name);
-    if (entry.shape.empty() || is_buffer(entry)) continue;
-    tensors.push_back({name, entry.shape});
-    experts = experts || name.find("experts.") != std::string::npos;
+  for (const std::string& path : paths) {
+    const checkpoint::ModelReader model(path);
+    for (const std::string& tensor : model.names()) {
+      const checkpoint::TensorEntry& entry = *model.find(tensor);
+      if (entry.shape.empty() || is_buffer(entry)) continue;
+      tensors.push_back({tensor, entry.shape});
+      experts = experts || tensor.find("experts.") != std::string::npos;
+    }
   }
-  ModelShape shape = shape_of_tensors(path, tensors, {}, terms);
+  ModelShape shape = shape_of_tensors(name, tensors, {}, terms);
   if (experts && terms.experts_per_token == 0)
     shape.notices.push_back(
         "it has experts, and nothing says how many of them a token takes (num_experts_per_tok of "
@@ -122,32 +128,6 @@ std::optional<Json> config_in(const fs::path& folder) {
   const std::string path = (folder / config_name).string();
   if (!is_there(path)) return std::nullopt;
   return read_json(path);
-}
-
-// Makes the shape of a folder's model, whose weights are in these files: a safetensors file, an
-// index, or none.
-ModelShape shape_of_folder(const fs::path& folder, const std::string& weights) {
-  const std::optional<Json> config = config_in(folder);
-  if (config && (weights.empty() || is_known_family(type_of(*config))))
-    return shape_of_config_file((folder / config_name).string(), *config);
-  if (!weights.empty())
-    return shape_of_tensors_in(weights, config ? terms_of_config(*config) : ModelTerms{});
-  std::string found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    for (const char* ending : {".bin", ".pt", ".pth", ".gguf", ".safetensors", ".npz", ".h5"})
-      if (found.empty() && entry.path().extension() == ending) found = entry.path().filename();
-  throw ConfigError("--model " + folder.string() + ": a folder without config.json and " +
-                    (found.empty()
-                         ? "model.safetensors or its index"
-                         : "model.safetensors or its index, but with " + printable(found) +
-                               ", whose shapes this tool cannot read") +
-                    other_ways);
-}
-
-std::string weights_in(const fs::path& folder) {
-  for (const char* name : {checkpoint::model_index_name, checkpoint::single_model_name})
-    if (is_there(folder / name)) return (folder / name).string();
-  return "";
 }
 
 // A file's place among those of a model, from its name: model-00001-of-00006.safetensors.
@@ -171,22 +151,69 @@ std::optional<Shard> shard_of(const std::string& file_name) {
   return Shard{parts[1], parts[2], files};
 }
 
+// Refuses a part of a model's files.
+void check_complete(const fs::path& folder, const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    const std::optional<Shard> shard = shard_of(fs::path(file).filename().string());
+    for (int number = 1; shard && number <= shard->files; ++number)
+      if (!is_there(folder / shard->name(number)))
+        throw ConfigError("--model " + folder.string() + ": " + printable(shard->name(number)) +
+                          " is missing, and a config.json of a known family, too: download one");
+  }
+}
+
+// Makes the shape of a folder's model, whose weights are in these files: safetensors, an index, or
+// none.
+ModelShape shape_of_folder(const fs::path& folder, const std::vector<std::string>& weights) {
+  const std::optional<Json> config = config_in(folder);
+  if (config && (weights.empty() || is_known_family(type_of(*config))))
+    return shape_of_config_file((folder / config_name).string(), *config);
+  if (!weights.empty()) check_complete(folder, weights);
+  if (!weights.empty())
+    return shape_of_tensors_in(folder.string(), weights,
+                               config ? terms_of_config(*config) : ModelTerms{});
+  std::string found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    for (const char* ending : {".bin", ".pt", ".pth", ".gguf", ".npz", ".h5"})
+      if (found.empty() && entry.path().extension() == ending) found = entry.path().filename();
+  throw ConfigError("--model " + folder.string() + ": a folder without config.json and " +
+                    (found.empty()
+                         ? "model.safetensors or its index"
+                         : "model.safetensors or its index, but with " + printable(found) +
+                               ", whose shapes this tool cannot read") +
+                    other_ways);
+}
+
+// Returns the index, the one file, or otherwise all safetensors files of a folder.
+std::vector<std::string> weights_in(const fs::path& folder) {
+  for (const char* name : {checkpoint::model_index_name, checkpoint::single_model_name})
+    if (is_there(folder / name)) return {(folder / name).string()};
+  std::vector<std::string> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
+  std::ranges::sort(files);
+  return files;
+}
+
 // Makes the shape of a whole model, if its other files or its config.json are next to it.
 ModelShape shape_of_shard(const fs::path& path, const Shard& shard) {
-  const fs::path folder = path.parent_path();
+  const fs::path folder = folder_of(path);
   const std::string one = printable(path.filename().string()) + " is one of " +
                           std::to_string(shard.files) + " files of a model";
-  bool all = is_there(folder / checkpoint::model_index_name);
-  for (int number = 1; number <= shard.files && all; ++number)
-    all = is_there(folder / shard.name(number));
+  std::vector<std::string> files;
+  for (int number = 1; number <= shard.files; ++number)
+    if (is_there(folder / shard.name(number)))
+      files.push_back((folder / shard.name(number)).string());
   const std::optional<Json> config = config_in(folder);
+  const bool all = std::ssize(files) == shard.files;
   ModelShape shape;
   if (all || (config && is_known_family(type_of(*config)))) {
-    shape = shape_of_folder(folder, all ? (folder / checkpoint::model_index_name).string() : "");
+    shape = shape_of_folder(folder, files);
     shape.notices.push_back(one + ": this plan is of the whole model, from the files next to it");
     return shape;
   }
-  shape = shape_of_tensors_in(path.string(), config ? terms_of_config(*config) : ModelTerms{});
+  shape = shape_of_tensors_in(path.string(), {path.string()},
+                              config ? terms_of_config(*config) : ModelTerms{});
   shape.notices.push_back(one + ": this plan is of its " + std::to_string(shape.parameters) +
                           " parameters ALONE; give the folder of all files, or its config.json");
   return shape;
@@ -215,8 +242,8 @@ std::optional<ModelShape> shape_of_download(const std::string& given) {
   if (given.ends_with(".safetensors")) {
     const std::optional<Shard> shard = shard_of(path.filename().string());
     if (shard) return shape_of_shard(path, *shard);
-    const std::optional<Json> config = config_in(path.parent_path());
-    return shape_of_tensors_in(given, config ? terms_of_config(*config) : ModelTerms{});
+    const std::optional<Json> config = config_in(folder_of(path));
+    return shape_of_tensors_in(given, {given}, config ? terms_of_config(*config) : ModelTerms{});
   }
   for (const char* ending : {".bin", ".pt", ".pth", ".gguf"})
     if (given.ends_with(ending))
@@ -227,12 +254,12 @@ std::optional<ModelShape> shape_of_download(const std::string& given) {
   const Json json = read_json(given);
   if (!json.contains("weight_map")) return shape_of_config_file(given, json);
   for (const auto& [tensor, file] : json["weight_map"].items())
-    if (!file.is_string() || !is_there(path.parent_path() / file.get<std::string>())) {
-      if (config_in(path.parent_path())) return shape_of_folder(path.parent_path(), "");
+    if (!file.is_string() || !is_there(folder_of(path) / file.get<std::string>())) {
+      if (config_in(folder_of(path))) return shape_of_folder(folder_of(path), {});
       throw ConfigError("--model " + given + ": its file " + printable(file.dump()) +
                         " is not next to it, nor is a config.json: download one of them");
     }
-  return shape_of_folder(path.parent_path(), given);
+  return shape_of_folder(folder_of(path), {given});
 }
 
 }  // namespace zero::planner

@@ -26,14 +26,12 @@ bool has_states_of_matrices(const optim::OptimizerOptions& options) {
   return scope == optim::UpdateScope::tensor_factors || scope == optim::UpdateScope::whole_matrices;
 }
 
-// Returns the memory of the rank that needs the most. Planned ranks are spread evenly; few suffice,
-// if all slices have the same states.
+// Returns the memory of the rank that needs the most. Planned ranks are spread evenly.
 MemoryPlan largest_memory(const Request& request, const PlannedRow& first) {
   const Model& model = request.shape.spec.declared();
   MemoryPlan largest = memory_of(first.plan, first.config);
-  const int planned = has_states_of_matrices(first.config.optimizer)
-                          ? request.planned_ranks
-                          : std::min(request.planned_ranks, Request().planned_ranks);
+  const int planned = has_states_of_matrices(first.config.optimizer) ? request.planned_ranks
+                                                                     : request.planned_alike;
   const int last = request.cluster.ranks - 1, others = std::min(last, planned - 1);
   for (int i = 1; i <= others; ++i) {
     const auto rank = static_cast<int>(std::int64_t{last} * i / others);

@@ -83,13 +83,17 @@ std::int64_t experts_of(const Unit& unit) {
   return experts;
 }
 
+// Counts products as one entry if they are alike, such as those of experts.
 void add_product(UnitWork& work, const Product& product) {
-  for (Product& other : work.products)
-    if (other.in == product.in && other.out == product.out && other.share == product.share) {
-      other.count += product.count;
-      return;
-    }
-  work.products.push_back(product);
+  constexpr std::ptrdiff_t kinds = 8;  // that follow each other
+  const auto begin = work.products.end() - std::min(kinds, std::ssize(work.products));
+  const auto alike = std::find_if(begin, work.products.end(), [&](const Product& other) {
+    return other.in == product.in && other.out == product.out && other.share == product.share;
+  });
+  if (alike == work.products.end())
+    work.products.push_back(product);
+  else
+    alike->count += product.count;
 }
 
 UnitWork work_of(const Unit& unit, const ModelTerms& terms) {

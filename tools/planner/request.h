@@ -21,7 +21,9 @@ struct Request {
   std::optional<std::int64_t> micro_batch = {};  // samples; absent: the config's, or 1
   std::int64_t sequence = 0;                     // tokens of a sample; 0: the model's
   bool recompute = false;
-  int planned_ranks = 8;  // ranks whose memory is planned, with the first and the last; at most
+  // Ranks whose memory is planned, with the first and the last; at most. The second number is that
+  // of optimizers without states of matrices, with which ranks differ only by rounding.
+  int planned_ranks = 8, planned_alike = 8;
   std::optional<Kernels> kernels = {};  // absent: eager on GPUs, fused on CPUs
 
   bool has_config() const { return !config_file.empty() || !config_text.empty(); }

@@ -1,4 +1,5 @@
 // zero plan: predicts memory, traffic and time of a training run before it starts.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -18,6 +19,7 @@ using namespace planner;
 
 constexpr std::int64_t most_layers = 4096;
 constexpr int most_planned_ranks = 256;
+constexpr std::size_t most_unit_plans = 1 << 15;  // of units, in half a second
 
 struct PlanOptions {
   std::string config_file, model, params, device = "h100", rows, kernels;
@@ -79,7 +81,6 @@ Request request_of(const PlanOptions& options) {
   if (options.micro_batch > 0) request.micro_batch = options.micro_batch;
   request.sequence = options.sequence;
   request.recompute = options.recompute;
-  if (options.memory) request.planned_ranks = most_planned_ranks;
   if (!options.kernels.empty()) request.kernels = kernels_named(options.kernels);
   return request;
 }
@@ -103,11 +104,17 @@ void check_outputs(const PlanOptions& options) {
 
 void plan(const PlanOptions& options) {
   check_outputs(options);
-  const Request request = request_of(options);
+  Request request = request_of(options);
   std::vector<PlanRow> rows =
       options.rows.empty() ? all_rows(request.cluster) : parse_rows(options.rows);
   if (options.rows.empty() && !options.config_file.empty())
     rows.insert(rows.begin(), PlanRow{"config"});
+  if (options.memory) {
+    const std::size_t plans = rows.size() * request.shape.work.size();
+    request.planned_ranks = most_planned_ranks;
+    request.planned_alike = std::clamp(static_cast<int>(most_unit_plans / plans),
+                                       request.planned_alike, most_planned_ranks);
+  }
   const PlanResult result = make_plan(request, rows, budget_of(options));
   if (options.json == "-")
     for (const std::string& notice : request.shape.notices)

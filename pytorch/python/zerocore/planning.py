@@ -56,15 +56,21 @@ def _answer(model, ds_config, as_text, **options):
     try:
         if isinstance(model, (str, os.PathLike)):
             return _native.plan_model(os.fspath(model), given, terms)
-        described = model.to_dict() if hasattr(model, "to_dict") else model
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "config.json")
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump(described, file, default=str)
-            return _native.plan_model(path, given, terms)
+        return _plan_described(model.to_dict() if hasattr(model, "to_dict") else model, given, terms)
     except ConfigError as error:
         module = _meta_module(model, error)
     return _plan_module(module, given, terms)
+
+
+def _plan_described(config, given, terms):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "config.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(config, file, default=str)
+        try:
+            return _native.plan_model(path, given, terms)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace(f"--model {path}", "the config").replace(path, "the config")) from None
 
 
 def _meta_module(model, error):
