@@ -26,7 +26,7 @@ RENAMED = {"gpt2": GPT_SIZES, "gpt_bigcode": GPT_SIZES, "gptj": GPT_SIZES, "code
            "bloom": {"num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
            "mpt": {"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
                    "max_position_embeddings": "max_seq_len"},
-           "opt": {"intermediate_size": "ffn_dim"}, "falcon": {"num_key_value_heads": "num_kv_heads"}}
+           "opt": {"intermediate_size": "ffn_dim"}, "falcon": {"num_key_value_heads": "num_kv_heads", "intermediate_size": "ffn_hidden_size"}}
 EXPERTS = {"qwen2_moe": "num_experts", "qwen3_moe": "num_experts", "olmoe": "num_experts", "mixtral": "num_local_experts",
            "granitemoe": "num_local_experts", "phimoe": "num_local_experts", "gpt_oss": "num_local_experts",
            "deepseek_v2": "n_routed_experts", "deepseek_v3": "n_routed_experts"}
