@@ -4,13 +4,13 @@
 #include <memory>
 
 #include "tools/options/number_options.h"
+#include "tools/options/result_file.h"
 #include "tools/options/settings.h"
 #include "tools/planner/table.h"
 #include "tools/report/report.h"
 #include "tools/zero/commands.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
-#include "zero/base/output_file.h"
 
 namespace zero::tool {
 namespace {
@@ -97,8 +97,8 @@ std::optional<Budget> budget_of(const PlanOptions& options) {
 // Tries the outputs before the work.
 void check_outputs(const PlanOptions& options) {
   if (!options.json.empty() && options.json != "-")
-    check_output_file(options.json, "--json " + options.json);
-  if (!options.write.empty()) check_output_file(options.write, "--write " + options.write);
+    check_result_file(options.json, "--json " + options.json);
+  if (!options.write.empty()) check_result_file(options.write, "--write " + options.write);
   if (!options.report.empty()) report::prepare_directory(options.report);
 }
 
@@ -126,9 +126,9 @@ void plan(const PlanOptions& options) {
   if (options.json == "-")
     std::fputs(json_of(result).c_str(), stdout);
   else if (!options.json.empty())
-    write_output_file(options.json, "--json " + options.json, json_of(result));
+    write_result(options.json, "--json " + options.json, json_of(result));
   if (!options.write.empty())
-    write_output_file(options.write, "--write " + options.write, config_of(result));
+    write_result(options.write, "--write " + options.write, config_of(result));
   if (options.report.empty()) return;
   report::write_report(page_of(result), options.report);
   std::fprintf(stderr, "report: %s/report.html\n", options.report.c_str());
