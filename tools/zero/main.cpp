@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "tools/options/number_options.h"
+#include "tools/options/result_file.h"
 #include "tools/zero/commands.h"
 #include "zero/base/error.h"
-#include "zero/base/output_file.h"
 #include "zero/base/text.h"
 
 // Names a word that is no command, because CLI11 only reports a missing one.
