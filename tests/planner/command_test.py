@@ -152,7 +152,7 @@ class Command(unittest.TestCase):
     def test_outputs_are_tried_first_and_old_files_stay(self):
         given = ("--model", "tiny", "--ranks", "2", "--per-node", "2", "--rows", "0")
         old = self.path("old.json", "old")
-        for arguments, code, text in ((("--json", self.path("none/a.json")), 10, "its folder does not exist"),
+        for arguments, code, text in ((("--json", self.path("none/a.json")), 10, "No such file or directory"),
                                       (("--write", self.folder.name), 10, "it is a directory"),
                                       (("--report", old), 10, "cannot be made"),
                                       (("--write", "/dev/full"), 14, "No space left on device")):

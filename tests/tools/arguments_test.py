@@ -76,7 +76,7 @@ class Arguments(unittest.TestCase):
                              ("--report", "--report /proc cannot be written to: ")):
             more = ("--compare-stages", "0,1") if option == "--report" else ()
             self.refused(text, TRAIN_GPT, *SMALL, "--steps", "1", *more, option, "/proc")
-        self.refused("its folder does not exist", TRAIN_GPT, *SMALL, "--steps", "1", "--trace", self.folder / "none" / "t.json")
+        self.refused("No such file or directory", TRAIN_GPT, *SMALL, "--steps", "1", "--trace", self.folder / "none" / "t.json")
 
     def test_words_of_mpirun_before_the_program(self):
         script = self.folder / "train.py"
