@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <sstream>
 
 #include "zero/base/hash.h"
@@ -98,9 +99,9 @@ void agree_on_tensors(TrainState& train, const checkpoint::ModelReader& reader,
 // wrapper ("module."), or some others.
 std::string names_in(const checkpoint::ModelReader& reader,
                      const std::vector<std::string>& missing) {
-  constexpr std::size_t most_named = 5;
+  constexpr std::size_t most_named = 5, most_tried = 5;
   const std::vector<std::string> names = reader.names();
-  for (const std::string& own : missing)
+  for (const std::string& own : std::span(missing).first(std::min(most_tried, missing.size())))
     for (const std::string& name : names)
       for (const auto& [longer, shorter, whose] :
            {std::tuple(name, own, "the file's"), std::tuple(own, name, "the model's")})
