@@ -147,7 +147,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
 
     def _run(self, call, args, kwargs):
         """Runs the module's own forward as a pass of the engine, for calls of the engine and of the module."""
-        if self._in_forward or self.native is not None and self.native.is_recomputing():
+        if self._in_forward and self._guard.has_turn() or self.native is not None and self.native.is_recomputing():
             return call(*args, **kwargs)
         self._was_given_in_eval = self._was_given_in_eval and not self.module.training
         trains = self.module.training or self._was_given_in_eval

@@ -246,6 +246,13 @@ def endings():
     contains(end(2, "by_hand", "3", expect=12)[1], "DisagreementError: the ranks disagree", "Rank 1 was in engine.digest()")
 
 
+def failing():
+    """Passes that end by an exception, which the script catches, count for nothing; two threads take turns."""
+    for ranks in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            contains(run(ranks, folder, script="failing.py")[0], "passes are forgotten")
+
+
 def socket_at_a_port():
     """Binds a port below those that the system assigns to other processes meanwhile."""
     for port in random.sample(range(15000, 30000), 200):
