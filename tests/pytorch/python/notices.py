@@ -50,7 +50,7 @@ def two_optimizers():
 
 def left_out():
     net = nn.Linear(4, 4)
-    start(net, optimizer=torch.optim.SGD([net.weight], lr=0.1), config=config())
+    start(net, optimizer=torch.optim.SGD([net.weight], lr=0.1), config=config(gradient_clipping=1.0))
 
 
 def frozen_state():

@@ -86,7 +86,7 @@ def checkpoints():
         run(2, "accumulation", folder, script="saving.py")
     with tempfile.TemporaryDirectory() as folder:
         contains(run(2, "client_state", folder, script="saving.py")[0], "client_state['rank']", "rank 0's is stored",
-                 "client_state['counter'] is a Counter")
+                 "client_state['tally'] is a defaultdict")
     for ranks in (1, 3):
         with tempfile.TemporaryDirectory() as folder:
             run(2, "random_at_other_size", folder, "saves", script="saving.py")

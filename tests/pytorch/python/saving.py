@@ -72,10 +72,10 @@ def client_state(folder):
             assert part in str(error), error
         else:
             raise AssertionError("it was saved")
-    counter = collections.Counter("aab")
+    counter, tally = collections.Counter("aab"), collections.defaultdict(int, a=2)
     engine.save_checkpoint(folder, "kinds", client_state={
-        **values, "numpy generator": numpy_generator, "counter": counter, "rank": engine.global_rank,
-        f"of {engine.global_rank}": 1})
+        **values, "numpy generator": numpy_generator, "counter": counter, "tally": tally,
+        "rank": engine.global_rank, f"of {engine.global_rank}": 1})
     random.seed(1)
     numpy.random.seed(1)
     torch.manual_seed(1 + engine.global_rank)
@@ -85,7 +85,8 @@ def client_state(folder):
     for name, value in values.items():
         assert same(value, loaded.pop(name)), name
     assert loaded.pop("numpy generator").random() == numpy_generator.random()
-    assert loaded == {"counter": dict(counter), "rank": 0, "of 0": 1}, loaded
+    assert type(loaded["counter"]) is collections.Counter and type(loaded["tally"]) is dict
+    assert loaded == {"counter": counter, "tally": dict(tally), "rank": 0, "of 0": 1}, loaded
     _, loaded = engine.load_checkpoint(folder, "random")
     assert loaded == 3 and drawn == (random.random(), numpy.random.rand(), torch.rand(1).item())
     saved = b"".join(path.read_bytes() for path in pathlib.Path(folder).rglob("*") if path.is_file())
