@@ -359,7 +359,7 @@ void add_core(RowList& rows) {
        acts("async_staging_bytes", counts,
             "memory of a rank for asynchronous saves, taken at start; 0: as much as it "
             "saves, if checkpoint.writer.decoupled enables them"),
-       acts("allow_non_finite_weights", "load checkpoints and weights that hold NaN or infinity"),
+       acts("allow_non_finite_weights", "accept checkpoints and weights that hold NaN or infinity"),
        acts(
            "round_initial_weights",
            "under bf16 and fp16: master weights begin as the initial values rounded to that dtype, "

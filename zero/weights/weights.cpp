@@ -196,13 +196,14 @@ void Weights::require_equal(int param, std::span<const std::byte> bytes, const c
 void Weights::require_finite(int param, std::span<const float> values, std::int64_t begin,
                              const char* call) const {
   const ParamDeclaration& declaration = train_.param(param);
-  if (!declaration.options.trainable) return;
+  if (!declaration.options.trainable || train_.config.zero_core.allow_non_finite_weights) return;
   const auto at = std::ranges::find_if_not(values, [](float v) { return std::isfinite(v); });
   if (at != values.end())
     throw UsageError(std::string(call) + ": element " +
                      std::to_string(begin + (at - values.begin())) + " of parameter " +
                      declaration.name + " is " + shortest_text(*at) +
-                     "; a trained parameter and its states are finite numbers");
+                     "; a trained parameter and its states are finite numbers, unless "
+                     "zero_core.allow_non_finite_weights is true");
 }
 
 void Weights::read(std::string_view name, std::string_view what, std::span<float> whole,
