@@ -102,7 +102,7 @@ class Ledger(unittest.TestCase):
                 config = self.config(settings)
                 plan = self.planned(model, 1, "0", config, *options)["activation_bytes"]
                 run = self.measured(model, 1, "0", config, *options)["memory"]["activations"]["peak"]
-                self.assertAlmostEqual(plan / run, 1, delta=0.03)
+                self.assertAlmostEqual(plan / run, 1, delta=0.04)  # the kernels of CPUs with AMX need less scratch
 
 
 if __name__ == "__main__":

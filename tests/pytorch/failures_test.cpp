@@ -152,7 +152,7 @@ TEST_CASE("gradients are read by the engine, and errors about them name calls of
     CHECK(error.find("zerocore.") == std::string::npos);
   }
   CHECK(after_pass([](ShardedModule& module, const Model& model) {
-          const at::Tensor& weight = model.module->parameters().front();
+          const at::Tensor weight = model.module->parameters().front();
           std::vector<float> gradient(static_cast<std::size_t>(weight.numel()));
           module.engine().read_gradient("layers.0.weight", gradient);
           if (std::ranges::count(gradient, 0.0F) == std::ssize(gradient))
