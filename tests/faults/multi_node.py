@@ -212,7 +212,7 @@ def cut_link(slots, index, sign, *program):
         errors.seek(0)
         text = errors.read()
     expect(code == 18, f"exit code {code}\n{text}")
-    expect(seconds < 20, f"it took {seconds:.1f} s\n{text}")  # the limit of at most 5 s, 10 s, and a margin
+    expect(seconds < 30, f"it took {seconds:.1f} s\n{text}")  # the limit of at most 5 s, 15 s, and a margin
     causes = [line for line in text.splitlines() if line.startswith("zero: rank ")]
     expect(len(causes) == 1, f"not one line says why\n{text}")
     return causes[0], f"{seconds:.1f} s"
