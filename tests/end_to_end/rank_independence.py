@@ -13,6 +13,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 import launch  # noqa: E402
 from gpt_layout import Layout  # noqa: E402
 
+# oneDNN's kernels for AMX round otherwise for another number of rows, and so of threads.
+os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
 MPIEXEC, PROGRAM = launch.absolute(sys.argv[1:3])
 STEPS = 6
 MICRO_BATCHES = 7

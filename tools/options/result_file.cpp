@@ -56,6 +56,7 @@ void flush_standard_output() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
   // An earlier call has failed, whose reason is lost. A line more shows whether it lasts.
   if (errno == 0 && ::write(STDOUT_FILENO, "\n", 1) == 1) errno = 0;
+  if (errno == EPIPE) return;  // whoever has read it needs no more
   throw SaveError("standard output could not be written" +
                   (errno != 0 ? std::string(": ") + std::strerror(errno) : ""));
 }

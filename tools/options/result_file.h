@@ -17,8 +17,8 @@ void write_result(const std::string& path, const std::string& name, std::string_
 void check_result_file(const std::string& path, const std::string& name);
 void check_result_directory(const std::string& path, const std::string& name);
 
-// Throws SaveError if a part of what this process has printed could not be written. Programs call
-// it before they end with success.
+// Throws SaveError if a part of what this process has printed could not be written, unless its
+// reader has gone. Programs call it before they end with success.
 void flush_standard_output();
 
 }  // namespace zero
