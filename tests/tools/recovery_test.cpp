@@ -118,6 +118,7 @@ TEST_CASE("the same rank, cause and step twice are a crash loop, but not a kill 
   };
   CHECK(stops(ended_with_code(1, 7), ended_with_code(1, 7)));
   CHECK(stops(ended_with_code(1, {}), ended_with_code(1, {})));
+  CHECK(stops(ended_with_code(1, {}), ended_with_code(0, {})));  // an error of all ranks
   JobFailure of_unknown_rank = ended_with_code(0, 7);
   of_unknown_rank.rank.reset();
   CHECK(stops(ended_with_code(1, 7), of_unknown_rank));

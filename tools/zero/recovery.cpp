@@ -119,7 +119,10 @@ void Recovery::blame(const JobFailure& failure) {
 // that sees another one fail may have made one step more, or less.
 bool Recovery::is_crash_loop(const JobFailure& failure) const {
   if (!last_ || failure.from_outside || last_->from_outside) return false;
-  const bool same_rank = !failure.rank || !last_->rank || failure.rank == last_->rank;
+  // Before the first step all ranks get an error that one of them has, and any of them may end
+  // first.
+  const bool of_all = !failure.step && !failure.blames_slot;
+  const bool same_rank = of_all || !failure.rank || !last_->rank || failure.rank == last_->rank;
   const bool same_step = failure.step.has_value() == last_->step.has_value() &&
                          std::abs(failure.step.value_or(0) - last_->step.value_or(0)) <= 1;
   return same_rank && same_step && failure.cause == last_->cause;
