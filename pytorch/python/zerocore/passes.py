@@ -124,7 +124,7 @@ def remove(engine):
         link = vars(parameter).get("_zerocore_engine")
         if link is not None and link.is_to(engine):
             lost = hasattr(parameter, "ds_tensor")  # it was sharded, by describe()
-            for name in PlainState._OURS:
+            for name in PlainState._OURS - {"_zerocore_frozen"}:  # for thaw()
                 vars(parameter).pop(name, None)
             if lost:
                 parameter._zerocore_lost = True
