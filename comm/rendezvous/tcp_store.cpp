@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 using store::Query;
 
-// Between two tries to connect, and between two looks at a key.
+// The pause between two tries to connect, and between two looks at a key.
 constexpr milliseconds pause{5};
 
 struct Variables {

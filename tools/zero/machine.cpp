@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
 #include <set>
 #include <utility>
 
@@ -16,13 +15,6 @@
 
 namespace zero::tool {
 namespace {
-
-std::string first_line(const std::string& file) {
-  std::ifstream stream(file);
-  std::string line;
-  std::getline(stream, line);
-  return line;
-}
 
 // Launchers count cores, not hardware threads.
 int cores_among(const std::vector<int>& cpus) {

@@ -78,7 +78,7 @@ class Job {
   // started. A signal since the last start ends the job before that.
   std::optional<JobEnd> run(JobStart start);
 
-  // Between two starts: serves all sources until done() is true, this much time has passed or the
+  // Serves all sources between two starts until done() is true, this much time has passed or the
   // job is over. Returns the value of done().
   bool serve_until(Clock::duration limit, const std::function<bool()>& done);
   // There are too few slots: serves all sources until done() is true. Returns false if the job is

@@ -10,13 +10,6 @@
 namespace zero {
 namespace {
 
-std::string first_line(const std::string& file) {
-  std::ifstream stream(file);
-  std::string line;
-  std::getline(stream, line);
-  return line;
-}
-
 // Returns the tightest quota from this process's cgroup up to the root; 0: none.
 int tightest_quota(const std::string& mount, std::string group, bool version_2) {
   int tightest = 0;
@@ -37,6 +30,13 @@ int tightest_quota(const std::string& mount, std::string group, bool version_2) 
 }
 
 }  // namespace
+
+std::string first_line(const std::string& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line;
+}
 
 std::vector<int> allowed_cpus() {
   // Machines beyond CPU_SETSIZE need a larger mask.

@@ -1,4 +1,4 @@
-// The CPUs that this process may use.
+// The CPUs that this process may use, as the kernel's files and calls say.
 #pragma once
 
 #include <string>
@@ -18,5 +18,8 @@ int cpus_of_cgroup(const std::string& mount = "/sys/fs/cgroup",
 // Returns the whole CPUs within a quota, rounded up; "max 100000" (version 2) and "-1" (version 1)
 // mean no limit and give 0.
 int cpus_of_quota(const std::string& quota, const std::string& period);
+
+// Returns the first line of a file of the kernel; "" if there is no such file.
+std::string first_line(const std::string& file);
 
 }  // namespace zero
