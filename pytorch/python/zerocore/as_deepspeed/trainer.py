@@ -93,13 +93,14 @@ def end(engine):
     """Ends the engine, whose model then has all values, whole on each rank. After a failure there are none. Collective."""
     if engine.native is None or engine._guard.failure is not None or engine._successor is not None:
         return
-    values = [(parameter, engine.read(parameter).to(parameter.dtype)) for parameter in engine.module.parameters()
-              if is_in_engine(parameter)]
-    rounded = {str(parameter.dtype).removeprefix("torch.") for parameter, _ in values} - {"float32"}
+    inside = [parameter for parameter in engine.module.parameters() if is_in_engine(parameter)]
+    rounded = {str(parameter.dtype).removeprefix("torch.") for parameter in inside} - {"float32"}
     if rounded:
         tell([f"the next engine of {type(engine.module).__name__} starts from its weights, rounded to {', '.join(sorted(rounded))}"])
+    # Those that are not sharded keep their values by themselves.
+    values = [engine.read(parameter).to(parameter.dtype) for parameter in inside] if engine._rests_sharded() else []
     engine.destroy()
-    for parameter, value in values:
+    for parameter, value in zip(inside, values):
         _native.give_memory(parameter, value)
 
 
