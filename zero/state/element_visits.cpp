@@ -4,7 +4,6 @@
 #include <cstring>
 #include <deque>
 
-#include "optim/gradient_norm.h"
 #include "zero/state/array_exchange.h"
 
 namespace zero {
@@ -31,13 +30,11 @@ constexpr std::int64_t most_elements = 1 << 20;  // per call, since no memory is
 class ElementCopy {
  public:
   ElementCopy(StateStore& store, const ArrayId& array, const ParamRange& piece)
-      : store_(store), array_(array), begin_(piece.segment_begin), values_(piece.count) {
-    const DType dtype = store.dtype_of(array);
-    std::vector<std::byte> raw(piece.count * size_of(dtype));
-    store.read(array, begin_, begin_ + piece.count, raw.data());
-    optim::cast(raw.data(), dtype, values_.data(), DType::fp32, piece.count);
-    before_ = values_;
-  }
+      : store_(store),
+        array_(array),
+        begin_(piece.segment_begin),
+        values_(store.read_floats(array, piece.range())),
+        before_(values_) {}
 
   std::span<float> values() { return values_; }
   bool changed() const {

@@ -75,6 +75,15 @@ void StateStore::read(const ArrayId& array, std::int64_t begin, std::int64_t end
   });
 }
 
+std::vector<float> StateStore::read_floats(const ArrayId& array, const Range& range) {
+  const DType dtype = dtype_of(array);
+  std::vector<std::byte> raw(range.count() * size_of(dtype));
+  read(array, range.begin, range.end, raw.data());
+  std::vector<float> values(range.count());
+  optim::cast(raw.data(), dtype, values.data(), DType::fp32, range.count());
+  return values;
+}
+
 void StateStore::write(const ArrayId& array, std::int64_t begin, DType dtype,
                        std::span<const std::byte> from) {
   const std::int64_t count = std::ssize(from) / size_of(dtype);

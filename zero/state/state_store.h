@@ -44,6 +44,8 @@ class StateStore {
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end,
              const PartVisitor& visitor);
   void read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to);
+  // Reads them as fp32.
+  std::vector<float> read_floats(const ArrayId& array, const Range& range);
   // Converts elements of that dtype to the array's.
   void write(const ArrayId& array, std::int64_t begin, DType dtype,
              std::span<const std::byte> from);

@@ -50,22 +50,12 @@ double Stepper::gradient_norm(std::string_view name) {
   return norm_over_ranks(sum, std::string(name));
 }
 
-std::vector<float> Stepper::read_gradient(const ArrayId& gradient, const ParamRange& piece) const {
-  StateStore& store = *parts_.train.store;
-  const DType dtype = store.dtype_of(gradient);
-  std::vector<std::byte> data(piece.count * size_of(dtype));
-  store.read(gradient, piece.segment_begin, piece.segment_begin + piece.count, data.data());
-  std::vector<float> values(piece.count);
-  optim::cast(data.data(), dtype, values.data(), DType::fp32, piece.count);
-  return values;
-}
-
 void Stepper::edit_gradients(const std::function<void(ParamShard)>& change) {
   TrainState& train = parts_.train;
   const auto inverse = static_cast<float>(inverse_gradient_scale());
   for_gradients([&](const ArrayId& gradient, const Segment& segment) {
     for (const ParamRange& piece : train.own_params(segment)) {
-      std::vector<float> raw = read_gradient(gradient, piece), values = raw;
+      std::vector<float> raw = train.store->read_floats(gradient, piece.range()), values = raw;
       for (float& value : values) value *= inverse;
       const std::vector<float> before = values;
       const ParamDeclaration& declaration = train.param(piece.param);
@@ -91,7 +81,7 @@ std::string Stepper::locate_non_finite() const {
   for_gradients([&](const ArrayId& gradient, const Segment& segment) {
     for (const ParamRange& piece : train.own_params(segment)) {
       if (!found.empty()) return;
-      const std::vector<float> values = read_gradient(gradient, piece);
+      const std::vector<float> values = train.store->read_floats(gradient, piece.range());
       const auto at = std::find_if_not(values.begin(), values.end(),
                                        [](float value) { return std::isfinite(value); });
       if (at != values.end())

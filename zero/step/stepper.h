@@ -104,7 +104,6 @@ class Stepper {
   double norm_over_ranks(optim::NormSum own, const std::string& what);
   // Works for gradients in any home.
   void add_squares(const ArrayId& gradient, const Range& range, optim::NormSum& sum) const;
-  std::vector<float> read_gradient(const ArrayId& gradient, const ParamRange& piece) const;
   // "h.3.weight (element 17)", on this rank.
   std::string locate_non_finite() const;
   void inspect_and_agree(const StepOptions& options, optim::StepRequest request);

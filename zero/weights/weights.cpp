@@ -152,11 +152,8 @@ void Weights::adopt_piece(const SegmentId& id, const ParamRange& piece) {
   const DType dtype = store.dtype_of(parameter);
   const std::int64_t width = size_of(dtype), begin = piece.segment_begin;
   std::vector<std::byte> value(piece.count * width), rounded(piece.count * width);
-  std::vector<float> now(piece.count), own(piece.count);
   store.read(parameter, begin, begin + piece.count, value.data());
-  std::vector<std::byte> raw(piece.count * size_of(store.dtype_of(master)));
-  store.read(master, begin, begin + piece.count, raw.data());
-  optim::cast(raw.data(), store.dtype_of(master), own.data(), DType::fp32, piece.count);
+  std::vector<float> now(piece.count), own = store.read_floats(master, piece.range());
   optim::cast(own.data(), DType::fp32, rounded.data(), dtype, piece.count);
   if (rounded == value) return;
   optim::cast(value.data(), dtype, now.data(), DType::fp32, piece.count);
