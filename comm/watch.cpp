@@ -1,8 +1,6 @@
 #include "comm/watch.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -42,12 +40,7 @@ Watch::Watch(std::shared_ptr<ControlPlane> plane, std::string host, bool abort_j
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
   if (stop_fd_ < 0) throw_system("eventfd failed", errno);
   open_peers();
-  // Signals belong to the program's own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = start_thread("the watch over other ranks", [this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = start_thread_without_signals("the watch over other ranks", [this] { run(); });
 }
 
 Watch::~Watch() {

@@ -1,7 +1,6 @@
 #include "comm/rendezvous/store_server.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/socket.h>
 
 #include <cstring>
@@ -43,12 +42,7 @@ std::string take_text(std::string_view& bytes) {
 }  // namespace
 
 StoreServer::StoreServer(Descriptor listener) : listener_(std::move(listener)) {
-  // The program's own threads handle signals.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = start_thread("the store of the ranks", [this] { serve(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = start_thread_without_signals("the store of the ranks", [this] { serve(); });
 }
 
 StoreServer::~StoreServer() {

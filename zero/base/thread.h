@@ -1,6 +1,8 @@
 // Starts a thread; if that fails, the error names its purpose and the remedy.
 #pragma once
 
+#include <signal.h>
+
 #include <string>
 #include <system_error>
 #include <thread>
@@ -21,6 +23,21 @@ std::thread start_thread(const std::string& purpose, Work&& work) {
                         "cgroup) or of address space (ulimit -v), or take fewer threads per rank "
                         "(RuntimeOptions::threads, train_gpt --threads)");
   }
+}
+
+// Does the same for a thread that gets no signals, because the program's own threads handle them.
+template <class Work>
+std::thread start_thread_without_signals(const std::string& purpose, Work&& work) {
+  struct Blocked {
+    sigset_t before;
+    Blocked() {
+      sigset_t all;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);
+    }
+    ~Blocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+  } blocked;
+  return start_thread(purpose, std::forward<Work>(work));
 }
 
 }  // namespace zero
