@@ -13,7 +13,7 @@
 namespace zero::report {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 // Digits without "0x".
 std::uint64_t parse_digits(const std::string& text) {
@@ -49,7 +49,7 @@ Comparison parse(const std::string& text, const std::string& source) {
   std::vector<double> rates;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    const Json record = parse_json(line, source + " is no log of a run: a line of it ");
+    const Json record = parse_json<Json>(line, source + " is no log of a run: a line of it ");
     if (record.contains("variant"))
       throw std::invalid_argument("it is of --compare-stages; give the directory of its --report");
     if (record.contains("step")) {
