@@ -85,6 +85,7 @@ STAGE_TEXT = re.compile(r'\b(find|is_given)\([^;]*"zero_optimization\.stage"')
 MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 # "5GB" is the form of a value in options of Hugging Face's tools; our own text has a blank.
 DECIMAL_UNIT = re.compile(r"\b[kKMGT]B\b")
+ALIAS = re.compile(r"^(?:using|namespace) (\w+) = (.+);")
 OPENMP = re.compile(r'#\s*pragma\s+omp\b|_Pragma\s*\(\s*"omp\b|#\s*include\s*<omp\.h>')
 
 
@@ -143,6 +144,7 @@ class Lint:
                 self.check_openmp(path, lines)
                 self.check_public(path, code)
         words.end()
+        self.check_aliases()
         return self.findings
 
     def check_marks(self, path, lines):
@@ -211,6 +213,18 @@ class Lint:
         for number, line in enumerate(code, 1):
             if STAGE_COMPARED.search(without_strings(line)) or STAGE_TEXT.search(line):
                 self.report(path, number, "stage", "stages are compared in zero/plan/placement alone; ask the placements")
+
+    def check_aliases(self):
+        """A unity build compiles the files of a folder as one."""
+        first = {}  # {(folder, name): (the type, the file that names it so first)}
+        for path, lines in self.lines.items():
+            for number, line in enumerate(lines, 1):
+                if not path.endswith(".cpp") or not (match := ALIAS.match(line)):
+                    continue
+                meant, other = first.setdefault((os.path.dirname(path), match[1]), (match[2], path))
+                if meant != match[2]:
+                    self.report(path, number, "alias", f"{match[1]} is {meant} in {other}: take another name, since a "
+                                "unity build compiles both as one file")
 
     def check_openmp(self, path, lines):
         for number, line in enumerate(lines, 1):

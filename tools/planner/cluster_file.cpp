@@ -13,7 +13,7 @@
 namespace zero::planner {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct Member {
   const char* key;
@@ -66,7 +66,8 @@ std::string known_keys() {
   throw ConfigError("--device " + file + ": " + problem);
 }
 
-void set(Device& device, const std::string& key, const Json& value, const std::string& file) {
+void set(Device& device, const std::string& key, const OrderedJson& value,
+         const std::string& file) {
   if (key == "name" && value.is_string()) {
     device.name = value.get<std::string>();
     return;
@@ -97,9 +98,9 @@ Device read_device(const std::string& file) {
     throw ConfigError("--device " + file + ": neither a device (" + device_names() +
                       ") nor a file");
   const std::string text = read_input_file({file, "--device " + file, 1, "a device in JSON"});
-  const Json json = parse_json<Json>(text, "--device " + file + ": ");
+  const OrderedJson json = parse_json<OrderedJson>(text, "--device " + file + ": ");
   if (!json.is_object()) refuse(file, "is no JSON object");
-  const Json like = json.contains("like") ? json["like"] : Json();
+  const OrderedJson like = json.contains("like") ? json["like"] : OrderedJson();
   const bool named = like.is_string() && device_names().find(like) != std::string::npos;
   if (!named)
     refuse(file, "needs the key \"like\", the device that its other keys change: one of " +
@@ -111,7 +112,7 @@ Device read_device(const std::string& file) {
 }
 
 std::string json_of(const Device& device) {
-  Json json;
+  OrderedJson json;
   json["like"] = device.gpu ? "h100" : "cpu";
   json["name"] = device.name;
   if (!device.gpu) json["cores"] = device.cores;

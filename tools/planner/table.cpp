@@ -16,7 +16,7 @@
 namespace zero::planner {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 using report::fixed, report::time_text;
 
@@ -135,8 +135,8 @@ std::string price_text(const PlanResult& result) {
   return text;
 }
 
-Json memory_json(const std::vector<MemoryUse>& uses) {
-  Json json = Json::object();
+OrderedJson memory_json(const std::vector<MemoryUse>& uses) {
+  OrderedJson json = OrderedJson::object();
   for (const MemoryUse& use : uses)
     if (use.planned > 0) json[use.category] = use.planned;
   return json;
@@ -153,31 +153,31 @@ std::vector<report::MemoryUse> memory_of(const std::vector<MemoryUse>& uses,
 }
 
 // Sets a key by its path; null removes it. A value that is not JSON is a string.
-void set_path(Json& config, const std::string& path, const std::string& value) {
-  Json* section = &config;
+void set_path(OrderedJson& config, const std::string& path, const std::string& value) {
+  OrderedJson* section = &config;
   std::size_t begin = 0;
   for (std::size_t dot; (dot = path.find('.', begin)) != std::string::npos; begin = dot + 1)
     section = &(*section)[path.substr(begin, dot - begin)];
-  Json parsed = Json::parse(value, nullptr, false);
+  OrderedJson parsed = OrderedJson::parse(value, nullptr, false);
   if (parsed.is_discarded() && (value.starts_with('{') || value.starts_with('[')))
-    parsed = Json::parse(config_as_json(value, path));  // such as {type: SGD}
+    parsed = OrderedJson::parse(config_as_json(value, path));  // such as {type: SGD}
   const std::string key = path.substr(begin);
   if (parsed.is_null())
     section->erase(key);
   else
-    (*section)[key] = parsed.is_discarded() ? Json(value) : parsed;
+    (*section)[key] = parsed.is_discarded() ? OrderedJson(value) : parsed;
 }
 
-void remove_path(Json& config, const std::string& path) {
+void remove_path(OrderedJson& config, const std::string& path) {
   const std::size_t dot = path.rfind('.');
   const std::string section = path.substr(0, dot);
   if (config.contains(section)) config[section].erase(path.substr(dot + 1));
 }
 
-bool has_path(const Json& config, const std::string& path) {
+bool has_path(const OrderedJson& config, const std::string& path) {
   std::string pointer = "/" + path;
   std::ranges::replace(pointer, '.', '/');
-  return config.contains(Json::json_pointer(pointer));
+  return config.contains(OrderedJson::json_pointer(pointer));
 }
 
 }  // namespace
@@ -225,12 +225,12 @@ std::string memory_text(const PlanResult& result) {
 }
 
 std::string json_of(const PlanResult& result) {
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (std::size_t i = 0; i < result.estimates.size(); ++i) {
     const Estimate& row = result.estimates[i];
-    Json json{{"row", row.row},
-              {"ranks", result.request.cluster.ranks},
-              {"parameters", result.request.shape.parameters}};
+    OrderedJson json{{"row", row.row},
+                     {"ranks", result.request.cluster.ranks},
+                     {"parameters", result.request.shape.parameters}};
     if (!row.refusal.empty()) {
       json["fits"] = false;
       json["refused"] = row.refusal;
@@ -246,7 +246,8 @@ std::string json_of(const PlanResult& result) {
     json["tokens_per_s_per_rank"] = row.tokens_per_second;
     json["mfu"] = row.mfu;
     json["model_state_bytes"] = model_states(row);
-    json["deepspeed_estimate_bytes"] = row.deepspeed_bytes ? Json(*row.deepspeed_bytes) : Json();
+    json["deepspeed_estimate_bytes"] =
+        row.deepspeed_bytes ? OrderedJson(*row.deepspeed_bytes) : OrderedJson();
     json["activation_bytes"] = row.activations;
     json["memory"] = memory_json(row.memory.memory);
     json["in_host"] = memory_json(row.memory.in_host);
@@ -307,10 +308,10 @@ std::string config_of(const PlanResult& result) {
   if (!chosen.row)
     throw ConfigError("--write: " + chosen.reason + ", so there is no config to write");
   const Request& request = result.request;
-  Json config =
-      Json::parse(!request.has_config()         ? default_config(request)
-                  : request.config_file.empty() ? config_as_json(request.config_text, "the config")
-                                                : config_as_json(request.config_file));
+  OrderedJson config = OrderedJson::parse(!request.has_config() ? default_config(request)
+                                          : request.config_file.empty()
+                                              ? config_as_json(request.config_text, "the config")
+                                              : config_as_json(request.config_file));
   if (request.micro_batch || !request.has_config()) {
     config["train_micro_batch_size_per_gpu"] = request.micro_batch.value_or(1);
     config.erase("train_batch_size");

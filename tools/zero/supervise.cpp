@@ -20,7 +20,7 @@
 namespace zero::tool {
 namespace {
 
-using Clock = Job::Clock;
+using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
