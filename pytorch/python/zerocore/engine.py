@@ -350,10 +350,10 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         save_dir = checkpoints.folder(save_dir, "engine.save_checkpoint", "save_dir")
         tag = checkpoints.text_of(tag, f"global_step{self.global_steps}")
         root = self._ranks.rank == 0
-        ending.end_collected(self._ranks)  # one of them may have saved in this folder
         if root and (notice := self._buffers_of_model.notice_on_save()):
             print(f"zero: {notice}", flush=True)
         with self._guarded("save_checkpoint", settles=True):
+            ending.end_collected(self._ranks)  # one of them may have saved in this folder
             state = checkpoints.state_to_save(self, client_state)
             self.native.finish_save()
             # Changes after the commit need to know that it happened.
