@@ -5,11 +5,37 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <mutex>
 #include <string_view>
-#include <vector>
 
 namespace zero::pytorch {
+
+class ObservedThread {
+ public:
+  void add(StorageOwner& owner) {
+    const std::lock_guard lock(mutex_);
+    owners_.push_back(&owner);
+    is_needed_ = true;
+  }
+  void remove(StorageOwner& owner) {
+    const std::lock_guard lock(mutex_);
+    std::erase(owners_, &owner);
+    is_needed_ = !owners_.empty();
+  }
+  bool is_needed() const { return is_needed_; }
+  void tell_of_backward() {
+    const std::lock_guard lock(mutex_);
+    for (StorageOwner* owner : owners_) owner->backward_begins();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<StorageOwner*> owners_;
+  std::atomic<bool> is_needed_ = false;
+};
 
 namespace {
 
@@ -57,7 +83,8 @@ class Uses {
 };
 
 thread_local int outermost_task = -1;
-thread_local std::vector<StorageOwner*> watchers;
+thread_local std::shared_ptr<ObservedThread> this_thread;  // null: no callback is set here
+thread_local at::CallbackHandle callback;
 
 // A checkpoint's nested backward has its own task; the first one since none was running is the
 // outermost.
@@ -67,7 +94,7 @@ void note_task() {
     outermost_task = -1;
   } else if (outermost_task == -1) {
     outermost_task = task;
-    for (StorageOwner* owner : watchers) owner->backward_begins();
+    if (this_thread) this_thread->tell_of_backward();
   }
 }
 
@@ -84,12 +111,27 @@ bool writes_to_first(const char* name) {
          all != "aten::detach_";
 }
 
+// x.set_(x) gives x the memory that it has; torch.nn.utils.parametrize calls it.
+bool sets_to_itself(const char* name, c10::ArrayRef<const c10::IValue> inputs) {
+  if (std::string_view(name) != "aten::set_" || inputs.size() < 2 || !inputs[1].isTensor())
+    return false;
+  const at::Tensor own = inputs[0].toTensor(), source = inputs[1].toTensor();
+  return own.is_alias_of(source) && own.storage_offset() == source.storage_offset() &&
+         own.sizes() == source.sizes() && own.strides() == source.strides();
+}
+
 std::unique_ptr<at::ObserverContext> before_operation(const at::RecordFunction& operation) {
+  if (this_thread && !this_thread->is_needed()) {
+    at::removeCallback(callback);
+    this_thread.reset();
+    return nullptr;
+  }
   note_task();
   Uses uses;
   for (const c10::IValue& input : operation.inputs()) uses.look_at(input);
   if (!uses.any()) return nullptr;
-  if (writes_to_first(operation.name())) Uses::tell_of_writes(operation.inputs()[0]);
+  if (writes_to_first(operation.name()) && !sets_to_itself(operation.name(), operation.inputs()))
+    Uses::tell_of_writes(operation.inputs()[0]);
   if (writes_to_last(operation.overload_name())) Uses::tell_of_writes(operation.inputs().back());
   uses.tell();
   return nullptr;
@@ -107,17 +149,23 @@ const StorageUse* use_of(c10::StorageImpl& storage) {
   return storage._mutable_data_ptr_no_checks().cast_context<StorageUse>(&free_nothing);
 }
 
-Observation::Observation(StorageOwner& owner)
-    : owner_(owner),
-      handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&before_operation)
-                                             .needsInputs(true)
-                                             .scopes({at::RecordScope::FUNCTION}))) {
-  watchers.push_back(&owner);
+void Observation::observe() {
+  const auto is_this = [](const auto& thread) { return thread.lock() == this_thread; };
+  if (this_thread && std::ranges::any_of(threads_, is_this)) return;
+  if (!this_thread) {
+    callback = at::addThreadLocalCallback(at::RecordFunctionCallback(&before_operation)
+                                              .needsInputs(true)
+                                              .scopes({at::RecordScope::FUNCTION}));
+    this_thread = std::make_shared<ObservedThread>();
+  }
+  this_thread->add(owner_);
+  std::erase_if(threads_, [](const auto& thread) { return thread.expired(); });
+  threads_.push_back(this_thread);
 }
 
 Observation::~Observation() {
-  at::removeCallback(handle_);
-  std::erase(watchers, &owner_);
+  for (const auto& thread : threads_)
+    if (const auto alive = thread.lock()) alive->remove(owner_);
 }
 
 std::optional<int> running_backward() {

@@ -9,8 +9,9 @@
 #include <c10/core/StorageImpl.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <thread>
+#include <vector>
 
 namespace zero::pytorch {
 
@@ -41,20 +42,25 @@ at::DataPtr observed_memory(const void* address, const StorageUse* use, at::Devi
 // Returns null if the storage has any other pointer.
 const StorageUse* use_of(c10::StorageImpl& storage);
 
-// While it exists, operations of the thread that made it are observed, also on other threads to
-// which autograd passes its settings. Destroy it on the thread that made it.
+// The observed operations of one thread, with their owners.
+class ObservedThread;
+
+// While it exists, operations of the threads that observe() was called on are observed, also on
+// other threads to which autograd passes their settings. Any thread may destroy it, at a time when
+// no observed operation runs: a thread's callback is removed by the thread itself, before its next
+// operation.
 class Observation {
  public:
-  explicit Observation(StorageOwner& owner);
+  explicit Observation(StorageOwner& owner) : owner_(owner) {}
   ~Observation();
   Observation(const Observation&) = delete;
   Observation& operator=(const Observation&) = delete;
-  bool on_this_thread() const { return std::this_thread::get_id() == thread_; }
+
+  void observe();
 
  private:
   StorageOwner& owner_;
-  std::thread::id thread_ = std::this_thread::get_id();
-  std::uint64_t handle_;
+  std::vector<std::weak_ptr<ObservedThread>> threads_;
 };
 
 // Returns the id of the backward pass that runs on this thread, if any; of the outermost one if an

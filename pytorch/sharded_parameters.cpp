@@ -1,6 +1,7 @@
 #include "pytorch/sharded_parameters.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -154,7 +155,7 @@ void ShardedParameters::attach(Runtime& runtime, Engine& engine) {
   bind_buffers(engine);
   set_hooks();
   written_.assign(unit_names_.size(), 0);
-  observe();  // to notice the program's writes between passes
+  observation_.observe();  // to notice the program's writes between passes
 }
 
 void ShardedParameters::broadcast_initial(Runtime& runtime) {
@@ -263,11 +264,6 @@ void ShardedParameters::check_stream() const {
         "give RuntimeOptions::stream torch's stream");
 }
 
-void ShardedParameters::observe() {
-  if (!observation_ || !observation_->on_this_thread())
-    observation_.emplace(static_cast<StorageOwner&>(*this));
-}
-
 void ShardedParameters::begin_forward(bool training, bool last, bool needs_scale) {
   rethrow();
   check_stream();
@@ -276,7 +272,9 @@ void ShardedParameters::begin_forward(bool training, bool last, bool needs_scale
   if (pass_ == Pass::none)
     for (UnitScopes::UnitState& unit : scopes_.units())
       for (ManagedParameter& parameter : unit.parameters) parameter.hold_storage();
-  observe();
+  observation_.observe();
+  // Else autograd would run a GPU's nodes on a thread of its own.
+  if (!device_.is_cpu()) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   if (!settled_) settle();
   if (!training) {
     scopes_.begin_evaluation();

@@ -147,7 +147,6 @@ class ShardedParameters final : private StorageOwner {
   // are dropped.
   void take_gradients_back();
   void check_loss_scale();
-  void observe();
   void check_stream() const;
 
   void set_hooks();
@@ -165,7 +164,7 @@ class ShardedParameters final : private StorageOwner {
   std::vector<std::vector<BufferState>> buffers_;  // by unit
   Runtime* runtime_ = nullptr;
   Engine* engine_ = nullptr;
-  std::optional<Observation> observation_;
+  Observation observation_{*this};
   Pass pass_ = Pass::none;
   std::optional<MicroStep> micro_step_;
   std::optional<Evaluation> evaluation_;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/pytorch/training.h"
@@ -160,6 +161,50 @@ TEST_CASE("gradients are read by the engine, and errors about them name calls of
           model.module->zero_grad();
           module.backward(pass(module, model, 1));
         }) == "");
+}
+
+// Runs `work` on a thread of its own if `apart`.
+void run_on_thread(bool apart, const std::function<void()>& work) {
+  if (!apart) return work();
+  std::exception_ptr failure;
+  std::thread([&] {
+    try {
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+TEST_CASE("threads may take turns with an engine, and one of them may end it") {
+  const auto trained = [](int stage, bool apart) {
+    std::uint64_t digest = 0;
+    const std::string error = error_of([&](zero::Runtime& runtime) {
+      const Model model = torch_models::shared_layer_mlp();
+      auto module = std::make_unique<ShardedModule>(runtime, model.module, config_of(stage));
+      const auto step = [&] {
+        module->backward(pass(*module, model, 1));
+        module->step();
+      };
+      for (int i = 0; i < 3; ++i) {
+        run_on_thread(apart, step);
+        step();
+        if (stage < 3) model.module->parameters().front().detach().mul_(0.5);
+        run_on_thread(apart, step);
+      }
+      run_on_thread(apart, [&] {
+        const std::uint64_t all = module->engine().digest();
+        if (runtime.is_root()) digest = all;
+        module.reset();
+      });
+      at::Tensor x = torch::ones({3}, torch::requires_grad());
+      for (int i = 0; i < 2; ++i) (x * x).sum().backward();
+    });
+    CHECK(error == "");
+    return digest;
+  };
+  for (const int stage : {0, 2, 3}) CHECK(trained(stage, true) == trained(stage, false));
 }
 
 TEST_CASE("create_graph is an error that names it") {

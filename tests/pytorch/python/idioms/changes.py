@@ -7,6 +7,7 @@ import pickle
 
 import torch
 from torch import nn
+import torch.nn.utils.parametrize  # noqa: F401
 import torch.nn.utils.prune  # noqa: F401
 
 from idioms.harness import SHARDED, Net, idiom
@@ -70,6 +71,35 @@ def masked_in_forward(job):
     net.head.register_forward_pre_hook(mask)
     engine = job.start(net)
     job.micro_steps(engine)
+
+
+@idiom("a parametrization that comes and goes inside of forward")
+def parametrized_in_forward(job):
+    """As peft does for LoRA on the fused weights of experts."""
+    class Scaled(nn.Module):
+        def __init__(self, scale):
+            super().__init__()
+            self.scale = scale
+
+        def forward(self, weight):
+            return weight * self.scale
+
+    class Adapted(Net):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.full((5, 1), 0.75))
+
+        def forward(self, x):
+            nn.utils.parametrize.register_parametrization(self.head, "weight", Scaled(self.scale))
+            try:
+                return super().forward(x)
+            finally:
+                nn.utils.parametrize.remove_parametrizations(self.head, "weight", leave_parametrized=False)
+
+    engine = job.start(job.net(1, Adapted))
+    for _ in range(2):
+        job.micro_steps(engine)
+    return job.values(engine)
 
 
 @idiom("Embedding(max_norm)", refused="max_norm")
