@@ -464,7 +464,8 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         ending.destroy(self)
 
     def __del__(self):
-        ending.collect(self)
+        if self.__dict__.get("native") is not None:  # after the script's end it is, and modules are gone
+            ending.collect(self)
 
     def _guarded(self, what, evaluates=False, settles=False):
         """Wraps a call: see Guard.around()."""

@@ -38,6 +38,8 @@ def run(ranks, *arguments, expect=0, environment=None, script="rank.py"):
     if not fits:
         print(done.stdout[-3000:], done.stderr[-6000:], sep="\n")
         raise SystemExit(f"{' '.join(arguments)} on {ranks} ranks ended with {done.returncode}")
+    if expect == 0 and "Exception ignored" in done.stderr:  # such as one of __del__ at the end of the script
+        raise SystemExit(done.stderr[-4000:])
     return done.stdout.strip(), done.stderr
 
 
