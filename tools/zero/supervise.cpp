@@ -26,8 +26,8 @@ using std::chrono::seconds;
 
 // Time until a line that may be held back counts as the program's, until the launcher's own lines
 // are shown although the job continues, and, after the launcher has ended, until a descriptor that
-// others keep open is given up.
-constexpr milliseconds moment{50}, patience{5000}, aftermath{200};
+// others keep open is given up, which is later if ranks have not reported.
+constexpr milliseconds moment{50}, patience{5000}, aftermath{200}, late_reports{3000};
 // Until processes that were killed have gone, unless they wait inside the system.
 constexpr seconds burial{10};
 // Before the limit of the start: ranks whose reports do not arrive are looked for below the
@@ -326,11 +326,15 @@ void Job::name_missing() {
   }
 }
 
-// Gives up after a while what other processes keep open.
+// Gives up after a while what other processes keep open. Ranks that a launcher leaves behind may
+// still be on their way to a report.
 void Job::finish_output() {
   pollfd output{now_->output, POLLIN, 0};
   while (now_->open) {
-    const int wait = now_->start.lines.undecided() ? moment.count() : aftermath.count();
+    const bool all_up = std::ssize(now_->start.lines.up()) >= now_->start.ranks;
+    const int wait = now_->start.lines.undecided() ? moment.count()
+                     : all_up                      ? aftermath.count()
+                                                   : late_reports.count();
     if (poll(&output, 1, wait) > 0)
       now_->open = take_output();
     else if (now_->start.lines.undecided())
@@ -339,6 +343,7 @@ void Job::finish_output() {
       break;
   }
   show(now_->start.lines.settle());
+  take_reports();
 }
 
 // Ranks may have survived a launcher that was killed, and the launcher a script that had started
