@@ -68,8 +68,8 @@ void Scopes::end_evaluation_pass() {
     free_evaluation_.finish();
     evaluation_passes_ = 0;  // no plan matches the slots' contents
   } else if (learner_.active()) {
-    train_.plan.learn_order(learner_.finish(), false);
-    used_order_ = learner_.used();
+    learn_order(false);
+    if (used_order_ != train_.plan.inputs.order) evaluation_passes_ = 0;  // as above
   } else {
     walker_.finish();
   }

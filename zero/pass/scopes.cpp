@@ -126,9 +126,15 @@ void Scopes::begin_losses() {
 
 void Scopes::end_learning() {
   if (!learner_.active()) return;
-  backward_ = train_.plan.learn_order(learner_.finish(), train_.last_micro_step);
-  used_order_ = learner_.used();
+  backward_ = learn_order(train_.last_micro_step);
+  slots_changed_ = used_order_ != train_.plan.inputs.order;
   walker_.begin(backward_);
+}
+
+StepPlan Scopes::learn_order(bool last) {
+  std::vector<int> order = learner_.finish();
+  used_order_ = learner_.used();
+  return train_.plan.learn_order(std::move(order), used_order_, last);
 }
 
 void Scopes::end_open_micro_step() {

@@ -167,6 +167,8 @@ class Scopes {
   void serve_last_micro_step();
   void begin_losses();
   void end_learning();
+  // Returns the plan of the rest of a micro step whose forward has shown the order.
+  StepPlan learn_order(bool last);
   int find_param(int unit, std::string_view name) const;
   const SegmentBuffers& buffers_of(int param, DType dtype) const;
   void name_unasked_gradients();

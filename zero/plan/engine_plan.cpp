@@ -347,10 +347,10 @@ void EnginePlan::change_order(std::vector<int> order) {
   check_plans(inputs, steps);
 }
 
-StepPlan EnginePlan::learn_order(std::vector<int> order, bool last) {
+StepPlan EnginePlan::learn_order(std::vector<int> order, const std::vector<int>& used, bool last) {
   inputs.order = std::move(order);
   steps = make_step_plans(inputs, sync_each());
-  HalfPlans halves = make_half_plans(inputs, sync_each(), last);
+  HalfPlans halves = make_half_plans(inputs, used, sync_each(), last);
   check_plans(inputs, steps, &halves);
   return std::move(halves.backward);
 }

@@ -39,9 +39,9 @@ struct EnginePlan {
   EnginePlan& operator=(const EnginePlan&) = delete;
 
   // Remakes all plans for the forward order that the first pass has shown, after its forward
-  // scopes. Returns the remaining plan of the step's first micro step; that step may also be the
-  // `last`.
-  StepPlan learn_order(std::vector<int> order, bool last);
+  // scopes. `used`: those scopes, in order; `order` has all units. Returns the remaining plan of
+  // the step's first micro step; that step may also be the `last`.
+  StepPlan learn_order(std::vector<int> order, const std::vector<int>& used, bool last);
   // Returns a plan that reduces the gradients of these flat units alone.
   StepPlan reduction_of(const std::vector<int>& flat_units) const {
     return make_reduction_plan(inputs, sync_each(), flat_units);

@@ -251,15 +251,19 @@ StepPlan make_reduction_plan(const PlanInputs& inputs, bool sync_each,
       .build_reductions(flat_units);
 }
 
-HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last) {
-  const std::vector<ScopeStep> forward = forward_steps(inputs, true);
+HalfPlans make_half_plans(const PlanInputs& inputs, const std::vector<int>& used, bool sync_each,
+                          bool last) {
+  PlanInputs shown = inputs;
+  shown.order = used;
+  const std::vector<ScopeStep> forward = forward_steps(shown, true);
   const std::vector<ScopeStep> backward = backward_steps(inputs);
   SlotContents contents(inputs, false);
   const std::vector<GatherRequest> before = gathers_of(inputs, forward, contents);
   const std::vector<GatherRequest> after = gathers_of(inputs, backward, contents);
   const std::optional<Op> reduction = last ? Op::reduce : early_reduction(inputs, sync_each);
   return {PlanBuilder(inputs, std::nullopt, false).build("first forward", forward, before),
-          PlanBuilder(inputs, reduction, last).build("first backward", backward, after)};
+          PlanBuilder(inputs, reduction, last).build("first backward", backward, after),
+          used.size() == inputs.order.size()};
 }
 
 StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {

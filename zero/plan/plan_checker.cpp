@@ -105,7 +105,8 @@ void check_plans(const PlanInputs& inputs, const StepPlans& plans, const HalfPla
   if (halves != nullptr) {
     sequences.push_back({&halves->forward, &halves->backward, &plans.late_reductions, &plans.update,
                          &plans.first, &plans.last, &plans.update});
-    sequences.push_back({&halves->forward, &halves->backward, &plans.middle, &plans.last});
+    sequences.push_back({&halves->forward, &halves->backward,
+                         halves->complete ? &plans.middle : &plans.first, &plans.last});
   }
   if (const std::string fault = find_sum(plans.repeated); !fault.empty())
     throw std::logic_error("step plan: " + fault);

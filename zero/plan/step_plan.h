@@ -196,13 +196,16 @@ StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each);
 // The two halves of a step's first micro step, if the order was learned after the first half.
 struct HalfPlans {
   StepPlan forward, backward;
+  bool complete = true;  // forward uses all units, so that slots have what a whole pass leaves there
 };
 // Gathers of flat units that a scope needs at once.
 StepPlan make_gather_plan(const PlanInputs& inputs, const std::vector<int>& flat_units);
 // Operations on flat units' gradients in a micro step that no plan covers.
 StepPlan make_reduction_plan(const PlanInputs& inputs, bool sync_each,
                              const std::vector<int>& flat_units);
-HalfPlans make_half_plans(const PlanInputs& inputs, bool sync_each, bool last);
+// `used`: the units of forward, in order.
+HalfPlans make_half_plans(const PlanInputs& inputs, const std::vector<int>& used, bool sync_each,
+                          bool last);
 StepPlan make_update_plan(const PlanInputs& inputs);
 
 }  // namespace zero::detail
