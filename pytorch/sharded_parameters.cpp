@@ -573,6 +573,11 @@ void ShardedParameters::adopt_changes() {
 }
 
 void ShardedParameters::abandon() noexcept {
+  try {
+    if (micro_step_ && pass_ == Pass::training) micro_step_->loss(0.0);  // so that none is missed
+  } catch (const std::exception&) {
+    // The engine has failed, and its losses count no longer.
+  }
   scopes_.end_evaluation();
   evaluation_.reset();
   micro_step_.reset();

@@ -106,11 +106,9 @@ class Guard:
             buffers.add_advice(error, engine.module)
 
     def _can_forget(self, evaluates):
-        """Returns whether a pass that fails leaves the engine usable. Sharded parameters are gathered over the ranks within
-        passes, and with rank_independent sums are added in the order of passes."""
+        """Returns whether a pass that fails leaves the engine usable. With rank_independent sums are added in the order of
+        passes."""
         engine = self._engine()
-        if engine._ranks.size > 1 and engine._rests_sharded():
-            return False
         return evaluates or not engine.micro_batches.rank_independent
 
     def _end(self, error):
