@@ -2,30 +2,12 @@
 #include <algorithm>
 
 #include "config_schemas/keys.h"
+#include "zero/base/spelling.h"
 
 namespace zero::config_schemas {
 namespace {
 
 constexpr std::size_t longest = 96;  // compared characters of a path
-
-// Returns the number of insertions, deletions, replacements and swaps of neighbors between the two
-// names.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      row[j] =
-          std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        row[j] = std::min(row[j], before[j - 2] + 1);
-    }
-    std::swap(before, last);
-    std::swap(last, row);
-  }
-  return last[b.size()];
-}
 
 // "num_warmup_steps" and "warmup_num_steps" have the same words.
 std::string sorted_words(std::string_view name) {

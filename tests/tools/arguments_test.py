@@ -93,10 +93,33 @@ class Arguments(unittest.TestCase):
             self.refused(f"python {script}", ZERO, "run", *words)
         self.refused("--device-memory 24: expected a size of 1048576 to ", ZERO, "plan", "--model", "gpt2", "--device-memory", "24")
 
+    def test_a_typing_error_names_the_nearest(self):
+        self.assertEqual(call(ZERO).returncode, 10)
+        listed = call(ZERO, "help").stdout
+        self.assertEqual(call(ZERO).stderr, listed)
+        for group in ("Before a run:", "A run:", "After a run:"):
+            self.assertIn(group, listed)
+        self.assertEqual(call(ZERO, "help", "config", "new").stdout, call(ZERO, "config", "new", "--help").stdout)
+        for text, *words in (("unknown command plann; did you mean \"plan\"?", ZERO, "plann"),
+                             ("unknown command hlep; did you mean \"help\"?", ZERO, "hlep"),
+                             ("unknown option --modell; did you mean \"--model\"?", ZERO, "plan", "--modell", "gpt2"),
+                             ("unknown option --rnaks; did you mean \"--ranks\"?", ZERO, "run", "--rnaks=2", "true"),
+                             ("unknown option --jsno; did you mean \"--json\"?", ZERO, "tune", "--jsno", "true"),
+                             ("unknown option --zzz; zero doctor --help lists the options", ZERO, "doctor", "--zzz"),
+                             ("unexpected argument gpt2; zero plan --help lists the options", ZERO, "plan", "gpt2"),
+                             ("unknown option --stepz; did you mean \"--steps\"?", TRAIN_GPT, "--stepz=3")):
+            self.refused(text, *words)
+
+    def test_the_plan_shows_few_rows(self):
+        few, every = (call(ZERO, "plan", "--model", "gpt2", *more).stdout.split("\n\n")[1].splitlines() for more in ([], ["--all"]))
+        self.assertEqual([row[2:].split()[0] for row in few], ["row", "0", "1", "2", "3", "3+cpu", "and"])
+        self.assertEqual(few[-1], f"  and {len(every) - len(few) + 1} more rows: --all")
+        self.assertTrue(set(few[:-1]) <= set(every))
+
     def test_commands_and_empty_values(self):
         self.refused("unknown command checkpoint foo; expected one of inspect, verify, export, diff; see zero checkpoint --help",
                      ZERO, "checkpoint", "foo")
-        self.refused("unknown command config chekc; expected one of check, explain, new", ZERO, "config", "chekc")
+        self.refused("unknown command config chekc; did you mean \"check\"?; expected one of check, explain, new", ZERO, "config", "chekc")
         self.refused("DIR: is empty; expected a value", ZERO, "checkpoint", "inspect", "")
         self.refused("--tag: is empty; expected a value", ZERO, "checkpoint", "verify", "c", "--tag", "")
         self.refused("-x NO_SUCH_VARIABLE: this variable is not set here", ZERO, "run", "-n", "1", "-x", "NO_SUCH_VARIABLE", "true")

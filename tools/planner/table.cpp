@@ -1,6 +1,7 @@
 #include "tools/planner/table.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -198,13 +199,30 @@ PlanResult make_plan(const Request& request, const std::vector<PlanRow>& rows,
   return result;
 }
 
-std::string text_of(const PlanResult& result) {
+std::vector<char> shown_rows(const PlanResult& result, Rows rows) {
+  const std::vector<Estimate>& all = result.estimates;
+  std::vector<char> shown(all.size(), rows == Rows::all);
+  std::optional<std::size_t> smallest;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const bool named = std::ranges::count(std::array{"config", "0", "1", "2", "3"}, all[i].row) > 0;
+    if (named || result.recommendation.row == i) shown[i] = 1;
+    if (all[i].fits && (!smallest || all[i].bytes_per_rank < all[*smallest].bytes_per_rank))
+      smallest = i;
+  }
+  if (smallest) shown[*smallest] = 1;
+  return shown;
+}
+
+std::string text_of(const PlanResult& result, Rows rows) {
   std::vector<std::string> titles;
   for (const Column& column : columns) titles.emplace_back(column.title);
   if (!result.request.cluster.device.gpu) titles.front() = "GiB", titles[1] = "file";
   std::string text = heading(result) + line_of("  row", titles);
-  for (std::size_t i = 0; i < result.estimates.size(); ++i)
-    text += row_line(result.estimates[i], result.recommendation.row == i);
+  const std::vector<char> shown = shown_rows(result, rows);
+  for (std::size_t i = 0; i < shown.size(); ++i)
+    if (shown[i]) text += row_line(result.estimates[i], result.recommendation.row == i);
+  if (const auto more = std::ranges::count(shown, 0))
+    text += "  and " + std::to_string(more) + " more rows: --all\n";
   return text + "\n" + conclusions(result) + price_text(result);
 }
 

@@ -27,7 +27,9 @@ struct PlanResult {
 PlanResult make_plan(const Request& request, const std::vector<PlanRow>& rows,
                      const std::optional<Budget>& budget);
 
-std::string text_of(const PlanResult& result);
+// Rows of a table: all, or those of the stages, the config, the recommendation and the least memory.
+enum class Rows { all, few };
+std::string text_of(const PlanResult& result, Rows rows);
 // Returns a table of memory by category and tier, for the rows that are not refused.
 std::string memory_text(const PlanResult& result);
 // Returns a JSON list of objects, one per row: row, ranks, bytes_per_rank, fits, bytes_inside_node,

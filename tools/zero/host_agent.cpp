@@ -132,7 +132,6 @@ void add_host_agent(CLI::App& app) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("host-agent", "Started by `zero run` on other hosts");
-  command->group("");  // hidden in the list of commands
   command->add_option("JOB", options->job)->required();
   command->add_flag("--keeper", options->keeper);
   command->callback([options] { run_host_agent(options->job, options->keeper); });

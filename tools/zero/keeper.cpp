@@ -392,7 +392,6 @@ void add_keeper(CLI::App& app) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("keeper", "Started by `zero run` for peer copies");
-  command->group("");  // hidden in the list of commands
   command->add_option("JOB", options->job)->required();
   command->add_flag("--peers", options->has_peers);
   command->callback([options] { run_keeper(options->job, options->has_peers); });

@@ -37,9 +37,6 @@ void refuse_nesting() {
 }
 
 void check_program(const std::string& program) {
-  if (program.rfind('-', 0) == 0)
-    throw ConfigError("unknown option " + program +
-                      " before the program's name; see zero run --help");
   if (!find_in_path(program).empty()) return;
   std::error_code unknown;
   const bool exists = std::filesystem::exists(program, unknown);

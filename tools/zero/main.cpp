@@ -4,12 +4,15 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "tools/options/command_line.h"
 #include "tools/options/number_options.h"
 #include "tools/options/result_file.h"
 #include "tools/zero/commands.h"
 #include "zero/base/error.h"
+#include "zero/base/spelling.h"
 #include "zero/base/text.h"
 
 // Names a word that is no command, because CLI11 only reports a missing one.
@@ -22,12 +25,12 @@ void check_command(CLI::App& app, int argc, char** argv) {
     const auto found =
         parent->get_subcommands([&](const CLI::App* command) { return command->check_name(word); });
     if (found.empty()) {
-      std::string names;
-      for (const CLI::App* command : parent->get_subcommands({}))
-        if (!command->get_group().empty())  // not hidden
-          names += (names.empty() ? "" : ", ") + command->get_name();
+      std::vector<std::string> names = zero::command_names(*parent);
+      if (parent == &app) names.push_back("help");
       throw zero::ConfigError("unknown command " + given + zero::printable(word) +
-                              "; expected one of " + names + "; see zero " + given + "--help");
+                              zero::hint_for(word, names) + "; expected one of " +
+                              zero::list_of(names, names.size()) + "; see zero " + given +
+                              "--help");
     }
     parent = found.front();
     given += word + " ";
@@ -57,25 +60,52 @@ std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv
   return words;
 }
 
+// The command that was parsed, or the one within it.
+const CLI::App& parsed_command(const CLI::App& app) {
+  const auto parsed = app.get_subcommands();
+  return parsed.empty() ? app : parsed_command(*parsed.front());
+}
+
+void add_commands(CLI::App& app) {
+  app.set_version_flag("--version", "zero " ZERO_VERSION);
+  app.require_subcommand(1);
+  app.footer("zero COMMAND --help lists the options of a command.");
+  const auto add = [&app](const char* group, auto... commands) {
+    const std::size_t before = app.get_subcommands({}).size();
+    (commands(app), ...);
+    const std::vector<CLI::App*> all = app.get_subcommands({});
+    for (std::size_t at = before; at < all.size(); ++at) all[at]->group(group);
+  };
+  using namespace zero::tool;
+  add("Before a run", add_config, add_plan, add_calibrate, add_doctor);
+  add("A run", add_run, add_tune);
+  add("After a run", add_checkpoint, add_compare);
+  add("", add_host_agent, add_keeper);
+  zero::refuse_empty_values(app);
+}
+
 int main(int argc, char** argv) {
   try {
     CLI::App app{"The command-line tool of ZeroCore (sharded data-parallel training).", "zero"};
-    app.set_version_flag("--version", "zero " ZERO_VERSION);
-    app.require_subcommand(1);
-    zero::tool::add_config(app);
-    zero::tool::add_checkpoint(app);
-    zero::tool::add_compare(app);
-    zero::tool::add_doctor(app);
-    zero::tool::add_plan(app);
-    zero::tool::add_calibrate(app);
-    zero::tool::add_tune(app);
-    zero::tool::add_run(app);
-    zero::tool::add_host_agent(app);
-    zero::tool::add_keeper(app);
-    zero::refuse_empty_values(app);
+    add_commands(app);
+    if (argc == 1) {
+      std::fputs(app.help().c_str(), stderr);
+      return zero::ConfigError::code;
+    }
+    std::vector<char*> words(argv, argv + argc);
+    static char help[] = "--help";
+    if (std::string_view(words[1]) == "help") {  // zero help plan
+      words.erase(words.begin() + 1);
+      words.push_back(help);
+    }
+    argc = static_cast<int>(words.size());
+    argv = words.data();
     check_command(app, argc, argv);
     try {
       app.parse(arguments_of(app, argc, argv));
+    } catch (const CLI::ExtrasError&) {
+      const CLI::App& command = parsed_command(app);
+      throw zero::ConfigError(zero::unexpected_text(command, app.remaining(true)));
     } catch (const CLI::ParseError& error) {
       // CLI11 numbers its errors from 100; here a wrong command line is one kind of error.
       if (app.exit(error) != 0) return zero::ConfigError::code;

@@ -28,7 +28,7 @@ struct PlanOptions {
   std::int64_t layers = 0, hidden = 0, vocabulary = 0, micro_batch = 0, sequence = 0;
   std::string device_memory, total_tokens;
   double price = 0, deadline = 0, inside = 0, between = 0;
-  bool recompute = false, memory = false;
+  bool recompute = false, memory = false, all = false;
   std::string write, json, report;
 };
 
@@ -120,7 +120,8 @@ void plan(const PlanOptions& options) {
     for (const std::string& notice : request.shape.notices)
       std::fprintf(stderr, "zero plan: notice: %s\n", notice.c_str());
   if (options.json != "-") {
-    std::printf("%s", text_of(result).c_str());
+    const bool few = options.rows.empty() && !options.all && !options.memory;
+    std::printf("%s", text_of(result, few ? Rows::few : Rows::all).c_str());
     if (options.memory) std::printf("\n%s", memory_text(result).c_str());
   }
   if (options.json == "-")
@@ -179,7 +180,9 @@ void add_cluster(CLI::App& command, PlanOptions& options) {
 void add_output(CLI::App& command, PlanOptions& options) {
   command.add_option("--rows", options.rows,
                      "Rows: config, 0, 1, 2, 3, grad_op, hybrid/S, hfsdp/S, 3+hpz/S, 3+qwz,\n"
-                     "3+qgz, 3+cpu, 3+nvme, 3+gather=FORMAT, 3+reduce=FORMAT; default: all");
+                     "3+qgz, 3+cpu, 3+nvme, 3+gather=FORMAT, 3+reduce=FORMAT; default: all,\n"
+                     "of which the table shows the stages, the fastest and the smallest");
+  command.add_flag("--all", options.all, "Show all rows in the table");
   command.add_flag("--memory", options.memory,
                    "Also print the bytes of each category, of the rank that needs the most");
   add_number(command, "--price", options.price, "Price of a rank per hour");

@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "tools/options/command_line.h"
 #include "tools/options/number_options.h"
 #include "tools/zero/commands.h"
 #include "tools/zero/host_lookup.h"
@@ -286,8 +287,7 @@ void add_run(CLI::App& app) {
   // The first word that is not ours is the program; its own options follow unchanged.
   command->prefix_command();
   command->callback([options, command] {
-    const std::vector<std::string> rest = command->remaining();
-    if (rest.empty()) throw ConfigError("no program given; see zero run --help");
+    const std::vector<std::string> rest = program_words(*command);
     options->request.program = rest.front();
     options->request.arguments.assign(rest.begin() + 1, rest.end());
     run(*options);

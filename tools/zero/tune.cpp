@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "tools/options/command_line.h"
 #include "tools/options/number_options.h"
 #include "tools/options/result_file.h"
 #include "tools/planner/candidates.h"
@@ -324,8 +325,7 @@ void add_tune(CLI::App& app) {
                       "Launcher to use (default: mpirun, else mpiexec)");
   command->prefix_command();
   command->callback([given, command] {
-    const std::vector<std::string> rest = command->remaining();
-    if (rest.empty()) throw ConfigError("no program given; see zero tune --help");
+    const std::vector<std::string> rest = program_words(*command);
     tune(tune_options(*given, rest.front(), {rest.begin() + 1, rest.end()}));
   });
 }

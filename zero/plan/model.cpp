@@ -1,7 +1,6 @@
 #include "zero/plan/model.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 namespace zero {
@@ -29,21 +28,6 @@ std::int64_t checked_elements(const Model& model, const std::string& name, const
       throw UsageError("parameter " + name + " has more elements than fit in 64 bits");
   }
   return elements;
-}
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-    }
-  }
-  return row.back();
 }
 
 }  // namespace
@@ -108,18 +92,6 @@ std::string to_text(const Shape& shape) {
   for (std::size_t i = 0; i < shape.size(); ++i)
     result += (i > 0 ? ", " : "") + std::to_string(shape[i]);
   return result + "]";
-}
-
-std::string hint_for(std::string_view name, const std::vector<std::string>& candidates) {
-  std::string best;
-  std::size_t best_distance = std::max<std::size_t>(3, name.size() / 3 + 1);
-  for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(name, candidate);
-    if (distance >= best_distance) continue;
-    best_distance = distance;
-    best = candidate;
-  }
-  return best.empty() ? "" : "; did you mean \"" + best + "\"?";
 }
 
 }  // namespace detail

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "zero/base/file_dtype.h"
+#include "zero/base/spelling.h"
 #include "zero/model.h"
 
 namespace zero::detail {
@@ -100,9 +101,7 @@ bool fits(std::string_view text, std::string_view pattern);
 // "[2, 3]".
 std::string to_text(const Shape& shape);
 
-// For error messages: "; did you mean "x"?" with the nearest candidate, or "" if none is near.
-std::string hint_for(std::string_view name, const std::vector<std::string>& candidates);
-// Does the same among the names of units, parameters or buffers.
+// hint_for() among the names of units, parameters or buffers.
 template <class Declarations>
 std::string hint_among(const Declarations& declared, std::string_view name) {
   std::vector<std::string> names;

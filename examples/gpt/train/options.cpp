@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "examples/gpt/model/model_config.h"
+#include "tools/options/command_line.h"
 #include "tools/options/number_options.h"
 #include "tools/options/settings.h"
 #include "zero/zero.h"
@@ -202,8 +203,7 @@ Options parse_options(int argc, const char* const* argv) {
     parsed.options.answer = std::string(version.what()) + "\n";
     return parsed.options;
   } catch (const CLI::ExtrasError&) {
-    throw zero::ConfigError("unknown option " + app.remaining().front() +
-                            "; train_gpt --help lists the options");
+    throw zero::ConfigError(zero::unexpected_text(app, app.remaining()));
   } catch (const CLI::ParseError& error) {
     throw zero::ConfigError(std::string(error.what()) + "; train_gpt --help lists the options");
   }

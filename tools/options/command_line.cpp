@@ -1,0 +1,54 @@
+#include "tools/options/command_line.h"
+
+#include <algorithm>
+
+#include "zero/base/error.h"
+#include "zero/base/spelling.h"
+#include "zero/base/text.h"
+
+namespace zero {
+
+namespace {
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string full_name(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return (parent == nullptr ? "" : full_name(*parent) + " ") + command.get_name();
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  return names;
+}
+
+std::string unexpected_text(const CLI::App& command, const std::vector<std::string>& words) {
+  const auto option =
+      std::ranges::find_if(words, [](const std::string& word) { return word.starts_with('-'); });
+  const std::string word =
+      option != words.end() ? option->substr(0, option->find('=')) : words.front();
+  const std::string help = "; " + full_name(command) + " --help lists the options";
+  if (option == words.end()) return "unexpected argument " + printable(word) + help;
+  const std::string hint = hint_for(word, option_names(command));
+  return "unknown option " + printable(word) + (hint.empty() ? help : hint);
+}
+
+std::vector<std::string> program_words(const CLI::App& command) {
+  std::vector<std::string> words = command.remaining();
+  if (words.empty()) throw ConfigError("no program given; see " + full_name(command) + " --help");
+  if (words.front().starts_with('-')) throw ConfigError(unexpected_text(command, words));
+  return words;
+}
+
+}  // namespace zero

@@ -1,0 +1,24 @@
+// Words of a command line that no option and no command has.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace zero {
+
+// Returns the error about words that are left after the command has been parsed, with the nearest
+// option's name: "unknown option --modell; did you mean "--model"?".
+std::string unexpected_text(const CLI::App& command, const std::vector<std::string>& words);
+
+// Returns the words from the program on, for a command with prefix_command(). Throws ConfigError if
+// an option comes first, or nothing.
+std::vector<std::string> program_words(const CLI::App& command);
+
+// The names of an App's commands that its help lists.
+std::vector<std::string> command_names(const CLI::App& app);
+
+// "zero plan", of the command `plan`.
+std::string full_name(const CLI::App& command);
+
+}  // namespace zero
