@@ -24,7 +24,7 @@ void print_start(const zero::Runtime& runtime, const Task& task, const zero::Eng
   if (!runtime.is_root()) return;
   if (const std::string line = engine.start_line(); !line.empty()) std::puts(line.c_str());
   if (task.options.config_file.empty())
-    std::printf("no --deepspeed_config; the defaults:\n%s\n", zero::describe(task.config).c_str());
+    std::puts("config   no --deepspeed_config: the defaults, which --set dump_state=true prints");
   for (const auto& [name, value] : facts_of(runtime, task, engine))
     std::printf("%-8s %s\n", name.c_str(), value.c_str());
   std::printf("%s\n", engine.memory_table().c_str());
