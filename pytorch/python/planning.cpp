@@ -37,7 +37,7 @@ std::string plan(ModelShape shape, const std::string& config, const Terms& terms
       terms.rows.empty() ? all_rows(request.cluster) : parse_rows(terms.rows);
   if (terms.rows.empty() && !config.empty()) rows.insert(rows.begin(), PlanRow{"config"});
   const PlanResult result = make_plan(request, rows, {});
-  if (terms.as_text) return text_of(result);
+  if (terms.as_text) return text_of(result, Rows::all);
   for (const std::string& notice : request.shape.notices)
     std::fprintf(stderr, "zerocore: notice: %s\n", notice.c_str());
   return json_of(result);

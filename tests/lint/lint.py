@@ -86,6 +86,8 @@ MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 # "5GB" is the form of a value in options of Hugging Face's tools; our own text has a blank.
 DECIMAL_UNIT = re.compile(r"\b[kKMGT]B\b")
 ALIAS = re.compile(r"^(?:using|namespace) (\w+) = (.+);")
+CONSTANT = re.compile(r"^constexpr [\w:<>, ]+?[ &*](\w+)(?:\[\w*\])?(?:\{| =)")
+FURTHER_CONSTANT = re.compile(r"\}, (\w+)\{")
 OPENMP = re.compile(r'#\s*pragma\s+omp\b|_Pragma\s*\(\s*"omp\b|#\s*include\s*<omp\.h>')
 
 
@@ -144,7 +146,7 @@ class Lint:
                 self.check_openmp(path, lines)
                 self.check_public(path, code)
         words.end()
-        self.check_aliases()
+        self.check_unity()
         return self.findings
 
     def check_marks(self, path, lines):
@@ -214,17 +216,18 @@ class Lint:
             if STAGE_COMPARED.search(without_strings(line)) or STAGE_TEXT.search(line):
                 self.report(path, number, "stage", "stages are compared in zero/plan/placement alone; ask the placements")
 
-    def check_aliases(self):
-        """A unity build compiles the files of a folder as one."""
-        first = {}  # {(folder, name): (the type, the file that names it so first)}
+    def check_unity(self):
+        """A unity build compiles the files of a folder as one, so one name has one meaning there."""
+        first = {}  # {(folder, name): (the type, or the constant's file; the file that has the name first)}
         for path, lines in self.lines.items():
+            if not path.endswith(".cpp") or path.startswith("tests/"):
+                continue
             for number, line in enumerate(lines, 1):
-                if not path.endswith(".cpp") or not (match := ALIAS.match(line)):
-                    continue
-                meant, other = first.setdefault((os.path.dirname(path), match[1]), (match[2], path))
-                if meant != match[2]:
-                    self.report(path, number, "alias", f"{match[1]} is {meant} in {other}: take another name, since a "
-                                "unity build compiles both as one file")
+                for name, means in unity_names(path, line):
+                    meant, other = first.setdefault((os.path.dirname(path), name), (means, path))
+                    if meant != means:
+                        self.report(path, number, "unity", f"{name} is another thing in {other}: take another name, since a "
+                                    "unity build compiles both as one file")
 
     def check_openmp(self, path, lines):
         for number, line in enumerate(lines, 1):
@@ -240,6 +243,15 @@ class Lint:
                 self.report(path, number, "public", f"a public header may not include {match[2]}")
             elif match := VENDOR_TYPE.search(without_strings(line)):
                 self.report(path, number, "public", f"a public header may not name the vendor's {match[0]}")
+
+
+def unity_names(path, line):
+    """Yields the aliases and constants that a line defines, with what they mean."""
+    if match := ALIAS.match(line):
+        yield match[1], match[2]
+    elif match := CONSTANT.match(line):
+        for name in [match[1]] + FURTHER_CONSTANT.findall(line):
+            yield name, path
 
 
 def in_order(path, name):

@@ -135,13 +135,14 @@ class Rules(unittest.TestCase):
         for text in ("#pragma omp parallel for", "#  pragma  omp simd", '_Pragma("omp simd")', "#include <omp.h>"):
             self.finds("openmp", "optim/cpu/a.cpp", text + "\n")
 
-    def test_aliases(self):
-        ordered = "using Json = nlohmann::ordered_json;\n"
-        files = {"tools/report/a.cpp": ordered, "tools/report/b.cpp": "using Json = nlohmann::json;\n"}
-        found = self.findings(files=files)
-        self.assertTrue(len(found) == 1 and found[0].startswith("tools/report/b.cpp:1: alias: "), found)
-        self.assertEqual(self.findings(files={**files, "tools/report/b.cpp": ordered}), [])
-        self.assertEqual(self.findings(files={"tools/a.cpp": ordered, "comm/b.cpp": "void f() {\n  using Json = int;\n"}), [])
+    def test_names_in_a_unity_build(self):
+        ordered, limits = "using Json = nlohmann::ordered_json;\n", "constexpr seconds other{3}, most{4};\n"
+        for first, second in ((ordered, "using Json = nlohmann::json;\n"), (limits, "constexpr int most = 3;\n"), (limits, limits)):
+            found = self.findings(files={"tools/report/a.cpp": first, "tools/report/b.cpp": second})
+            self.assertTrue(found and all(one.startswith("tools/report/b.cpp:1: unity: ") for one in found), found)
+            self.assertEqual(self.findings(files={"tools/a.cpp": first, "tools/report/b.cpp": second}), [])
+        self.assertEqual(self.findings(files={"tools/a.cpp": ordered, "tools/b.cpp": ordered}), [])
+        self.assertEqual(self.findings(files={"tools/a.cpp": ordered, "tools/b.cpp": "void f() {\n  using Json = int;\n"}), [])
 
     def test_public_headers(self):
         for text in ("#include <mpi.h>", "#include <nlohmann/json.hpp>", "#include <cuda_runtime.h>",

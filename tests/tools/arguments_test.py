@@ -110,6 +110,30 @@ class Arguments(unittest.TestCase):
                              ("unknown option --stepz; did you mean \"--steps\"?", TRAIN_GPT, "--stepz=3")):
             self.refused(text, *words)
 
+    def test_each_command_has_two_examples_with_options_of_its_own(self):
+        for command in [words for words in COMMANDS if words and words not in (["config"], ["checkpoint"])]:
+            shown = call(ZERO, *command, "--help").stdout
+            options, lines = shown.split("Examples:\n")
+            lines = lines.split("\n\n")[0].splitlines()
+            self.assertEqual(len(lines), 2, command)
+            for line in lines:
+                self.assertTrue(line.startswith("  zero " + " ".join(command)), line)
+                own = re.split(r" train_gpt | python ", line)[0]
+                for option in re.findall(r" (--[\w-]+|-\w)\b", own):
+                    self.assertRegex(options, rf"(?m)^ +(\S+,)?{option}[, ]", line)
+
+    def test_a_shell_completes_commands_and_options(self):
+        script = ('source <("$1" completion "$2"); shift 2; COMP_WORDS=(zero "$@"); COMP_CWORD=$#; _zero; echo "${COMPREPLY[*]}"')
+        for typed, expected in ((["pl"], "plan"), (["plan", "--mo"], "--model"), (["config", "ch"], "check"),
+                                (["run", "-n", "2", "--re"], "--restarts"), (["checkpoint", "ver"], "verify")):
+            done = call("bash", "-c", script, "bash", ZERO, "bash", *typed)
+            self.assertEqual((done.stdout, done.stderr), (expected + "\n", ""), typed)
+        self.assertIn("bashcompinit", call(ZERO, "completion", "zsh").stdout)
+        fish = call(ZERO, "completion", "fish").stdout
+        self.assertIn("-n '__fish_seen_subcommand_from plan' -l model -r -d", fish)
+        for line in fish.splitlines():  # each is one command, with its quotes closed
+            self.assertRegex(line, r"^complete -c zero( -\w( '[^']*'| [\w-]+)?)+$")
+
     def test_the_plan_shows_few_rows(self):
         few, every = (call(ZERO, "plan", "--model", "gpt2", *more).stdout.split("\n\n")[1].splitlines() for more in ([], ["--all"]))
         self.assertEqual([row[2:].split()[0] for row in few], ["row", "0", "1", "2", "3", "3+cpu", "and"])

@@ -8,8 +8,6 @@
 
 namespace zero {
 
-namespace {
-
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
@@ -18,8 +16,6 @@ std::vector<std::string> option_names(const CLI::App& command) {
   }
   return names;
 }
-
-}  // namespace
 
 std::string full_name(const CLI::App& command) {
   const CLI::App* parent = command.get_parent();

@@ -15,6 +15,9 @@ std::string unexpected_text(const CLI::App& command, const std::vector<std::stri
 // an option comes first, or nothing.
 std::vector<std::string> program_words(const CLI::App& command);
 
+// The names of a command's options, such as "--model".
+std::vector<std::string> option_names(const CLI::App& command);
+
 // The names of an App's commands that its help lists.
 std::vector<std::string> command_names(const CLI::App& app);
 

@@ -18,6 +18,7 @@ class Differ : public Error {
 void add_config(CLI::App& app);
 void add_checkpoint(CLI::App& app);
 void add_compare(CLI::App& app);
+void add_completion(CLI::App& app);
 void add_calibrate(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_plan(CLI::App& app);
@@ -25,5 +26,7 @@ void add_tune(CLI::App& app);
 void add_run(CLI::App& app);
 void add_host_agent(CLI::App& app);
 void add_keeper(CLI::App& app);
+// Call it after these.
+void add_examples(CLI::App& app);
 
 }  // namespace zero::tool

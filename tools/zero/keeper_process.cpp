@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds retry{1};  // from one start of a keeper to the next
+constexpr std::chrono::seconds restart_pause{1};  // from one start of a keeper to the next
 
 // Runs in the child. It does not count as a process of the job, and a terminal's Ctrl-C is for the
 // ranks.
@@ -96,7 +96,7 @@ void KeeperProcess::serve() {
     text_.append(buffer.data(), static_cast<std::size_t>(got));
     take_lines(text_, take_);
   }
-  if (output_ < 0 && Clock::now() - started_ >= retry) start();
+  if (output_ < 0 && Clock::now() - started_ >= restart_pause) start();
 }
 
 void KeeperProcess::send(const std::string& line) {

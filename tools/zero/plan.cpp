@@ -17,8 +17,8 @@ namespace {
 
 using namespace planner;
 
-constexpr std::int64_t most_layers = 4096;
-constexpr int most_planned_ranks = 256;
+constexpr std::int64_t most_decoder_layers = 4096;
+constexpr int most_rank_plans = 256;
 constexpr std::size_t most_unit_plans = 1 << 15;  // of units, in half a second
 
 struct PlanOptions {
@@ -42,7 +42,7 @@ DecoderSize decoder_size_of(const PlanOptions& options) {
     throw ConfigError("--params " + options.params + " has the layers: leave --layers out");
   size.layers =
       parse_count("--params " + options.params + ", layers", options.params.substr(cross + 1));
-  if (size.layers > most_layers)
+  if (size.layers > most_decoder_layers)
     throw ConfigError("--params " + options.params + ": expected at most 4096 layers");
   return size;
 }
@@ -111,9 +111,9 @@ void plan(const PlanOptions& options) {
     rows.insert(rows.begin(), PlanRow{"config"});
   if (options.memory) {
     const std::size_t plans = rows.size() * request.shape.work.size();
-    request.planned_ranks = most_planned_ranks;
+    request.planned_ranks = most_rank_plans;
     request.planned_alike = std::clamp(static_cast<int>(most_unit_plans / plans),
-                                       request.planned_alike, most_planned_ranks);
+                                       request.planned_alike, most_rank_plans);
   }
   const PlanResult result = make_plan(request, rows, budget_of(options));
   if (options.json == "-")

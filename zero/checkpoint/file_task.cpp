@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds longest_round{1000}, longest_silence{10'000};
 // A cancelled call counts as stuck after this time.
 constexpr milliseconds grace{1000};
-constexpr std::chrono::seconds visibility_limit{10};
+constexpr std::chrono::seconds longest_delay{10};
 
 milliseconds since(Clock::time_point begin) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
@@ -146,7 +146,7 @@ Outcome FileTask::finish(RuntimeCore& runtime, Ranks& ranks, const std::string& 
 }
 
 std::string visibility_problem(FileTask& files, bool once, const std::function<void()>& work) {
-  const auto give_up = Clock::now() + (once ? Clock::duration::zero() : visibility_limit);
+  const auto give_up = Clock::now() + (once ? Clock::duration::zero() : longest_delay);
   while (true) {
     files.got_on();
     try {
