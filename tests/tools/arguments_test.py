@@ -13,7 +13,7 @@ import unittest
 
 ZERO, TRAIN_GPT = sys.argv[1:3]
 COMMANDS = [[], ["run"], ["plan"], ["tune"], ["doctor"], ["calibrate"], ["config"], ["config", "check"], ["config", "explain"],
-            ["config", "new"], ["checkpoint"], ["checkpoint", "inspect"], ["checkpoint", "verify"], ["checkpoint", "export"], ["checkpoint", "diff"], ["compare"]]
+            ["config", "new"], ["checkpoint"], ["checkpoint", "inspect"], ["checkpoint", "verify"], ["checkpoint", "export"], ["checkpoint", "diff"], ["compare"], ["names"]]
 SMALL = ["--model", "tiny", "--sequence-length", "8", "--threads", "1"]
 
 
@@ -121,6 +121,16 @@ class Arguments(unittest.TestCase):
                 own = re.split(r" train_gpt | python ", line)[0]
                 for option in re.findall(r" (--[\w-]+|-\w)\b", own):
                     self.assertRegex(options, rf"(?m)^ +(\S+,)?{option}[, ]", line)
+
+    def test_a_name_of_deepspeed_is_there_or_not(self):
+        shown = call(ZERO, "names", "FusedAdam").stdout.splitlines()
+        self.assertIn(["deepspeed.ops.adam.FusedAdam", "there"], [line.split("  ")[:1] + line.split()[-1:] for line in shown])
+        self.assertRegex(call(ZERO, "names", "deepspeed.pipe").stdout, r"(?m)^deepspeed\.pipe +refused: there is no pipeline parallelism")
+        self.assertRegex(call(ZERO, "names", "comm.backend").stdout, "(?m)^deepspeed.*missing$")
+        many = call(ZERO, "names", "deepspeed").stdout.splitlines()
+        self.assertEqual(len(many), 41)
+        self.assertRegex(many[-1], r"^and \d{4} more$")
+        self.refused("DeepSpeed has no name with FusdAdam; did you mean \"FusedAdam\"?", ZERO, "names", "FusdAdam")
 
     def test_a_shell_completes_commands_and_options(self):
         script = ('source <("$1" completion "$2"); shift 2; COMP_WORDS=(zero "$@"); COMP_CWORD=$#; _zero; echo "${COMPREPLY[*]}"')

@@ -21,6 +21,7 @@ void add_compare(CLI::App& app);
 void add_completion(CLI::App& app);
 void add_calibrate(CLI::App& app);
 void add_doctor(CLI::App& app);
+void add_names(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_tune(CLI::App& app);
 void add_run(CLI::App& app);

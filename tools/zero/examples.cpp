@@ -46,6 +46,7 @@ constexpr Examples all_examples[] = {
     {"zero checkpoint diff",
      {"zero checkpoint diff saves other_saves", "zero checkpoint diff saves saves --tag step-20"}},
     {"zero compare", {"zero compare run_a run_b", "zero compare a.jsonl b.jsonl --report both"}},
+    {"zero names", {"zero names FusedAdam", "zero names deepspeed.runtime.pipe"}},
     {"zero completion bash",
      {"source <(zero completion bash)", "echo 'source <(zero completion bash)' >>~/.bashrc"}},
     {"zero completion zsh",

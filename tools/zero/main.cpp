@@ -80,7 +80,7 @@ void add_commands(CLI::App& app) {
   add("Before a run", add_config, add_plan, add_calibrate, add_doctor);
   add("A run", add_run, add_tune);
   add("After a run", add_checkpoint, add_compare);
-  add("Of the tool itself", add_completion);
+  add("To look up", add_names, add_completion);
   add("", add_host_agent, add_keeper);
   add_examples(app);
   zero::refuse_empty_values(app);

@@ -1,7 +1,8 @@
-"""docs/deepspeed-names.md: every public name of DeepSpeed, and whether zerocore.as_deepspeed has it.
+"""The table of `zero names` and docs/deepspeed-names.md: every public name of DeepSpeed, and whether zerocore.as_deepspeed
+has it.
 
     deepspeed_names.py --extract TREE   writes deepspeed_names.txt from a source tree of DeepSpeed
-    python -m zerocore.as_deepspeed deepspeed_names.py --write | --check   the page, from that list and the package
+    python -m zerocore.as_deepspeed deepspeed_names.py --write | --check   both, from that list and the package
 """
 
 import ast
@@ -12,6 +13,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 LIST = HERE / "deepspeed_names.txt"
 PAGE = HERE.parents[2] / "docs" / "deepspeed-names.md"
+TABLE = HERE.parents[2] / "tools" / "zero" / "deepspeed_names.txt"
 ENGINE = "deepspeed.runtime.engine.DeepSpeedEngine"
 VERSION = "0.19.8"
 MARK = "zerocore.as_deepspeed "
@@ -108,15 +110,24 @@ def collect():
     return found
 
 
-def page():
-    found = collect()
+def table_of_tool(found):
+    """Returns what tools/zero/names.cpp reads."""
+    lines = []
+    for state, groups in found.items():
+        for why, modules in sorted(groups.items()):
+            lines.append(f"{state}: {why}" if why else state)
+            lines += [f"{module}: {' '.join(sorted(names))}" for module, names in sorted(modules.items())]
+    return "\n".join(lines) + "\n"
+
+
+def page(found):
     counts = {state: sum(len(names) for modules in groups.values() for names in modules.values())
               for state, groups in found.items()}
     lines = [
         "# Names of DeepSpeed", "",
         f"Every public name of DeepSpeed {VERSION} (modules, functions, classes, methods of its engine), as `python -m "
-        "zerocore.as_deepspeed`", f"has it: {counts['there']} are there, {counts['refused']} are refused, with the reason "
-        f"below, and {counts['missing']} are missing.",
+        "zerocore.as_deepspeed`", f"has it: {counts['there']} are there, {counts['refused']} are refused, with a reason, and "
+        f"{counts['missing']} are missing.", "`zero names WORD` says it of one.",
         "A name that is refused or missing, and every module that is none of DeepSpeed's, is an error that names it, an",
         "`AttributeError` or an `ImportError`. `*` is the module itself, which can be imported. What DeepSpeed has from",
         "torch, as `deepspeed.comm.all_reduce`, is there under the same names.", "",
@@ -124,19 +135,22 @@ def page():
         "tests/pytorch/python/deepspeed_names.py --write`.", "",
         "## There", ""]
     lines += table(found["there"].get("", {}))
-    lines += ["## Refused", ""]
-    for why, modules in sorted(found["refused"].items()):
-        lines += [f"### Because {why}", ""] + table(modules)
-    lines += ["## Missing", "",
+    lines += ["## Refused", "", "| because | names in |", "|---|---|"]
+    lines += [f"| {why} | {', '.join(f'`{one}`' for one in outermost(modules))} |" for why, modules in sorted(found["refused"].items())]
+    lines += ["", "## Missing", "",
               "They are DeepSpeed's own machinery, and nothing in transformers, accelerate, TRL, peft, Lightning, LLaMA-Factory "
-              "or", "axolotl imports them.", ""]
-    lines += table(found["missing"].get("", {}))
-    lines += [
+              "or", "axolotl imports them.", "",
         "## DeepSpeed's own unit tests", "",
         "DeepSpeed's tests of ZeRO, checkpoints, precision, schedules and `initialize()` (0.19.6, each on at most 2 CPU ranks) "
         "run", "against these names. They pass, except for those of a few kinds:", "",
         "| kind | why |", "|---|---|", *(f"| {kind} | {why} |" for kind, why in SUITE), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def outermost(modules):
+    """Returns the modules that are in no other of these modules, without "deepspeed" if there are more."""
+    below = sorted(set(modules) - {"deepspeed"})
+    return [module for module in below if not any(module.startswith(other + ".") for other in below)] or ["deepspeed"]
 
 
 def table(modules):
@@ -147,11 +161,13 @@ def table(modules):
 def main(arguments):
     if arguments[:1] == ["--extract"]:
         extract(arguments[1])
-    elif arguments == ["--write"]:
-        PAGE.write_text(page(), encoding="utf-8")
-    elif arguments == ["--check"]:
-        if PAGE.read_text(encoding="utf-8") != page():
-            raise SystemExit(f"{PAGE.name} is not what the package has: write it again with --write")
+    elif arguments in (["--write"], ["--check"]):
+        found = collect()
+        for file, text in ((PAGE, page(found)), (TABLE, table_of_tool(found))):
+            if arguments == ["--write"]:
+                file.write_text(text, encoding="utf-8")
+            elif file.read_text(encoding="utf-8") != text:
+                raise SystemExit(f"{file.name} is not what the package has: write it again with --write")
         print("the page is that of the package")
     else:
         raise SystemExit(__doc__)
