@@ -1,8 +1,8 @@
 """Tests copies in memory from Python, under zero run: a rank kills itself after the second copy has begun, so that the
 first is complete, and the next start loads a copy, since no checkpoint is on disk. The losses are those of a run without
-the failure.
+the failure. A rank that raises an exception is named, and twice at the same step it is a crash loop.
 
-usage: peer_copies_test.py ZERO [the training itself: train FOLDER]
+usage: peer_copies_test.py ZERO [the training itself: train FOLDER HOW]
 """
 
 import os
@@ -18,7 +18,7 @@ CONFIG = {"train_batch_size": 4, "optimizer": {"type": "Adam", "params": {"lr": 
           "zero_core": {"peer_copies": 1, "peer_copies_every": 3}}
 
 
-def train(folder, fails):
+def train(folder, how):
     import torch
     import zerocore
     torch.manual_seed(1)
@@ -29,22 +29,24 @@ def train(folder, fails):
     first = state["next"] if path else 0
     begun, lines = 0, []
     for step in range(first, STEPS):
+        if how == "raises" and step == 2 and engine.global_rank == 1:
+            raise ValueError("no more data")
         torch.manual_seed(1000 * step + int(os.environ["OMPI_COMM_WORLD_RANK"]))
         loss = engine(torch.randn(2, 16)).square().mean()
         engine.backward(loss)
         engine.step()
         lines.append(f"step {step} loss {loss.item().hex()}")
         begun += engine.copy_to_peers(folder, {"next": step + 1})
-        if fails and generation == 1 and begun == 2 and os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+        if how == "fails" and generation == 1 and begun == 2 and os.environ["OMPI_COMM_WORLD_RANK"] == "1":
             os.kill(os.getpid(), signal.SIGKILL)
     if os.environ["OMPI_COMM_WORLD_RANK"] == "0":
         print("\n".join([f"first {first}", *lines]), flush=True)
 
 
-def run(zero, folder, how):
+def run(zero, folder, how, code=0):
     command = [zero, "run", "-n", str(RANKS), "--restarts", "2", sys.executable, __file__, "train", str(folder), how]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
-    if done.returncode != 0:
+    if done.returncode != code:
         sys.exit(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done
 
@@ -57,6 +59,11 @@ def main(zero):
     with tempfile.TemporaryDirectory() as folder:
         whole = run(zero, pathlib.Path(folder, "whole"), "undisturbed")
         failed = run(zero, pathlib.Path(folder, "failed"), "fails")
+        raised = run(zero, pathlib.Path(folder, "raised"), "raises", code=1).stderr
+    for text, times in (("zero run: rank 1 ended with code 1, after step 2\n", 2), ("ValueError: no more data", 2),
+                        ("no further start: this is a crash loop", 1)):
+        if raised.count(text) != times:
+            sys.exit(f"expected {times} times: {text}\n{raised}")
     text = failed.stdout + failed.stderr
     if "in memory is loaded" not in failed.stderr or "from the copy of step" not in failed.stderr:
         sys.exit(f"no copy was loaded\n{text}")
@@ -69,6 +76,6 @@ def main(zero):
 
 if __name__ == "__main__":
     if sys.argv[1] == "train":
-        train(sys.argv[2], sys.argv[3] == "fails")
+        train(sys.argv[2], sys.argv[3])
     else:
         main(sys.argv[1])
