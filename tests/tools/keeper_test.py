@@ -1,4 +1,5 @@
-"""Connections without the token do not keep a keeper from its peers. Usage: keeper_test.py ZERO"""
+"""Connections without the token do not keep a keeper from its peers, and a socket of its name is the error's reason.
+Usage: keeper_test.py ZERO"""
 
 import os
 import socket
@@ -32,7 +33,16 @@ def received(connection):
     return texts
 
 
+def check_taken_name():
+    job = uuid.uuid4().hex
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+        other.bind(f"\0zero-keeper-{job}")
+        done = subprocess.run([sys.argv[1], "keeper", job], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 11 and "socket for ranks: Address already in use" in done.stderr, done
+
+
 def main():
+    check_taken_name()
     keeper = subprocess.Popen([sys.argv[1], "keeper", uuid.uuid4().hex, "--peers"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               text=True)
     try:

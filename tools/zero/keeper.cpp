@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdint>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -377,11 +379,18 @@ class Keeper {
 
 void run_keeper(const std::string& job, bool has_peers) {
   std::signal(SIGPIPE, SIG_IGN);
-  Descriptor ranks = checkpoint::listen_to_ranks(job);
+  const auto require = [](const Descriptor& socket, const char* name) {
+    if (socket.get() >= 0) return;
+    const int reason = errno;
+    throw TopologyError(
+        std::string("the keeper of peer copies cannot open its socket for ") + name + ": " +
+        std::strerror(reason) +
+        (reason == EADDRINUSE ? "; a process of another user may have its name" : ""));
+  };
+  Descriptor ranks = checkpoint::listen_to_ranks(job), peers(-1);
+  require(ranks, "ranks");
   int port = 0;
-  Descriptor peers = has_peers ? listen_to_peers(port) : Descriptor(-1);
-  if (ranks.get() < 0 || (has_peers && peers.get() < 0))
-    throw TopologyError("the keeper of peer copies cannot open its sockets");
+  if (has_peers) require(peers = listen_to_peers(port), "other hosts");
   Keeper(job, std::move(ranks), std::move(peers)).run(port);
 }
 
