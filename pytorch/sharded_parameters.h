@@ -2,8 +2,8 @@
 // Operations open units (operations.h), and gradients leave autograd as they arrive. module.h is
 // the wrapper for C++. This class does not depend on torch::nn::Module.
 //
-// Call it from one thread: the one that runs forward, backward and step. Destroy it before the
-// engine.
+// Call it from one thread at a time; writes to parameters count on threads that have made it or
+// begun a pass. Destroy it before the engine.
 #pragma once
 
 #include <ATen/core/Tensor.h>
