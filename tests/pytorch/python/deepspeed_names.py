@@ -27,7 +27,7 @@ SUITE = (
      "`overlap_comm`, parameters without gradients", "they work here"),
     ("comparisons with a model that begins rounded to 16 bits", "master weights begin unrounded; "
      "[`zero_core.round_initial_weights`](precision.md) makes these tests pass"),
-    ("gradients in bf16, or with Muon, some steps on, beside those of DDP", "DDP adds them in bf16, this engine in fp32, and "
+    ("gradients in bf16, or with Muon, some steps on, compared with those of DDP", "DDP adds them in bf16, this engine in fp32, and "
      "Muon's products are others: they differ by a rounding"),
     ("`torch_autocast` with float16", "fp32 parameters have no loss scale here"),
     ("optimizers of the test's own", "the engine steps, and knows [these](pytorch.md#optimizer-and-schedule)"),
