@@ -69,7 +69,8 @@ class Loop {
   void note(const std::vector<double>& losses) {
     losses_.insert(losses_.end(), losses.begin(), losses.end());
   }
-  void step() { losses_.push_back(engine_.step({.mean_over = 1}).wait().loss); }
+  void step() { note_loss(engine_.step({.mean_over = 1})); }
+  void note_loss(zero::StepTicket step) { losses_.push_back(step.wait().loss); }
   std::vector<double> losses() const { return losses_; }
 
  private:
@@ -197,6 +198,29 @@ TEST_CASE("units that the first pass leaves out are there for the next one") {
       loop.step();
     });
   }
+}
+
+TEST_CASE("a rank without a last batch follows those whose first pass leaves units out") {
+  for (const Calls& first : {Calls{"a", "c"}, Calls{"b"}})
+    for (const int ranks : {2, 3}) {
+      zero::Config config = config_of(0, zero::GradientSync::automatic, 1);
+      config.zero_core.rank_independent = true;
+      config.batch = {ranks + 1, 1, 0};
+      const Script script = [&](Loop& loop) {
+        for (int step = 0; step < 2; ++step) {
+          for (int micro = 0; loop.engine().more_micro_steps(); ++micro)
+            loop.micro_step(step + micro == 0 ? first : all);
+          loop.note_loss(loop.engine().step());
+        }
+      };
+      const Outcome expected = run(ranks, config, script);
+      for (const int stage : {1, 2, 3}) {
+        CAPTURE(ranks);
+        CAPTURE(stage);
+        config.zero_optimization.stage = stage;
+        CHECK(run(ranks, config, script) == expected);
+      }
+    }
 }
 
 TEST_CASE("several micro steps and several forwards before a step of one") {

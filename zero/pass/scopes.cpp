@@ -167,7 +167,9 @@ void Scopes::serve_last_micro_step() {
   guard_.require_same(Call::micro_step);
   ++train_.micro_step;
   train_.last_micro_step = true;
-  walker_.begin(train_.plan.steps.without_batch);
+  const StepPlans& plans = train_.plan.steps;
+  walker_.begin(std::exchange(slots_changed_, false) ? plans.only_without_batch
+                                                     : plans.without_batch);
   walker_.finish();
 }
 

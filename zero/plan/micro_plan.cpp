@@ -273,8 +273,10 @@ StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
   plans.middle = make_pass(inputs, {"middle micro step", false, false, true, early});
   plans.last = make_pass(inputs, {"last micro step", false, true, true, Op::reduce});
   plans.only = make_pass(inputs, {"only micro step", true, true, true, Op::reduce});
-  if (inputs.policy->rank_independent)
+  if (inputs.policy->rank_independent) {
     plans.without_batch = without_scopes(plans.last, "last micro step without a batch");
+    plans.only_without_batch = without_scopes(plans.only, "only micro step without a batch");
+  }
   // It gathers everything, since the program may have changed what the slots contain.
   if (inputs.policy->repeats_batches)
     plans.repeated = make_pass(inputs, {"repeated micro step", true, false});

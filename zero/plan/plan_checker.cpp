@@ -107,6 +107,10 @@ void check_plans(const PlanInputs& inputs, const StepPlans& plans, const HalfPla
                          &plans.first, &plans.last, &plans.update});
     sequences.push_back({&halves->forward, &halves->backward,
                          halves->complete ? &plans.middle : &plans.first, &plans.last});
+    if (inputs.policy->rank_independent)
+      sequences.push_back({&halves->forward, &halves->backward,
+                           halves->complete ? &plans.without_batch : &plans.only_without_batch,
+                           &plans.update});
   }
   if (const std::string fault = find_sum(plans.repeated); !fault.empty())
     throw std::logic_error("step plan: " + fault);

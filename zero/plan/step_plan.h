@@ -182,8 +182,8 @@ struct StepPlans {
   // Micro steps by their position in a step. They `reduce` if gradients are synchronized in them,
   // and `accumulate` if gradients are summed apart from the buffer that backward writes.
   StepPlan first, middle, last, only;
-  // The exchanges of the last one, for a rank without a micro batch in it.
-  StepPlan without_batch;
+  // The exchanges of the last one, and of the only one, for a rank without a micro batch in it.
+  StepPlan without_batch, only_without_batch;
   // A micro step after the last one that repeats a micro batch: its gradients go nowhere.
   StepPlan repeated;
   // Issued if no micro step was declared last: the work that the last one would have done.
