@@ -107,7 +107,7 @@ class ZeroRun(unittest.TestCase):
         self.assertIn("zero run -n N", self.zero("run", "--help").stdout)
 
     def test_wrong_command_lines(self):
-        self.refused(10, "subcommand", )
+        self.refused(10, "A run:\n  run ")
         self.refused(10, "unknown command rum", "rum")
         self.refused(10, "-n is missing", "run", "echo")
         for wrong in ("2", "2:", ":2", "0:2", "3:2", "2:x", "2:3:4"):
