@@ -53,7 +53,7 @@ class Arguments(unittest.TestCase):
                                     ("--seed", "18446744073709551616", "whole number from 0 to 18446744073709551615"),
                                     ("--threads", "100000", "whole number from 0 to 1024"),
                                     ("--start-limit", "0", "number from 0.001 to 1000000000 of seconds"),
-                                    ("--max-shard-size", "-5", "size of 1 to 1125899906842624 bytes, such as 500MB")):
+                                    ("--max-shard-size", "-5", "size from 1 bytes to 1 PiB, such as 24GiB")):
             self.refused(f"{option} {value}: expected a {rest}", TRAIN_GPT, *SMALL, option, value)
         self.refused("--checkpoint: is empty; expected a value", TRAIN_GPT, *SMALL, "--checkpoint", "")
 
@@ -91,7 +91,7 @@ class Arguments(unittest.TestCase):
         self.assertIn("true -- -np", call(ZERO, "run", "--dry-run", "-np", "2", "--", "true", "--", "-np").stdout)
         for words in ((script,), ("-n", "2", script)):
             self.refused(f"python {script}", ZERO, "run", *words)
-        self.refused("--device-memory 24: expected a size of 1048576 to ", ZERO, "plan", "--model", "gpt2", "--device-memory", "24")
+        self.refused("--device-memory 24: expected a size from 1048576 bytes to 1 PiB, such as 24GiB", ZERO, "plan", "--model", "gpt2", "--device-memory", "24")
 
     def test_a_typing_error_names_the_nearest(self):
         self.assertEqual(call(ZERO).returncode, 10)
@@ -106,6 +106,10 @@ class Arguments(unittest.TestCase):
                              ("unknown option --rnaks; did you mean \"--ranks\"?", ZERO, "run", "--rnaks=2", "true"),
                              ("unknown option --jsno; did you mean \"--json\"?", ZERO, "tune", "--jsno", "true"),
                              ("unknown option --zzz; zero doctor --help lists the options", ZERO, "doctor", "--zzz"),
+                             ("FILE is required; see zero config check --help", ZERO, "config", "check"),
+                             ("zero: --layers needs a value; see zero plan --help", ZERO, "plan", "--params", "7B", "--layers"),
+                             ("--model needs a value; see train_gpt --help", TRAIN_GPT, "--model"),
+                             ("-n is missing: the number of ranks, before the program", ZERO, "run", TRAIN_GPT, "-n", "2"),
                              ("unexpected argument gpt2; zero plan --help lists the options", ZERO, "plan", "gpt2"),
                              ("unknown option --stepz; did you mean \"--steps\"?", TRAIN_GPT, "--stepz=3")):
             self.refused(text, *words)

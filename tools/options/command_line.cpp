@@ -40,6 +40,13 @@ std::string unexpected_text(const CLI::App& command, const std::vector<std::stri
   return "unknown option " + printable(word) + (hint.empty() ? help : hint);
 }
 
+std::string wrong_use_text(const CLI::App& command, const CLI::ParseError& error) {
+  std::string text = error.what();
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
+    text = text.substr(0, text.find(':')) + " needs a value";
+  return text + "; see " + full_name(command) + " --help";
+}
+
 std::vector<std::string> program_words(const CLI::App& command) {
   std::vector<std::string> words = command.remaining();
   if (words.empty()) throw ConfigError("no program given; see " + full_name(command) + " --help");

@@ -11,6 +11,9 @@ namespace zero {
 // option's name: "unknown option --modell; did you mean "--model"?".
 std::string unexpected_text(const CLI::App& command, const std::vector<std::string>& words);
 
+// Returns the error about a missing value or argument, with the command that lists them.
+std::string wrong_use_text(const CLI::App& command, const CLI::ParseError& error);
+
 // Returns the words from the program on, for a command with prefix_command(). Throws ConfigError if
 // an option comes first, or nothing.
 std::vector<std::string> program_words(const CLI::App& command);

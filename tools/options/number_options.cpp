@@ -75,6 +75,7 @@ const Row& row_of(const std::string& names) {
 }
 
 std::string range_of(const Row& row) {
+  if (row.kind == Kind::bytes) return std::to_string(std::int64_t(row.least)) + " bytes to 1 PiB";
   return shortest_text(row.least) + " to " + std::to_string(row.most);
 }
 
@@ -82,7 +83,7 @@ std::string range_of(const Row& row) {
   const std::string expected = row.kind == Kind::whole ? "a whole number from " + range_of(row)
                                : row.kind == Kind::real
                                    ? "a number from " + range_of(row)
-                                   : "a size of " + range_of(row) + " bytes, such as 500MB";
+                                   : "a size from " + range_of(row) + ", such as 24GiB";
   throw ConfigError(std::string(row.option) + " " + printable(text) + ": expected " + expected +
                     row.remark);
 }

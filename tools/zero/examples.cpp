@@ -27,7 +27,7 @@ constexpr Examples all_examples[] = {
      {"zero plan --model gpt2-xl --ranks 8 --device a100",
       "zero plan --deepspeed_config ds_config.json --params 7Bx32 --ranks 64 --memory"}},
     {"zero calibrate",
-     {"zero calibrate --write node.json",
+     {"zero calibrate -n 2 --write node.json",
       "zero calibrate -n 8 --hostfile hosts --write node.json"}},
     {"zero doctor", {"zero doctor", "zero doctor -n 16 --hostfile hosts"}},
     {"zero run",

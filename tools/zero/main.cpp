@@ -109,8 +109,9 @@ int main(int argc, char** argv) {
       const CLI::App& command = parsed_command(app);
       throw zero::ConfigError(zero::unexpected_text(command, app.remaining(true)));
     } catch (const CLI::ParseError& error) {
-      // CLI11 numbers its errors from 100; here a wrong command line is one kind of error.
-      if (app.exit(error) != 0) return zero::ConfigError::code;
+      if (error.get_exit_code() != 0)
+        throw zero::ConfigError(zero::wrong_use_text(parsed_command(app), error));
+      app.exit(error);
     }
     std::cout.flush();
     zero::flush_standard_output();

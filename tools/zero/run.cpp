@@ -142,7 +142,8 @@ void read_elastic(const std::string& text, RunOptions& options) {
 void check_restarts(RunOptions& options) {
   if (!options.elastic.empty()) read_elastic(options.elastic, options);
   if (options.request.ranks == 0)
-    throw ConfigError("-n is missing: the number of ranks; see zero run --help");
+    throw ConfigError(
+        "-n is missing: the number of ranks, before the program; see zero run --help");
   if (options.min_ranks > 0 && !options.restarts)
     throw ConfigError("--min-ranks is for restarts: give --restarts K too");
   if (options.min_ranks == 0) options.min_ranks = options.request.ranks;

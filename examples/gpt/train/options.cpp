@@ -205,7 +205,7 @@ Options parse_options(int argc, const char* const* argv) {
   } catch (const CLI::ExtrasError&) {
     throw zero::ConfigError(zero::unexpected_text(app, app.remaining()));
   } catch (const CLI::ParseError& error) {
-    throw zero::ConfigError(std::string(error.what()) + "; train_gpt --help lists the options");
+    throw zero::ConfigError(zero::wrong_use_text(app, error));
   }
   Options& options = parsed.options;
   if (!parsed.deepspeed.empty()) {
