@@ -35,10 +35,9 @@ class EngineLink {
 // A unit's values and gradients have the same addresses in each of its scopes, multiples of 64
 // bytes; other units may use the memory in between (while a FullModel lives, values are in its
 // memory). Reading a value as a type other than the parameter's dtype throws UsageError. Names are
-// the unit's own
-// ("weight") or global ("embed.wte"). Scopes can be moved, also into containers; a moved-from scope
-// does nothing. A scope that outlives its engine does nothing either, but throws UsageError when
-// values are requested.
+// the unit's own ("weight") or global ("embed.wte"). Scopes can be moved, also into containers; a
+// moved-from scope does nothing. A scope that outlives its engine does nothing either, but throws
+// UsageError when values are requested.
 class Scope {
  public:
   template <class T>

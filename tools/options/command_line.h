@@ -21,7 +21,8 @@ std::vector<std::string> program_words(const CLI::App& command);
 // The names of a command's options, such as "--model".
 std::vector<std::string> option_names(const CLI::App& command);
 
-// The names of an App's commands that its help lists.
+// An App's commands that its help lists, and their names.
+std::vector<const CLI::App*> commands_of(const CLI::App& app);
 std::vector<std::string> command_names(const CLI::App& app);
 
 // "zero plan", of the command `plan`.

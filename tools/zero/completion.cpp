@@ -18,13 +18,6 @@ std::string line_of(const std::string& help) {
   return line;
 }
 
-std::vector<const CLI::App*> commands_of(const CLI::App& app) {
-  std::vector<const CLI::App*> commands;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    if (!command->get_group().empty()) commands.push_back(command);
-  return commands;
-}
-
 // The words that may follow a command: its commands and options.
 std::string words_of(const CLI::App& command) {
   std::vector<std::string> words = command_names(command);
