@@ -97,13 +97,13 @@ TEST_CASE("bf16, one micro step") {
 
 TEST_CASE("three micro steps, synchronized in each or in the last") {
   for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last})
-    for (const bool bf16 : {false, true})
-      for (const int ranks : {1, 2, 3, 4}) {
-        zero::Config config = toy::config(0, {}, 3);
-        config.zero_core.gradient_sync = sync;
-        config.bf16_enabled = bf16;
-        compare_all(ranks, config);
-      }
+    for (const int ranks : {1, 2, 3, 4}) {
+      zero::Config config = toy::config(0, {}, 3);
+      config.zero_core.gradient_sync = sync;
+      // Each number of ranks and each kind of sync with both dtypes, and not every pair of them.
+      config.bf16_enabled = (ranks + static_cast<int>(sync)) % 2 == 0;
+      compare_all(ranks, config);
+    }
 }
 
 TEST_CASE("the reduce group decides the bits, not the stage") {

@@ -457,10 +457,10 @@ def replaced_deepspeed(folder, asked):
 
 
 def launch_accelerate():
-    """accelerate launch with files of DeepSpeed and FSDP, its own and those that TRL ships, on CPU ranks: plain training."""
-    expect_plain_losses([(HERE / f"accelerate_zero{stage}.yaml", ()) for stage in (2, 3)])
-    # The precision apart, which is bf16 in all of these.
-    expect_plain_losses([(file, ("--mixed_precision", "no")) for file in trl_files()])
+    """accelerate launch with files of DeepSpeed and FSDP, accelerate's own and one that TRL ships, on CPU ranks: plain
+    training."""
+    # The precision of TRL's file apart, which is bf16.
+    expect_plain_losses([(HERE / "accelerate_zero3.yaml", ()), *((file, ("--mixed_precision", "no")) for file in trl_files("fsdp2"))])
 
 
 def launch_accelerate_by_mpirun():
@@ -480,16 +480,18 @@ def launch_accelerate_by_mpirun():
 
 
 def launch_accelerate_shipped():
-    """All files of TRL as they are, but for the number of ranks."""
+    """All files, those of TRL in fp32, and as they are but for the number of ranks."""
+    expect_plain_losses([*((HERE / f"accelerate_zero{stage}.yaml", ()) for stage in (2, 3)),
+                         *((file, ("--mixed_precision", "no")) for file in trl_files())])
     expect_plain_losses([(file, ()) for file in trl_files()], tolerance=0.01)
 
 
-def trl_files():
+def trl_files(*names):
     found = importlib.util.find_spec("trl")
     if found is None:
         return []
     folder = pathlib.Path(found.origin).parent / "accelerate_configs"
-    return [folder / f"{name}.yaml" for name in ("zero1", "zero2", "zero3", "fsdp1", "fsdp2")]
+    return [folder / f"{name}.yaml" for name in names or ("zero1", "zero2", "zero3", "fsdp1", "fsdp2")]
 
 
 def expect_plain_losses(files, tolerance=1e-6):

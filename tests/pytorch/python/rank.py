@@ -1,5 +1,5 @@
-"""One rank of a test of the Python package: `rank.py CASE [ARGUMENT]...`. Rank 0 prints the lines that the test
-checks."""
+"""One rank of a test of the Python package: `rank.py CASE [ARGUMENT]... [-- CASE...]...`. Rank 0 prints the lines
+that the test checks."""
 
 import io
 import math
@@ -9,6 +9,7 @@ import warnings
 
 import torch
 
+import cases
 import models
 import zerocore
 
@@ -535,4 +536,4 @@ def refused(what):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    globals()[sys.argv[1]](*sys.argv[2:])
+    cases.run(globals())

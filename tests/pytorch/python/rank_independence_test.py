@@ -28,37 +28,34 @@ def run(ranks, *cells):
     return {each["cell"]: each for each in values}
 
 
-def cells_of_ranks(kind, dtype, folder, runs):
-    """`runs`: [(ranks, [(name of the run, stage, last step)])]. Returns {name: (losses of all its parts, the
-    digest of the last)}."""
-    found = {}
-    for ranks, parts in runs:
-        cells = [f"{kind},{stage},{dtype},{last},{folder}/{name}" for name, stage, last in parts]
-        values = run(ranks, *cells)
-        for (name, *_), cell in zip(parts, cells):
-            losses, _ = found.get(name, ([], None))
-            found[name] = losses + values[cell]["values"], values[cell]["digest"]
-    return found
-
-
-def require_one_run(kind, dtype, runs, values):
-    """All runs must have the values and the digest of the run "whole", whose values must be that many different ones."""
+def require_one_run(*tables):
+    """Each table is (kind, dtype, runs, number of different values), with `runs` {ranks: [(name of the run, stage, last
+    step)]}. All runs of a table must have the values and the digest of its run "whole". The tables' runs on a number of ranks
+    share its processes, since these mostly start; a run with several parts goes on in the order of the first table's ranks."""
+    found = [{} for _ in tables]  # {name: (losses of all its parts, the digest of the last)}
     with tempfile.TemporaryDirectory() as folder:
-        found = cells_of_ranks(kind, dtype, folder, runs)
-    right = found["whole"]
-    if len(set(map(str, right[0]))) != values:
-        raise SystemExit(f"{kind} {dtype}: expected {values} different values: {right[0]}")
-    wrong = {name: each for name, each in found.items() if each != right}
-    if wrong:
-        raise SystemExit(f"{kind} {dtype}: {wrong}, and not {right}")
+        for ranks in dict.fromkeys(ranks for _, _, runs, _ in tables for ranks in runs):
+            cells = [(index, name, f"{kind},{stage},{dtype},{last},{folder}/{kind}-{dtype}-{name}")
+                     for index, (kind, dtype, runs, _) in enumerate(tables) for name, stage, last in runs.get(ranks, ())]
+            values = run(ranks, *(cell for _, _, cell in cells))
+            for index, name, cell in cells:
+                losses, _ = found[index].get(name, ([], None))
+                found[index][name] = losses + values[cell]["values"], values[cell]["digest"]
+    for (kind, dtype, _, different), names in zip(tables, found):
+        right = names["whole"]
+        if len(set(map(str, right[0]))) != different:
+            raise SystemExit(f"{kind} {dtype}: expected {different} different values: {right[0]}")
+        wrong = {name: each for name, each in names.items() if each != right}
+        if wrong:
+            raise SystemExit(f"{kind} {dtype}: {wrong}, and not {right}")
 
 
 # A run on one rank; runs on more ranks, all stages once; and one that is resumed on other numbers of ranks, twice.
-ON_RANKS = [(1, [("whole", 0, 8), ("parts", 3, 3)]), (4, [("on4", 2, 8), ("parts", 1, 6)]), (3, [("on3", 1, 8), ("parts", 2, 8)]),
-            (2, [("on2", 3, 8)])]
-TRAINER_ON_RANKS = [(1, [("whole", 1, 8)]), (4, [("parts", 3, 4)]), (2, [("parts", 2, 8)])]
+ON_RANKS = {1: [("whole", 0, 8), ("parts", 3, 3)], 4: [("on4", 2, 8), ("parts", 1, 6)], 3: [("on3", 1, 8), ("parts", 2, 8)],
+            2: [("on2", 3, 8)]}
+TRAINER_ON_RANKS = {1: [("whole", 1, 8)], 4: [("parts", 3, 4)], 2: [("parts", 2, 8)]}
 # Groups of four of the six micro-batches continue in the next micro step on 1, 2 and 3 ranks.
-GROUPED_ON_RANKS = [(1, [("whole", 0, 6), ("parts", 3, 2)]), (3, [("on3", 2, 6), ("parts", 1, 4)]), (2, [("parts", 3, 6)])]
+GROUPED_ON_RANKS = {1: [("whole", 0, 6), ("parts", 3, 2)], 3: [("on3", 2, 6), ("parts", 1, 4)], 2: [("parts", 3, 6)]}
 OTHERS = 8  # models
 # Parts of the errors of the cell `refused`.
 REFUSED = ("the Trainer has as many micro-batches in each step", "there are 0 engines", "no forward and backward pass",
@@ -68,12 +65,11 @@ REFUSED = ("the Trainer has as many micro-batches in each step", "there are 0 en
 
 
 def refused_calls():
-    for stage in (2, 3):
-        with tempfile.TemporaryDirectory() as folder:
-            texts, _ = cells_of_ranks("refused", "fp32", folder, [(2, [("", stage, 0)])])[""]
-        for text, part in zip(texts, REFUSED, strict=True):
-            if part not in text:
-                raise SystemExit(f'expected "{part}" in: {text}')
+    with tempfile.TemporaryDirectory() as folder:
+        for cell in run(2, *(f"refused,{stage},fp32,0,{folder}/{stage}" for stage in (2, 3))).values():
+            for text, part in zip(cell["values"], REFUSED, strict=True):
+                if part not in text:
+                    raise SystemExit(f'expected "{part}" in: {text}')
 
 
 def a_wrong_rank():
@@ -86,23 +82,22 @@ def a_wrong_rank():
 
 
 def short():
-    require_one_run("own", "fp32", ON_RANKS, 8)
-    require_one_run("grouped", "bf16", GROUPED_ON_RANKS, 6)
-    require_one_run("repeated", "fp32", ON_RANKS, 8)
+    require_one_run(
+        ("own", "fp32", ON_RANKS, 8), ("grouped", "bf16", GROUPED_ON_RANKS, 6), ("repeated", "fp32", ON_RANKS, 8),
+        ("trainer", "fp32", TRAINER_ON_RANKS, 8), ("others", "fp32", {1: [("whole", 0, 3)], 3: [("on3", 3, 3)]}, OTHERS),
+        ("twice", "fp32", {1: [("whole", 0, 3)], 3: [("on3", 2, 3)]}, 3))
     a_wrong_rank()
-    require_one_run("trainer", "fp32", TRAINER_ON_RANKS, 8)
-    require_one_run("others", "fp32", [(1, [("whole", 0, 3)]), (3, [("on3", 3, 3)])], OTHERS)
-    require_one_run("twice", "fp32", [(1, [("whole", 0, 3)]), (3, [("on3", 2, 3)])], 3)
     refused_calls()
 
 
 def whole():
     for kind, dtype in (("own", "fp32"), ("own", "bf16"), ("own", "fp16"), ("trainer", "fp32"), ("trainer", "bf16")):
-        every = [(ranks, [("whole" if (ranks, stage) == (1, 0) else f"ranks{ranks}-stage{stage}", stage, 8)
-                          for stage in (0, 1, 2, 3)]) for ranks in (1, 2, 3, 4)]
-        resumed = [(ranks, [("parts", stage, last)]) for ranks, stage, last in ((4, 1, 2), (3, 3, 5), (2, 2, 8))]
-        require_one_run(kind, dtype, every + resumed, 8)
-    require_one_run("others", "fp32", [(1, [("whole", 0, 3)]), (2, [("on2", 1, 3)]), (4, [("on4", 2, 3)])], OTHERS)
+        runs = {ranks: [("whole" if (ranks, stage) == (1, 0) else f"ranks{ranks}-stage{stage}", stage, 8)
+                        for stage in (0, 1, 2, 3)] for ranks in (4, 3, 2, 1)}
+        for ranks, stage, last in ((4, 1, 2), (3, 3, 5), (2, 2, 8)):
+            runs[ranks].append(("parts", stage, last))
+        require_one_run((kind, dtype, runs, 8))
+    require_one_run(("others", "fp32", {1: [("whole", 0, 3)], 2: [("on2", 1, 3)], 4: [("on4", 2, 3)]}, OTHERS))
 
 
 for module in ("transformers", "accelerate"):

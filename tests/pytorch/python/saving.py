@@ -12,6 +12,7 @@ import sys
 import numpy
 import torch
 
+import cases
 import models
 import zerocore
 from rank import config, say, train
@@ -184,4 +185,4 @@ def tags(folder):
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](*sys.argv[2:])
+    cases.run(globals())
