@@ -222,6 +222,11 @@ class Engine {
   std::vector<std::string> load_weights(const std::string& safetensors, const LoadOptions&);
   // Like initialize(), for the parameters that have no values yet.
   void initialize_rest(const std::function<void(ParamShard)>& fill);
+  // Local. Touches the memory that the constructor has reserved, and judged against what the host
+  // has. The first call that does not give values (a micro step, resume(), read(), ...) does so
+  // otherwise; until then memory that the program frees after the calls above is not needed twice.
+  // Throws MemoryError.
+  void take_memory();
 
   // Loads the newest valid checkpoint, or the one with the tag, saved at any world size and stage.
   // Returns nothing if there is none and Resume is if_any.

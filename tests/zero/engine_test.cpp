@@ -171,6 +171,31 @@ TEST_CASE("an unfilled parameter is an error that names it") {
   CHECK(contains(message, "block.1.bias"));
 }
 
+TEST_CASE("memory that the start reserves is taken after the values are given, once") {
+  const std::int64_t before = zero::Arena::untouched_bytes();
+  zero::Runtime runtime = zero::Runtime::single();
+  for (const bool asked : {false, true}) {
+    zero::Engine engine(runtime, toy::describe(dims), toy::config(0, dims));
+    engine.initialize(toy::fill);
+    CHECK(zero::Arena::untouched_bytes() > before);
+    const std::uint64_t values = [&] {
+      if (!asked) return engine.digest();
+      engine.take_memory();
+      engine.take_memory();
+      CHECK(zero::Arena::untouched_bytes() == before);
+      return engine.digest();
+    }();
+    CHECK(zero::Arena::untouched_bytes() == before);
+    CHECK(engine.digest() == values);
+    run_step(runtime, engine);
+  }
+  {
+    const zero::Engine unused(runtime, toy::describe(dims), toy::config(0, dims));
+    CHECK(zero::Arena::untouched_bytes() > before);
+  }
+  CHECK(zero::Arena::untouched_bytes() == before);
+}
+
 TEST_CASE("start values do not depend on world size or stage") {
   std::uint64_t expected = 0;
   for (const int ranks : {1, 2, 3, 4})

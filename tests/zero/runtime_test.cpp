@@ -204,6 +204,14 @@ TEST_CASE("bad declarations are errors that name them") {
   CHECK(message.find("did you mean \"embed.w\"") != std::string::npos);
 }
 
+// Returns the bytes of a rank, with the buffer of saves and loads.
+static double engine_bytes(const zero::ModelSpec& model, const zero::Config& config, int ranks) {
+  const zero::MemoryPlan plan = zero::plan_memory(model, config, ranks, false);
+  std::int64_t bytes = zero::checkpoint::read_buffer_bytes;
+  for (const zero::MemoryUse& use : plan.memory) bytes += use.planned;
+  return static_cast<double>(bytes);
+}
+
 TEST_CASE("memory is judged by all ranks of a host, and of a cgroup") {
   using zero::detail::require_memory;
   constexpr std::int64_t gib = std::int64_t{1} << 30;
@@ -217,16 +225,26 @@ TEST_CASE("memory is judged by all ranks of a host, and of a cgroup") {
                  "1 rank needs 2.00 GiB, and the cgroup of host a has 1.00 GiB left"));
 }
 
+TEST_CASE("memory that an engine has reserved and not taken is not free for the next one") {
+  zero::Config config = small_config();
+  zero::ModelSpec model;
+  model.unit("body").param("w", {8 << 20}).fused();
+  const double bytes = engine_bytes(model, config, 1);
+  zero::Runtime runtime = zero::Runtime::single();
+  setenv("ZERO_AVAILABLE_GIB", std::to_string(1.5 * bytes / (1 << 30)).c_str(), 1);
+  zero::Engine first(runtime, model, config);
+  const std::string message = failure_of([&] { zero::Engine second(runtime, model, config); });
+  unsetenv("ZERO_AVAILABLE_GIB");
+  CHECK(contains(message, "cannot reserve memory for the engine"));
+}
+
 TEST_CASE("an engine that does not fit with its neighbors is refused on all ranks, with advice") {
   zero::Config config = small_config();
   zero::ModelSpec model;
   model.unit("body").param("w", {1 << 20}).fused();
   // 16 MiB of states on each rank, and the buffer of saves: one rank fits, and two do not.
-  const zero::MemoryPlan plan = zero::plan_memory(model, config, 2, false);
-  std::int64_t bytes = zero::checkpoint::read_buffer_bytes;
-  for (const zero::MemoryUse& use : plan.memory) bytes += use.planned;
-  setenv("ZERO_AVAILABLE_GIB", std::to_string(1.5 * static_cast<double>(bytes) / (1 << 30)).c_str(),
-         1);
+  const double bytes = engine_bytes(model, config, 2);
+  setenv("ZERO_AVAILABLE_GIB", std::to_string(1.5 * bytes / (1 << 30)).c_str(), 1);
   std::atomic<int> refused{0};
   const auto make = [&](int ranks) {
     return failure_of([&] {

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -52,21 +53,33 @@ std::int64_t field_in_kilobytes(const char* path, const std::string& key) {
   return -1;
 }
 
-// Takes all pages now; the advice comes first, because pages that exist keep their size. Returns
-// the error, or 0.
-int take_pages(std::byte* data, std::int64_t size, int fd) {
+// Returns the error, or 0.
+int touch(std::byte* data, std::int64_t size, int fd) {
   const auto bytes = static_cast<std::size_t>(size);
-  madvise(data, bytes, MADV_HUGEPAGE);  // advice: failing is harmless
   if (madvise(data, bytes, populate_write) == 0) return 0;
   if (errno != EINVAL) return errno == EFAULT ? ENOMEM : errno;
   // Kernels before 5.14 reject this advice.
   if (fd >= 0)
     if (const int error = posix_fallocate(fd, 0, size); error != 0) return error;
-  for (std::int64_t page = 0; page < size; page += page_bytes) data[page] = std::byte{0};
+  // An untouched arena may have values already.
+  for (std::int64_t page = 0; page < size; page += page_bytes) data[page] = data[page];
   return 0;
 }
 
+std::atomic<std::int64_t> untouched_in_process = 0;
+
 }  // namespace
+
+struct Arena::Untouched {
+  Untouched(std::string name_, std::int64_t bytes_) : name(std::move(name_)), bytes(bytes_) {
+    untouched_in_process += bytes;
+  }
+  Untouched(const Untouched&) = delete;
+  ~Untouched() { untouched_in_process -= bytes; }
+
+  const std::string name;
+  const std::int64_t bytes;
+};
 
 std::int64_t free_memory() {
   const char* text = std::getenv("ZERO_AVAILABLE_GIB");
@@ -104,8 +117,20 @@ std::int64_t proportional_set_size() {
   return field_in_kilobytes("/proc/self/smaps_rollup", "Pss:");
 }
 
-Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name) : size_(rounded(bytes)) {
-  if (size_ == 0) return;
+Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name)
+    : Arena(untouched(bytes, sharing, name)) {
+  take_pages();
+}
+
+Arena Arena::untouched(std::int64_t bytes, Sharing sharing, const std::string& name) {
+  Arena arena;
+  arena.reserve(rounded(bytes), sharing, name);
+  return arena;
+}
+
+void Arena::reserve(std::int64_t bytes, Sharing sharing, const std::string& name) {
+  if (bytes == 0) return;
+  size_ = bytes;
   if (size_ > available_memory()) refuse(name, size_, memory_left_text() + smaller_share);
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (sharing == Sharing::node) {
@@ -116,17 +141,29 @@ Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name) : siz
   void* mapping = MAP_FAILED;
   if (fd_ < 0 || ftruncate(fd_, size_) == 0)
     mapping = mmap(nullptr, size_, PROT_READ | PROT_WRITE, flags, fd_, 0);
-  int error = errno;
-  if (mapping != MAP_FAILED) {
-    memory_ = {mapping, [size = size_, fd = fd_](void* data) {
-                 munmap(data, size);
-                 if (fd >= 0) close(fd);
-               }};
-    error = take_pages(data(), size_, fd_);
-  } else if (fd_ >= 0) {
-    close(fd_);
+  if (mapping == MAP_FAILED) {
+    const int error = errno;
+    if (fd_ >= 0) close(fd_);
+    refuse(name, size_, reason_of(error));
   }
-  if (error != 0) refuse(name, size_, reason_of(error));
+  memory_ = {mapping, [size = size_, fd = fd_](void* data) {
+               munmap(data, size);
+               if (fd >= 0) close(fd);
+             }};
+  // Before any page exists, since pages that exist keep their size. Failing is harmless.
+  madvise(mapping, size_, MADV_HUGEPAGE);
+  untouched_ = std::make_shared<Untouched>(name, size_);
+}
+
+void Arena::take_pages() {
+  if (!untouched_) return;
+  const auto done = std::move(untouched_);
+  if (const int error = touch(data(), size_, fd_); error != 0)
+    refuse(done->name, size_, reason_of(error));
+}
+
+std::int64_t Arena::untouched_bytes() {
+  return untouched_in_process;
 }
 
 Arena::Arena(std::shared_ptr<void> memory, std::int64_t bytes)

@@ -1,6 +1,7 @@
-// One reservation of memory, divided once at start and touched, so that its size is known and no
-// memory is taken from the system during a step. Shared arenas are memfd files: peers on the node
-// map them to read gradients and parameters in place, and no named file can be left over.
+// One reservation of memory, divided once at start and touched before the first step, so that its
+// size is known and no memory is taken from the system during a step. Shared arenas are memfd
+// files: peers on the node map them to read gradients and parameters in place, and no named file
+// can be left over.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +19,18 @@ class Arena {
   // Checks the bytes against free memory and the cgroup's limit, reserves, advises huge pages and
   // touches every page. Throws MemoryError with the figures.
   Arena(std::int64_t bytes, Sharing sharing, const std::string& name);
+  // Does the same without touching the pages: take_pages() does.
+  static Arena untouched(std::int64_t bytes, Sharing sharing, const std::string& name);
   // Wraps existing zeroed memory, such as a device's. The deleter releases it.
   Arena(std::shared_ptr<void> memory, std::int64_t bytes);
   Arena(Arena&&) = default;
   Arena& operator=(Arena&&) = default;
+
+  // Touches every page of an untouched arena, once. Throws MemoryError with the figures.
+  void take_pages();
+  // Bytes of this process's arenas that are still untouched: free memory, as Linux counts it, that
+  // others must not use.
+  static std::int64_t untouched_bytes();
 
   // Returns the next `bytes`, aligned to 256 and zeroed; throws std::logic_error beyond the
   // reservation.
@@ -35,10 +44,15 @@ class Arena {
   int fd() const { return fd_; }
 
  private:
+  void reserve(std::int64_t bytes, Sharing sharing, const std::string& name);
+
   std::shared_ptr<void> memory_;
   std::int64_t size_ = 0;
   std::int64_t taken_ = 0;
   int fd_ = -1;
+  // Counts the pages until they are taken.
+  struct Untouched;
+  std::shared_ptr<Untouched> untouched_;
 };
 
 // The host's free memory, or ZERO_AVAILABLE_GIB; -1: unknown. Throws ConfigError.

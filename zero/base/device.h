@@ -46,6 +46,11 @@ class Device {
 
   // Zeroed; its whole size is taken now. Throws MemoryError with the figures.
   virtual Arena reserve(std::int64_t bytes, Arena::Sharing sharing, const std::string& name) = 0;
+  // Does the same; on the host Arena::take_pages() takes it.
+  virtual Arena reserve_untouched(std::int64_t bytes, Arena::Sharing sharing,
+                                  const std::string& name) {
+    return reserve(bytes, sharing, name);
+  }
   // Returns zeroed, page-locked host memory; copies to and from the device need no bounce buffer
   // for it.
   virtual Arena reserve_pinned(std::int64_t bytes, const std::string& name) = 0;

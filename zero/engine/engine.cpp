@@ -36,6 +36,9 @@ void Engine::initialize_rest(const std::function<void(ParamShard)>& fill) {
   core_->begin_call(Call::initialize_rest);
   core_->weights().initialize_rest(fill);
 }
+void Engine::take_memory() {
+  core_->take_memory();
+}
 void Engine::load_weights(const std::string& file,
                           const std::function<std::string(std::string_view)>& name_in_file) {
   load_weights(file, LoadOptions{.name_in_file = name_in_file});

@@ -17,7 +17,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
     : exceptions_at_start_(std::uncaught_exceptions()),
       rooms_(memory_rooms(runtime)),
       train_(runtime, spec, std::move(config)),
-      guard_(train_.ranks, train_.plan.strict),
+      guard_(train_.ranks, train_.plan.strict, [this] { memory_.take(); }),
       hidden_(train_),
       scalars_(runtime, train_.plan),
       agreement_(runtime, train_.ranks, train_.plan, scalars_, [this] { offload_.check(); }),

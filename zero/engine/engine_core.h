@@ -51,6 +51,8 @@ class EngineCore {
   void begin_call(Call call);
   // Does the same without an end of the open micro step, if the row is valid in one.
   void begin_call_in_phase(Call call);
+  // Engine::take_memory().
+  void take_memory() { memory_.take(); }
   // Throws NumericError, and ends the engine, if replicated parameters differ.
   void verify_before_save();
 

@@ -22,7 +22,8 @@ void require_address_space() {
 }
 
 EngineMemory::EngineMemory(TrainState& train, StepScalars& scalars, StepAgreement& agreement,
-                           Updates& updates, const std::vector<MemoryRoom>& rooms) {
+                           Updates& updates, const std::vector<MemoryRoom>& rooms)
+    : ledger_(train.runtime.ledger()) {
   Ledger& ledger = train.runtime.ledger();
   baseline_bytes_ = proportional_set_size();
   ledger.restart_peaks();
@@ -39,7 +40,7 @@ EngineMemory::EngineMemory(TrainState& train, StepScalars& scalars, StepAgreemen
                    "use a higher ZeRO stage, more hosts, or offload to a file (device nvme)");
   });
   with_memory_table(ledger, [&] {
-    arena_ = train.runtime.device().reserve(
+    arena_ = train.runtime.device().reserve_untouched(
         train.arrays.bytes() + agreement.exchanged_bytes(),
         train.collective() ? Arena::Sharing::node : Arena::Sharing::private_memory, "zero engine");
   });

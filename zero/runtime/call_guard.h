@@ -18,7 +18,9 @@ namespace zero::detail {
 
 class CallGuard {
  public:
-  CallGuard(Ranks& ranks, bool strict) : ranks_(ranks), strict_(strict) {}
+  // before_use: called once, before the first call that does not give values.
+  CallGuard(Ranks& ranks, bool strict, std::function<void()> before_use)
+      : ranks_(ranks), strict_(strict), before_use_(std::move(before_use)) {}
 
   Phase phase() const { return phase_; }
   // Follows a transition of the table.
@@ -34,6 +36,7 @@ class CallGuard {
   void require(Call call) {
     check(call);
     require_same(call);
+    if (before_use_ && !gives_values(call)) std::exchange(before_use_, nullptr)();
   }
   // Does the same without the comparison over ranks.
   void check(Call call) const {
@@ -83,6 +86,7 @@ class CallGuard {
  private:
   Ranks& ranks_;
   const bool strict_;
+  std::function<void()> before_use_;
   Phase phase_ = Phase::between_steps;
   std::string failure_;
   std::function<void()> on_failure_;

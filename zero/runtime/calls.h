@@ -146,6 +146,22 @@ inline constexpr std::array<CallRule, call_count> table = {{
 
 }  // namespace calls
 
+// Calls that give an engine its first values, or may: the program may hold its own copy of them
+// until the last one.
+constexpr bool gives_values(Call call) {
+  switch (call) {
+    case Call::initialize:
+    case Call::initialize_rest:
+    case Call::load_weights:
+    case Call::adopt:
+    case Call::write:
+    case Call::end:
+      return true;
+    default:
+      return false;
+  }
+}
+
 constexpr const CallRule& rule_of(Call call) {
   return calls::table[static_cast<std::size_t>(call)];
 }

@@ -84,6 +84,8 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     for earlier in before if not engine.waits_for_values() else ():
         earlier.destroy()
     construction.return_freed_memory()
+    if not engine.waits_for_values():
+        native.take_memory()  # after the initial values are freed
     engine.lr_scheduler = scheduler
     if settings.scheduler_type and own is not None:
         engine.lr_scheduler = schedules.of_config(engine, settings, source.as_dict())

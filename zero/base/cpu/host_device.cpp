@@ -23,6 +23,10 @@ class HostDevice final : public Device {
   Arena reserve(std::int64_t bytes, Arena::Sharing sharing, const std::string& name) override {
     return {bytes, sharing, name};
   }
+  Arena reserve_untouched(std::int64_t bytes, Arena::Sharing sharing,
+                          const std::string& name) override {
+    return Arena::untouched(bytes, sharing, name);
+  }
   Arena reserve_pinned(std::int64_t bytes, const std::string& name) override {
     return {bytes, Arena::Sharing::private_memory, name};
   }
