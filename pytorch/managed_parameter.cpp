@@ -203,8 +203,10 @@ void ManagedParameter::check_unchanged(bool trains) const {
       throw UsageError("parameter " + name_ +
                        " was given other memory after it had become the engine's (an assignment to "
                        ".data, or the module's to(), half() or the like): convert and load before; "
-                       "later values come by copy_() or load_state_dict(), which write to the "
-                       "memory that it has, or by load_weights() or a checkpoint");
+                       "later values come by copy_()" +
+                       advice("", " or load_state_dict()") +
+                       ", which writes to the memory that it has, or by load_weights() or a "
+                       "checkpoint");
     if (!trains) continue;
     if (tensor.requires_grad() && !trainable())
       throw UsageError("parameter " + name_ +

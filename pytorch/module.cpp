@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -59,6 +60,8 @@ ShardedModule::ShardedModule(Runtime& runtime, std::shared_ptr<torch::nn::Module
       declare_units(*module_, unit_options(config, std::move(options))), tensor_device(runtime));
   engine_ = std::make_unique<Engine>(runtime, parameters_->spec(), std::move(config));
   parameters_->attach(runtime, *engine_);
+  for (const at::Tensor& parameter : module_->parameters())
+    taken_.push_back(parameter.unsafeGetTensorImpl());
   take_over();
 }
 
@@ -77,9 +80,25 @@ void ShardedModule::take_over() {
   owner = this;
 }
 
+// The engine would not train a parameter that the module has got since.
+void ShardedModule::refuse_other_parameters() const {
+  const std::vector<at::Tensor> now = module_->parameters();
+  if (std::ranges::equal(now, taken_, {}, &at::Tensor::unsafeGetTensorImpl)) return;
+  for (const auto& parameter : module_->named_parameters())
+    if (std::ranges::find(taken_, parameter.value().unsafeGetTensorImpl()) == taken_.end())
+      throw UsageError("parameter " + parameter.key() +
+                       " was added to the module, or replaced, after its ShardedModule was made, "
+                       "which would not train it: make the ShardedModule after all changes of the "
+                       "module");
+  throw UsageError(
+      "the module has lost parameters, or has them in another order, since its ShardedModule was "
+      "made: make the ShardedModule after all changes of the module");
+}
+
 void ShardedModule::forward_pass(const std::function<void()>& call) {
   guarded("forward", [&] {
     const bool training = at::GradMode::is_enabled() && module_->is_training();
+    if (training) refuse_other_parameters();
     parameters_->begin_forward(training, last_);
     call();
     parameters_->end_forward();

@@ -46,8 +46,10 @@ struct ShardedModuleOptions {
 class ShardedModule {
  public:
   // Takes over the module's parameters and buffers, with rank 0's values. Later changes of a
-  // parameter's requires_grad, dtype or memory throw UsageError. The Runtime must outlive this
-  // object.
+  // parameter's dtype or memory throw UsageError, as does a training pass of a module that has got
+  // other parameters, or trains one that was frozen, and a step while one is frozen that was not:
+  // freezing it for a pass, as a GAN does with its discriminator, is allowed. The Runtime must
+  // outlive this object.
   ShardedModule(Runtime& runtime, std::shared_ptr<torch::nn::Module> module, Config config,
                 ShardedModuleOptions options = {});
   ~ShardedModule();
@@ -80,11 +82,13 @@ class ShardedModule {
 
  private:
   void take_over();
+  void refuse_other_parameters() const;
   void forward_pass(const std::function<void()>& call);
   void guarded(const char* what, const std::function<void()>& work);
   void refuse_after_failure(const char* what) const;
 
   std::shared_ptr<torch::nn::Module> module_;
+  std::vector<const c10::TensorImpl*> taken_;  // the module's parameters, in its order
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ShardedParameters> parameters_;  // ends before the engine
   std::string failure_;

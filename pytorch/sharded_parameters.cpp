@@ -14,6 +14,7 @@
 
 #include "pytorch/advice.h"
 #include "pytorch/tensor_device.h"
+#include "zero/base/notice.h"
 
 namespace zero::pytorch {
 
@@ -29,6 +30,12 @@ std::vector<UnitScopes::UnitState> states_of(std::vector<UnitDeclaration>& units
       state.parameters.emplace_back(std::move(parameter), device);
   }
   return states;
+}
+
+std::string first_name(const std::vector<UnitScopes::UnitState>& units) {
+  for (const UnitScopes::UnitState& unit : units)
+    if (!unit.parameters.empty()) return unit.parameters.front().name();
+  return "";
 }
 
 // Throws before a step if a parameter was frozen. During passes that is allowed: a discriminator is
@@ -340,18 +347,12 @@ MicroStep& ShardedParameters::micro_step() {
 }
 
 float ShardedParameters::loss_scale() {
-  scaled_ = true;
+  origins_.read_scale();
   return micro_step().loss_scale();
 }
 
-// Throws if the program has not read the loss scale, because its gradients would be too small.
-void ShardedParameters::check_loss_scale() {
-  if (std::exchange(scaled_, false) || !needs_scale_ || micro_step_->loss_scale() == 1) return;
-  throw UsageError(
-      "Loss scaling is required under fp16, and backward was called on a loss without the "
-      "engine's loss scale: call " +
-      advice("ShardedModule::backward(loss)",
-             "engine.backward(loss), or engine.scale(loss).backward()"));
+bool ShardedParameters::needs_scale() const {
+  return needs_scale_ && micro_step_->loss_scale() != 1;
 }
 
 void ShardedParameters::before_use(int unit) noexcept {
@@ -422,8 +423,7 @@ void ShardedParameters::follow_backward() {
   // A further backward over the same graphs is another micro step, in which forward visits no unit.
   if (backward_) end_backward();
   if (pass_ == Pass::none) continue_pass();
-  pass_scaled_ = scaled_;
-  check_loss_scale();
+  origins_.begin_backward(needs_scale());
   backward_ = running;
   had_backward_ = true;
   scopes_.begin_backward();
@@ -446,7 +446,7 @@ void ShardedParameters::take_gradient(int unit, int parameter, const at::Tensor&
     throw UsageError("a gradient of parameter " + own.name() +
                      " arrived outside of a training pass: forward() comes first, in train() mode");
   follow_backward();
-  (pass_scaled_ ? origins_.scaled : origins_.by_hand) = true;
+  origins_.note_gradient();
   if (in_nested_backward()) {
     scopes_.open(unit);
     // A checkpoint's nested backward returns a part of the gradient; torch adds up the parts.
@@ -482,7 +482,7 @@ void ShardedParameters::take_gradients_back() {
                      " was not: gradients are forgotten all together, by " +
                      advice("zero_grad() of the module", "engine.zero_grad()"));
   if (!in_call_) scopes_.close_all();
-  origins_ = {};
+  origins_.forget_gradients();
   drop_in_engine();
 }
 
@@ -531,11 +531,15 @@ StepTicket ShardedParameters::step(StepOptions options) {
   refuse_frozen(scopes_.units());
   end_backward();
   take_gradients_back();
+  if (origins_.of_step().of_others) {
+    const std::string notice = origins_.judge(needs_scale(), first_name(scopes_.units()));
+    if (!notice.empty() && runtime_->is_root()) warn_once(notice);
+  }
   adopt_changes();
   micro_step_.reset();
-  has_graph_ = scaled_ = false;
+  has_graph_ = false;
   begun_ = 0;
-  origins_ = {};
+  origins_.end_step();
   StepTicket ticket = engine_->step(options);
   settle();
   return ticket;
@@ -543,7 +547,7 @@ StepTicket ShardedParameters::step(StepOptions options) {
 
 bool ShardedParameters::drop_gradients() {
   if (!is_before_backward() || !rank_independent()) come_to_rest();
-  origins_ = {};
+  origins_.forget_gradients();
   for (const Gradient& gradient : std::exchange(aside_, {}))
     gradient.parameter->take_gradient_back(gradient.tensor);
   return drop_in_engine();

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "pytorch/loss_origins.h"
 #include "pytorch/managed_parameter.h"
 #include "pytorch/operations.h"
 #include "pytorch/unit_scopes.h"
@@ -70,14 +71,8 @@ class ShardedParameters final : private StorageOwner {
   MicroStep& micro_step();
   // The factor by which the program must multiply a loss before its backward.
   float loss_scale();
-  // Whether gradients of this step came from a backward whose loss was multiplied by loss_scale(),
-  // and whether some came from any other backward.
-  struct Origins {
-    bool scaled = false, by_hand = false;
-    bool any() const { return scaled || by_hand; }
-    bool mixed() const { return scaled && by_hand; }
-  };
-  const Origins& origins() const { return origins_; }
+  // Returns whose losses the gradients of this step came from.
+  const LossOrigins::Kinds& origins() const { return origins_.of_step(); }
   // Call after backward: closes open scopes, and the next pass begins another micro step.
   void end_backward();
   StepTicket step(StepOptions options);
@@ -146,7 +141,8 @@ class ShardedParameters final : private StorageOwner {
   // Removes the placeholders of gradients. If the program has cleared them, the engine's gradients
   // are dropped.
   void take_gradients_back();
-  void check_loss_scale();
+  // Whether a loss without a scale gives this micro step gradients that are too small.
+  bool needs_scale() const;
   void check_stream() const;
 
   void set_hooks();
@@ -174,10 +170,8 @@ class ShardedParameters final : private StorageOwner {
   bool in_call_ = false;         // inside a call of the module
   bool rested_ = false;          // a collective call came between forward and backward
   bool has_graph_ = false;       // a training pass ran since the last step
-  bool scaled_ = false;          // the program has read the loss scale for the next backward
-  bool pass_scaled_ = false;     // for the running backward
   bool needs_scale_ = false;     // a pass of this micro step does
-  Origins origins_;
+  LossOrigins origins_;
   std::int64_t drops_ = 0;
   int begun_ = 0;
   std::vector<Gradient> aside_;  // gradients with placeholders in torch

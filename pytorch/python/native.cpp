@@ -163,7 +163,7 @@ class Model {
       };
     const auto origins = parameters_->origins();
     StepResult result = parameters_->step(options).wait();
-    if (origins.by_hand && !origins.scaled)
+    if (origins.any() && !origins.scaled)
       result.loss = std::numeric_limits<double>::quiet_NaN();  // loss.backward() reports none
     if (max_norm && !result.skipped) result.grad_norm = norm;
     return result;
@@ -467,6 +467,8 @@ void declare_model(py::module_& module) {
            py::arg("names"), Unlocked())
       .def(
           "initialize_rest", [](Model& m) { m.parameters().initialize_rest(); }, Unlocked())
+      .def(
+          "take_memory", [](Model& m) { m.engine().take_memory(); }, Unlocked())
       .def("export_model", &Model::export_model, py::arg("directory"), py::arg("max_file_bytes"),
            Unlocked())
       .def(

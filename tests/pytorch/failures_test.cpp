@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/pytorch/training.h"
+#include "tests/support/stderr_of.h"
 
 // Included after torch, since that has its own CHECK.
 #include <doctest/doctest.h>
@@ -30,6 +31,11 @@ std::string error_of(const std::function<void(zero::Runtime&)>& body, int ranks 
     return error.what();
   }
   return "";
+}
+
+void train_once(ShardedModule& module, const Model& model) {
+  module.backward(pass(module, model, 1));
+  module.step();
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -123,6 +129,77 @@ TEST_CASE("the first of two sharded modules over one module refuses further call
       first.backward(pass(first, model, 1));
     });
     contains(error, "given to another ShardedModule");
+  }
+}
+
+TEST_CASE("parameters that come after the sharding are refused, not left untrained") {
+  for (const int stage : {0, 3})
+    for (const bool replaces : {false, true}) {
+      const std::string error = error_of([&](zero::Runtime& runtime) {
+        const Model model = torch_models::shared_layer_mlp();
+        ShardedModule module(runtime, model.module, config_of(stage));
+        train_once(module, model);
+        const std::string name = replaces ? model.module->named_children().keys().front() : "late";
+        const auto layer = torch::nn::Linear(4, 4).ptr();
+        if (replaces)
+          model.module->replace_module(name, layer);
+        else
+          model.module->register_module(name, layer);
+        train_once(module, model);
+      });
+      contains(error, "was added to the module, or replaced, after its ShardedModule was made");
+      contains(error, replaces ? ".weight" : "late.weight");
+    }
+}
+
+TEST_CASE("a net that another one's loss passes through forgets its gradients, or names them") {
+  enum class Way { forgets, freezes, keeps };
+  const auto digest_of = [](int stage, bool fp16, Way way, std::string& said) {
+    std::uint64_t digest = 0;
+    const std::string error = error_of([&](zero::Runtime& runtime) {
+      zero::Config config = config_of(stage);
+      config.fp16_enabled = fp16;
+      if (fp16) config.loss_scale.loss_scale = 128;
+      torch::nn::Sequential g(torch::nn::Linear(4, 6)), d(torch::nn::Linear(6, 1));
+      const auto type = fp16 ? at::kHalf : at::kFloat;
+      for (auto* net : {&g, &d})
+        for (const at::Tensor& parameter : (*net)->parameters())
+          parameter.detach().copy_(
+              torch::linspace(-0.7, 0.9, parameter.numel()).view(parameter.sizes()));
+      ShardedModule generator(runtime, g.ptr(), config), judge(runtime, d.ptr(), config);
+      for (int step = 0; step < 4; ++step) {
+        const at::Tensor noise = torch::full({2, 4}, 0.25 * (step + 1)).to(type);
+        if (way == Way::forgets) d->zero_grad();
+        at::Tensor fake = generator.forward([&] { return g->forward(noise); });
+        at::Tensor judged = judge.forward([&] { return d->forward(fake.detach()); });
+        judge.backward(judged.to(at::kFloat).pow(2).mean());
+        judge.step({.mean_over = 1.0});
+        const auto require = [&](bool on) {
+          for (const at::Tensor& parameter : d->parameters()) parameter.set_requires_grad(on);
+        };
+        if (way == Way::freezes) require(false);
+        judged = judge.forward([&] { return d->forward(fake); });
+        generator.backward(judged.to(at::kFloat).sub(1).pow(2).mean());
+        generator.step();
+        if (way == Way::freezes) require(true);
+      }
+      const std::uint64_t here = generator.engine().digest() ^ (3 * judge.engine().digest());
+      if (runtime.is_root()) digest = here;
+    });
+    if (!error.empty()) said = error;
+    return digest;
+  };
+  for (const bool fp16 : {false, true}) {
+    std::string said;
+    const std::uint64_t right = digest_of(0, fp16, Way::forgets, said);
+    for (const int stage : {0, 3})
+      for (const Way way : {Way::forgets, Way::freezes})
+        CHECK(digest_of(stage, fp16, way, said) == right);
+    CHECK(said == "");
+    const std::string notice =
+        zero::tests::stderr_of([&] { CHECK((digest_of(3, fp16, Way::keeps, said) == 0) == fp16); });
+    contains(fp16 ? said : notice, "came from the backward of another engine's loss");
+    contains(fp16 ? said : notice, "forget them by zero_grad() of this module");
   }
 }
 

@@ -356,8 +356,9 @@ void Scopes::name_missing_losses() {
   if (missing == 0 || train_.rank() != 0 || std::exchange(missing_loss_named_, true)) return;
   std::fprintf(stderr,
                train_.model.any_order
-                   ? "zero: backward of %d of the %d passes of step %lld came without the engine's "
-                     "backward() or scale(): their losses count as 0 in the loss that is reported\n"
+                   ? "zero: backward of %d of the %d passes of step %lld was of no loss that the "
+                     "engine was given by its backward(): they count as 0 in the loss that is "
+                     "reported\n"
                    : "zero: MicroStep::loss() was not called in %d of the %d micro steps of step "
                      "%lld: they count as 0 in the loss that is reported\n",
                missing, of, static_cast<long long>(train_.step + 1));
