@@ -20,7 +20,8 @@ int number_in(const char* variable) {
 }
 
 // Set by launchers for each process: the number of ranks, of all or of one node, or a rank's
-// number. Slurm's count inside a step only.
+// number. A batch script of Slurm is not a rank, and has the sizes of its job: they count inside of
+// a step only.
 constexpr const char* size_names[] = {
     "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE",
     "MPI_LOCALNRANKS",      "MV2_COMM_WORLD_SIZE",        "FLUX_JOB_SIZE",
@@ -30,10 +31,10 @@ constexpr const char* size_names[] = {
 constexpr const char* rank_names[] = {
     "OMPI_COMM_WORLD_RANK", "PMI_RANK",    "PMIX_RANK",          "MPI_LOCALRANKID",
     "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "JSM_NAMESPACE_RANK", "FLUX_TASK_RANK",
-    "SLURM_PROCID",         "RANK",
+    "SLURM_PROCID",         "RANK",        "LOCAL_RANK",
 };
 
-bool counts(std::string_view variable) {
+bool counts_as_size(std::string_view variable) {
   return !variable.starts_with("SLURM_") || std::getenv("SLURM_STEP_ID") != nullptr;
 }
 
@@ -52,10 +53,10 @@ bool launched_by_torch() {
 void check_alone() {
   std::string claim;
   for (const char* name : size_names)
-    if (claim.empty() && counts(name) && number_in(name) > 1)
+    if (claim.empty() && counts_as_size(name) && number_in(name) > 1)
       claim = std::string(name) + " says " + std::getenv(name) + " ranks";
   for (const char* name : rank_names)
-    if (claim.empty() && counts(name) && number_in(name) > 0)
+    if (claim.empty() && number_in(name) > 0)
       claim = std::string(name) + " says that this is rank " + std::getenv(name);
   if (claim.empty()) return;
   throw TopologyError(
@@ -82,8 +83,9 @@ void check_launcher(const Launcher& launcher, int mpi_ranks) {
       launcher.variable + " says " + std::to_string(launcher.ranks) + " ranks, but MPI sees " +
       std::to_string(mpi_ranks) +
       ": the program was built with another MPI than the launcher's; start it with the mpirun of "
-      "the MPI it was built with, with srun --mpi=pmix (srun --mpi=list shows what it can do), or, "
-      "a script of Python, with torchrun");
+      "the MPI it was built with, with srun --mpi=pmix (srun --mpi=list shows what it can do), or "
+      "with torchrun (--no-python for a program that is no script), after the variables of " +
+      launcher.variable.substr(0, launcher.variable.find('_')) + " are unset");
 }
 
 void check_connection(const Launcher& launcher) {

@@ -194,9 +194,11 @@ TEST_CASE("a process that any launcher counts among several is no world of its o
   }
   for (const char* name :
        {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK",
-        "PALS_RANKID", "JSM_NAMESPACE_RANK", "FLUX_TASK_RANK"})
+        "PALS_RANKID", "JSM_NAMESPACE_RANK", "FLUX_TASK_RANK", "SLURM_PROCID", "LOCAL_RANK"})
     holds(refusal(name, "1"), name + std::string(" says that this is rank 1"));
-  const Variable batch("SLURM_PROCID", "1");  // counts inside a step
+  // A batch script has these.
+  const Variable rank("SLURM_PROCID", "0"), tasks("SLURM_NTASKS", "2");
+  const Variable size("SLURM_STEP_NUM_TASKS", "2");
   CHECK(create_world(argc, argv, {})->topology().size == 1);
   const Variable step("SLURM_STEP_ID", "0");
   CHECK_THROWS_AS(check_alone(), TopologyError);
