@@ -48,6 +48,17 @@ TEST_CASE("a forgotten step() is named when micro_steps() is run again") {
   }
 }
 
+TEST_CASE("a scope outside of a pass, and in an evaluation before next(), names both") {
+  zero::Runtime runtime = zero::Runtime::single();
+  zero::Engine engine(runtime, toy::describe(dims), toy::config(3, dims));
+  engine.initialize(toy::fill);
+  const zero::Evaluation evaluation = engine.evaluate();
+  const std::string message =
+      refusal<zero::UsageError>([&] { auto scope = engine.unit("embed").forward(); });
+  CHECK(contains(message, "Evaluation::next(true), which comes before each batch"));
+  CHECK(contains(message, "Engine::micro_steps()"));
+}
+
 TEST_CASE("an iterator may be looked at twice, and one range serves every step") {
   zero::Runtime runtime = zero::Runtime::single();
   zero::Engine engine(runtime, toy::describe(dims), toy::config(0, dims, 2));

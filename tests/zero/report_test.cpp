@@ -127,7 +127,9 @@ TEST_CASE("the start line names the strategy, and states next to those of stage 
   zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
     zero::Config config = toy::config(3, dims);
     config.gradient_clipping = 0.5;
-    const std::string whole = start_line(runtime, toy::config(0, dims));
+    zero::Config at_0_too = toy::config(0, dims);
+    at_0_too.gradient_clipping = 0.5;
+    const std::string whole = start_line(runtime, at_0_too);
     const std::string sharded = start_line(runtime, config);
     CHECK(whole.starts_with("zerocore "));
     CHECK(whole.find(": stage 0 (NO_SHARD), CPU, ") != std::string::npos);
@@ -142,7 +144,14 @@ TEST_CASE("the start line names the strategy, and states next to those of stage 
       return std::stod(line.substr(begin + before.size()));
     };
     const double at_0 = bytes_at(sharded, "(stage 0: ");
-    CHECK(bytes_at(whole, "(stage 0: ") == at_0);
+    CHECK(bytes_at(whole, "clipping 0.5, ") == at_0);
+    CHECK(whole.find("(stage 0: ") == std::string::npos);
+    for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last})
+      for (const int accumulation : {1, 2}) {
+        zero::Config own = toy::config(0, dims, accumulation);
+        own.zero_core.gradient_sync = sync;
+        CHECK(start_line(runtime, own).find("(stage 0: ") == std::string::npos);
+      }
     CHECK(bytes_at(sharded, "clipping 0.5, ") < at_0);
     config.zero_core.reshard_after_forward = false;
     config.gradient_clipping = 0;

@@ -33,7 +33,8 @@ Config at_stage_0(Config config) {
   config.zero_optimization = {};
   config.zero_core.shard_group_size.reset();
   config.zero_core.optimizer_over_all_ranks = false;
-  config.zero_core.gradient_sync = GradientSync::automatic;
+  if (config.zero_core.gradient_sync == GradientSync::inner)
+    config.zero_core.gradient_sync = GradientSync::automatic;
   config.zero_core.wire = {};
   config.zero_core.peer_copies = 0;
   return config;
@@ -62,12 +63,13 @@ std::string Engine::start_line() const {
         "stage " + std::to_string(train.config.zero_optimization.stage) + " (" + strategy + ")";
   const Device& device = train.runtime.device();
   const double limit = train.config.gradient_clipping;
+  const std::int64_t here = held(train.plan, train.config);
   const std::optional<std::int64_t> at_0 = held_at_stage_0(train);
   return "zerocore " ZERO_VERSION ": " + strategy + ", " +
          (device.is_host() ? "CPU" : device.describe()) + ", " + train.runtime.world().describe() +
          ", " + (limit > 0 ? "clipping " + shortest_text(limit) : "no clipping") + ", " +
-         byte_text(held(train.plan, train.config)) + " of states per rank" +
-         (at_0 ? " (stage 0: " + byte_text(*at_0) + ")" : "");
+         byte_text(here) + " of states per rank" +
+         (at_0 && *at_0 != here ? " (stage 0: " + byte_text(*at_0) + ")" : "");
 }
 
 }  // namespace zero

@@ -1,6 +1,8 @@
 // The diagnostics that a config requests with DeepSpeed's keys: wall_clock_breakdown,
-// memory_breakdown, comms_logger, flops_profiler and dump_state. A program calls after_step() on
-// rank 0, as train_gpt does, and prints the text.
+// memory_breakdown, comms_logger and flops_profiler (the engine itself acts on dump_state). A
+// program calls after_step() on rank 0, as train_gpt does, and prints the text. What after_step()
+// takes from Engine::report(), such as the number of parameters, all ranks ask for together,
+// before.
 #pragma once
 
 #include <cstdint>

@@ -89,13 +89,17 @@ void PlanWalker::enter(Op op, int target, std::int64_t scope) {
   settle();
   if (!may_come(op, target)) {
     const Instruction* expected = next_compute();
-    throw UsageError(
-        describe({op, target, {}}) + " was called where " +
-        (expected == nullptr ? "the micro step had ended" : describe(*expected) + " comes next") +
-        "; units run forward in " +
-        (inputs_.model->learns_order ? "the order of the first pass (Engine::forward_order())"
-                                     : "declaration order") +
-        ", then backward in Engine::backward_units() order");
+    if (expected == nullptr)
+      throw UsageError(describe({op, target, {}}) +
+                       " was called outside of a pass: it belongs into a micro step "
+                       "(Engine::micro_steps(), Engine::begin_micro_step()), or, in an evaluation, "
+                       "behind a call of Evaluation::next(true), which comes before each batch");
+    throw UsageError(describe({op, target, {}}) + " was called where " + describe(*expected) +
+                     " comes next; units run forward in " +
+                     (inputs_.model->learns_order
+                          ? "the order of the first pass (Engine::forward_order())"
+                          : "declaration order") +
+                     ", then backward in Engine::backward_units() order");
   }
   while (!next_compute()->is(op, target)) pass_over_next();
   open_next(scope);

@@ -7,6 +7,7 @@
 
 #include "zero/base/number_text.h"
 #include "zero/plan/config_fields.h"
+#include "zero/plan/model.h"
 
 namespace zero::detail {
 
@@ -182,10 +183,12 @@ void UpdateGroups::check(std::optional<double> learning_rate, const ValuesByGrou
       betas |= group.rule->betas, eps |= group.rule->eps, momentum |= group.rule->momentum;
       if (values.momentum) check_momentum(group, *values.momentum);
     }
+    if (!any)
+      throw UsageError("StepOptions::groups: group \"" + name + "\" has no parameters" +
+                       hint_among(groups_, name));
     const auto require = [&name = name](bool holds, const std::string& what) {
       if (!holds) throw UsageError("StepOptions::groups: group \"" + name + "\" has no " + what);
     };
-    require(any, "parameters");
     require(betas || !values.betas, "betas: its rule takes none");
     require(eps || !values.eps, "eps: its rule takes none");
     require(momentum || !values.momentum, "momentum: its rule takes none");
