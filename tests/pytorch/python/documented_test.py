@@ -10,24 +10,29 @@ import tempfile
 from python_test import HERE, MPIEXEC, PACKAGE, PYTHON, contains
 
 
+def extract(page, language, path):
+    """Writes the page's first block of the language."""
+    subprocess.run([PYTHON, HERE.parents[2] / "tests/readme/extract.py", HERE.parents[2] / f"docs/{page}.md", language, path],
+                   check=True)
+
+
 def tutorial():
     """The program of docs/getting-started.md with its config: one that ends at half of its steps and is started again ends with
     the numbers of one that did not."""
-    page = HERE.parents[2] / "docs/getting-started.md"
     whole, parts = [], []
     for folder, lines, lengths in ((tempfile.TemporaryDirectory(), whole, ("40",)), (tempfile.TemporaryDirectory(), parts, ("20", "40"))):
         with folder:
             for steps in lengths:
-                lines += run_tutorial(page, folder.name, steps)
+                lines += run_tutorial(folder.name, steps)
     contains(whole[-1], "step 40 | loss 0.0")
     if parts != whole:
         raise SystemExit(f"{whole} in one go, {parts} after a resume")
 
 
-def run_tutorial(page, folder, steps):
+def run_tutorial(folder, steps):
     """Returns the lines of steps, without their speed."""
     for language, name in (("python", "train.py"), ("json", "ds_config.json")):
-        subprocess.run([PYTHON, HERE.parents[2] / "tests/readme/extract.py", page, language, f"{folder}/{name}"], check=True)
+        extract("getting-started", language, f"{folder}/{name}")
     script = pathlib.Path(folder, "train.py")
     text = script.read_text()
     contains(text, "global_steps < 40:")
@@ -56,6 +61,23 @@ def change_from_fsdp():
     fsdp, zerocore = losses
     if any(abs(fsdp[rank] - zerocore[rank]) > 1e-5 for rank in fsdp):
         raise SystemExit(str(losses))
+
+
+def two_nets():
+    """The script of docs/gan.md prints the same at stages 0 and 3, and saves both nets."""
+    printed = []
+    for stage in ("0", "3"):
+        with tempfile.TemporaryDirectory() as folder:
+            extract("gan", "python", f"{folder}/gan.py")
+            done = subprocess.run([MPIEXEC, "--oversubscribe", "-n", "2", PYTHON, "-W", "ignore", "gan.py", stage], cwd=folder,
+                                  capture_output=True, text=True, timeout=300,
+                                  env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"})
+            printed.append(re.findall(r"^step .*", done.stdout, re.M))
+            saved = [os.path.isdir(f"{folder}/checkpoints/{net}/global_step101") for net in ("generator", "judge")]
+            if done.returncode or "engine's loss" in done.stderr or saved != [True, True] or len(printed[-1]) != 3:
+                raise SystemExit(done.stdout + done.stderr)
+    if printed[0] != printed[1]:
+        raise SystemExit(str(printed))
 
 
 if __name__ == "__main__":
