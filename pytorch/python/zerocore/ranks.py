@@ -49,6 +49,13 @@ def engines():
     return [engine for engine in (reference() for reference in _engines) if engine is not None and engine.native is not None]
 
 
+def name_among_engines(engine):
+    """Returns the class of the engine's module and a number if this process has several engines with an optimizer, and
+    else ""."""
+    trained = [each for each in engines() if each.optimizer is not None]
+    return f"{type(engine.module).__name__} {trained.index(engine) + 1}" if len(trained) > 1 else ""
+
+
 def register(engine):
     """Ends the engine before the ranks end and, if it trains, after the step in which a signal arrives."""
     reference = weakref.ref(engine)

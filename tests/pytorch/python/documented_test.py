@@ -74,6 +74,7 @@ def two_nets():
                                   env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"})
             printed.append(re.findall(r"^step .*", done.stdout, re.M))
             saved = [os.path.isdir(f"{folder}/checkpoints/{net}/global_step101") for net in ("generator", "judge")]
+            contains(done.stdout, "zero: Sequential 1, step 10 | loss ", "zero: Sequential 2, step 10 | loss ")
             if done.returncode or "engine's loss" in done.stderr or saved != [True, True] or len(printed[-1]) != 3:
                 raise SystemExit(done.stdout + done.stderr)
     if printed[0] != printed[1]:
