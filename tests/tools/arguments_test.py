@@ -40,9 +40,28 @@ class Arguments(unittest.TestCase):
             done = call(program, *command, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertNotRegex(done.stdout, r"\b(INT|UINT|FLOAT)\b", f"{command}: an option without a row of number_options.cpp")
+            self.assertNotRegex(done.stdout, r"\bTEXT\b", f"{command}: an option whose value has no name in help_formatter.cpp")
+            for columns in (60, 100):
+                lines = call(program, *command, "--help", environment={"COLUMNS": str(columns)}).stdout.splitlines()
+                # Commands of examples are not broken.
+                wide = [line for line in lines if len(line) > columns and not re.match(r"(  )?(zero|train_gpt|mpirun) ", line)]
+                self.assertFalse(wide, command)
             for option in re.findall(r"(?m)^ +(?:-\w, *)?(--[a-z-]+) (?:N|SIZE)\b", done.stdout):
                 for value in ("nan", "inf", "-1", "99999999999999999999"):
                     self.refused(f"{option} {value}: expected a", program, *command, *self.needed(command), f"{option}={value}")
+
+    def test_examples_of_the_help_run(self):
+        """Those that need no job and no checkpoint."""
+        (self.folder / "ds_config.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}')
+        tried = 0
+        for command in COMMANDS:
+            for example in re.findall(r"(?m)^  (zero (?:plan|config|names) .*)", call(ZERO, *command, "--help").stdout):
+                tried += 1
+                with self.subTest(example=example):
+                    done = subprocess.run(example.replace("zero", str(ZERO), 1), shell=True, cwd=self.folder, capture_output=True,
+                                          text=True, timeout=60)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreaterEqual(tried, 10)
 
     def needed(self, command):
         """Returns arguments without which the command would be refused because they are missing."""

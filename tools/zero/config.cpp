@@ -78,8 +78,10 @@ PlannedRun ConfigOptions::planned_run() const {
 
 void add_file_options(CLI::App& command, ConfigOptions& options) {
   add_number(command, "--world-size", options.ranks, "Number of ranks");
-  command.add_option("--model,--params", options.model,
-                     "Parameters of the model, and its layers: 124M, 7e9, 7Bx32");
+  command
+      .add_option("--model,--params", options.model,
+                  "Parameters of the model, and its layers: 124M, 7e9, 7Bx32")
+      ->type_name("COUNT");
   command.add_option("--set", options.settings, "One value instead of the file's, as PATH=VALUE")
       ->allow_extra_args(false);
   add_number(command, "--hidden-size", options.values.hidden_size,

@@ -16,7 +16,7 @@ struct Examples {
 constexpr Examples all_examples[] = {
     {"zero config check",
      {"zero config check ds_config.json",
-      "zero config check ds_config.json --world-size 8 --model gpt2-xl"}},
+      "zero config check ds_config.json --world-size 8 --model 7Bx32"}},
     {"zero config explain",
      {"zero config explain ds_config.json --world-size 64 --per-node 8",
       "zero config explain zero_optimization.stage"}},

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/options/command_line.h"
+#include "tools/options/help_formatter.h"
 #include "tools/options/number_options.h"
 #include "tools/options/result_file.h"
 #include "tools/zero/commands.h"
@@ -89,6 +90,7 @@ void add_commands(CLI::App& app) {
 int main(int argc, char** argv) {
   try {
     CLI::App app{"The command-line tool of ZeroCore (sharded data-parallel training).", "zero"};
+    app.formatter(std::make_shared<zero::HelpFormatter>());
     add_commands(app);
     if (argc == 1) {
       std::fputs(app.help().c_str(), stderr);

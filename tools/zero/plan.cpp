@@ -136,6 +136,7 @@ void plan(const PlanOptions& options) {
 }
 
 void add_model(CLI::App& command, PlanOptions& options) {
+  command.option_defaults()->group("Config and model");
   command
       .add_option("--deepspeed_config,--deepspeed-config", options.config_file,
                   "DeepSpeed or Accelerate file; default: AdamW, bf16 (fp32 on CPUs)")
@@ -164,6 +165,7 @@ void add_model(CLI::App& command, PlanOptions& options) {
 }
 
 void add_cluster(CLI::App& command, PlanOptions& options) {
+  command.option_defaults()->group("Machine");
   add_number(command, "--ranks", options.ranks, "Number of ranks; default: 8");
   add_number(command, "--per-node", options.per_node, "Ranks per node; default: 8");
   command
@@ -178,6 +180,7 @@ void add_cluster(CLI::App& command, PlanOptions& options) {
 }
 
 void add_output(CLI::App& command, PlanOptions& options) {
+  command.option_defaults()->group("Results");
   command.add_option("--rows", options.rows,
                      "Rows: config, 0, 1, 2, 3, grad_op, hybrid/S, hfsdp/S, 3+hpz/S, 3+qwz,\n"
                      "3+qgz, 3+cpu, 3+nvme, 3+gather=FORMAT, 3+reduce=FORMAT; default: all,\n"

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "tools/options/command_line.h"
+#include "tools/options/help_formatter.h"
 #include "tools/options/number_options.h"
 #include "tools/zero/commands.h"
 #include "tools/zero/host_lookup.h"
@@ -33,13 +34,6 @@
 
 namespace zero::tool {
 namespace {
-
-class RunFormatter : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: zero run -n N [OPTIONS] PROGRAM [ARGS...]\n";
-  }
-};
 
 struct RunOptions {
   LaunchRequest request;
@@ -246,10 +240,12 @@ void add_run(CLI::App& app) {
   options->request.ranks = 0;
   CLI::App* command =
       app.add_subcommand("run", "Start a program on N ranks with the right mpirun line");
-  command->formatter(std::make_shared<RunFormatter>());
+  command->formatter(std::make_shared<HelpFormatter>("zero run -n N [OPTIONS] PROGRAM [ARGS...]"));
   command->footer(
       "Arguments after PROGRAM are the program's own. The line is printed before it is executed;\n"
       "Open MPI's parameters can also be set as OMPI_MCA_name=value in the environment.");
+  const auto in_group = [command](const char* name) { command->option_defaults()->group(name); };
+  in_group("Ranks and launcher");
   add_number(*command, "-n,--ranks", options->request.ranks, "Number of ranks");
   command->add_option("--hostfile", options->request.hostfile,
                       "Hosts, one a line (Open MPI: \"node1 slots=8\"; MPICH: \"node1:8\"), or one "
@@ -267,6 +263,7 @@ void add_run(CLI::App& app) {
           "A variable for ranks on other hosts, NAME or NAME=VALUE; may be repeated. ZERO_*, "
           "OMP_*, PATH, LD_LIBRARY_PATH and PYTHONPATH need no -x")
       ->allow_extra_args(false);
+  in_group("Failures and signals");
   add_number(*command, "--start-limit", options->start_limit,
              "Seconds until all ranks have come up (ZERO_START_LIMIT; default: 120)");
   add_number(*command, "--stop-limit", options->stop_limit,
@@ -281,6 +278,7 @@ void add_run(CLI::App& app) {
       "MIN:MAX, the same as --min-ranks MIN -n MAX --restarts " + std::to_string(elastic_restarts));
   command->add_flag("--no-growth", options->no_growth,
                     "With --min-ranks: do not stop at a save to use hosts that answer again");
+  in_group("Output");
   command->add_flag("--dry-run", options->dry_run, "Only print the line");
   command->add_flag(
       "--verbose", options->verbose,

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "tools/options/command_line.h"
+#include "tools/options/help_formatter.h"
 #include "tools/options/number_options.h"
 #include "tools/options/result_file.h"
 #include "tools/planner/candidates.h"
@@ -287,20 +288,13 @@ void tune(const TuneOptions& options) {
   std::printf("\n%s: %s\n", options.write.c_str(), tried.front().candidate.name().c_str());
 }
 
-class TuneFormatter : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: zero tune -n N [OPTIONS] PROGRAM [ARGS...]\n";
-  }
-};
-
 }  // namespace
 
 void add_tune(CLI::App& app) {
   auto given = std::make_shared<TuneArguments>();
   CLI::App* command = app.add_subcommand(
       "tune", "Time the most promising plans of a program on this machine, and write the fastest");
-  command->formatter(std::make_shared<TuneFormatter>());
+  command->formatter(std::make_shared<HelpFormatter>("zero tune -n N [OPTIONS] PROGRAM [ARGS...]"));
   command->footer(
       "PROGRAM reads the config from --deepspeed_config or --deepspeed among its arguments, and "
       "is\n"

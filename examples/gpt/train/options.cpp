@@ -5,6 +5,7 @@
 
 #include "examples/gpt/model/model_config.h"
 #include "tools/options/command_line.h"
+#include "tools/options/help_formatter.h"
 #include "tools/options/number_options.h"
 #include "tools/options/settings.h"
 #include "zero/zero.h"
@@ -57,7 +58,8 @@ void declare_model(CLI::App& app, Options& o) {
       ->type_name("PATH")
       ->expected(1)
       ->take_all();
-  app.add_option("--token-dtype", o.token_type, "auto, text, uint16 or uint32")
+  app.add_option("--token-dtype", o.token_type, "Type of the tokens of --data; auto: by the file")
+      ->type_name("auto|text|uint16|uint32")
       ->capture_default_str();
   zero::add_number(app, "--steps", o.steps, "Optimizer steps")->capture_default_str();
   zero::add_number(app, "--sequence-length", o.sequence_length,
@@ -89,7 +91,7 @@ void declare_checkpoints(CLI::App& app, Options& o) {
                "With --resume none or a tag: move later checkpoints aside, to .trash-*");
 }
 
-void declare_run(CLI::App& app, Parsed& p) {
+void declare_results(CLI::App& app, Parsed& p) {
   Options& o = p.options;
   app.add_option("--log-json", o.log_file, "Write one JSON object per step, and a summary")
       ->type_name("FILE");
@@ -103,6 +105,9 @@ void declare_run(CLI::App& app, Parsed& p) {
   app.add_option("--report", o.report_directory,
                  "With --compare-stages: write report.html, report.md and report.json")
       ->type_name("DIR");
+}
+
+void declare_machine(CLI::App& app, Options& o) {
   app.add_option("--device", o.device,
                  "cpu; cuda: a GPU per rank; auto: cuda where there is a GPU, else cpu")
       ->type_name("cpu|cuda|auto")
@@ -128,10 +133,17 @@ void declare_run(CLI::App& app, Parsed& p) {
 }
 
 void declare(CLI::App& app, Parsed& parsed) {
+  const auto in_group = [&app](const char* name) { app.option_defaults()->group(name); };
+  in_group("Config");
   declare_config(app, parsed);
+  in_group("Model and data");
   declare_model(app, parsed.options);
+  in_group("Checkpoints");
   declare_checkpoints(app, parsed.options);
-  declare_run(app, parsed);
+  in_group("Results");
+  declare_results(app, parsed);
+  in_group("Machine");
+  declare_machine(app, parsed.options);
   zero::refuse_empty_values(app);
 }
 
@@ -190,6 +202,7 @@ Options parse_options(int argc, const char* const* argv) {
       "mpirun -n 4 train_gpt --deepspeed_config ds_config.json --model gpt2 --data text.txt",
       "train_gpt");
   Parsed parsed;
+  app.formatter(std::make_shared<zero::HelpFormatter>());
   declare(app, parsed);
   app.set_version_flag("--version", "train_gpt " ZERO_VERSION);
   try {

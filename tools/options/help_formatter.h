@@ -1,0 +1,36 @@
+// Writes the help of a command in the width of the terminal: an option with a name for its value,
+// and the option's description with the range and the default. Options are in groups, in the
+// order of their declaration (CLI::App::option_defaults()->group()).
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace zero {
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  // `usage`: instead of the line that CLI11 makes, "zero run -n N [OPTIONS] PROGRAM [ARGS...]".
+  explicit HelpFormatter(std::string usage = "") : usage_(std::move(usage)) {}
+
+  std::string make_description(const CLI::App* app) const override;
+  std::string make_usage(const CLI::App* app, std::string name) const override;
+  std::string make_group(std::string group, bool is_positional,
+                         std::vector<const CLI::Option*> options) const override;
+  std::string make_subcommand(const CLI::App* command) const override;
+  std::string make_option(const CLI::Option* option, bool is_positional) const override;
+  std::string make_footer(const CLI::App* app) const override;
+
+ private:
+  std::string usage_;
+};
+
+// Columns of the terminal or COLUMNS, from 60 to 120; 100 if standard output is no terminal.
+int help_width();
+
+// Fills lines with the text's words, so that none is wider, unless a word is. Those after the first
+// begin with `indent` spaces.
+std::string wrapped(const std::string& text, int width, int indent);
+
+}  // namespace zero
