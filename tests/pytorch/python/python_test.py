@@ -558,16 +558,28 @@ def example():
         print("SKIPPED: transformers or accelerate is not installed")
         return
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2",
-             str(HERE.parents[2] / "examples/trainer/train.py")],
-            cwd=folder, capture_output=True, text=True, timeout=500,
-            env={**os.environ, **installed_package(folder), "ZEROCORE_AS_DEEPSPEED": "1", "OMP_NUM_THREADS": "1"})
-        losses = re.search(r"^loss (\S+) at step 10, (\S+) at step 60", done.stdout, re.MULTILINE)
-        if done.returncode or not losses or not float(losses[2]) < 0.8 * float(losses[1]):
-            raise SystemExit(done.stdout + done.stderr)
-        if not os.path.exists(f"{folder}/trained/model.safetensors"):
-            raise SystemExit("the model is missing")
+        package = {**installed_package(folder), "ZEROCORE_AS_DEEPSPEED": "1", "OMP_NUM_THREADS": "1"}
+
+        def run_example(script, *arguments):
+            done = subprocess.run(
+                [PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2",
+                 str(HERE.parents[2] / "examples" / script), *arguments],
+                cwd=folder, capture_output=True, text=True, timeout=500, env={**os.environ, **package})
+            if done.returncode:
+                raise SystemExit(done.stdout + done.stderr)
+            return done.stdout
+
+        cases = [((), 0.8, "model")] + ([(("lora",), 0.95, "adapter_model")] if has("peft") else [])
+        for arguments, least, saved in cases:
+            out = run_example("trainer/train.py", *arguments)
+            losses = re.search(r"^loss (\S+) at step 10, (\S+) at step 60", out, re.MULTILINE)
+            if not losses or not float(losses[2]) < least * float(losses[1]):
+                raise SystemExit(out)
+            if not os.path.exists(f"{folder}/trained/{saved}.safetensors"):
+                raise SystemExit(f"the {saved} is missing")
+        losses = [re.findall(r"^step .*", run_example("minute/ddp_to_stage3.py", way), re.MULTILINE) for way in ("ddp", "stage3")]
+        if losses[0] != losses[1] or len(losses[0]) != 4:
+            raise SystemExit(str(losses))
 
 
 if __name__ == "__main__":
