@@ -46,7 +46,7 @@ def options_of_help(case, command):
     """Returns the options of a command, each with whether it takes a value."""
     job = launch.Job([*command, "--help"], case.folder)
     case.require(job.finish(LIMIT_S) == 0, "no --help", job)
-    found = re.findall(r"^ +(?:-\w, ?)?(--?[\w-]+)(?:,--[\w-]+)*( +\S*[A-Z:|=].*?)?(?:  |$)", job.printed(), re.MULTILINE)
+    found = re.findall(r"^  (?:-\w, ?)?(--?[\w-]+)(?:,--[\w-]+)*( \S.*?)?(?:  |$)", job.printed(), re.MULTILINE)
     return [(name, bool(value.strip())) for name, value in found if name != "--help"]
 
 
