@@ -36,7 +36,6 @@ void LossOrigins::begin_backward(bool needs_scale) {
 }
 
 std::string LossOrigins::judge(bool needs_scale, const std::string& parameter) const {
-  if (!of_step_.of_others) return "";
   const std::string came = "gradients of parameter " + parameter +
                            " and of others came from the backward of another engine's loss";
   const std::string forget =

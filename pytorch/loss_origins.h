@@ -31,9 +31,9 @@ class LossOrigins {
   void begin_backward(bool needs_scale);
   // Call for each gradient of the running backward.
   void note_gradient() { of_step_.*running_ = true; }
-  // Call before a step. Throws UsageError if gradients have another engine's loss scale; returns
-  // the notice for gradients of another engine's loss that are added to the engine's own, or "".
-  // `parameter`: the name of one of the engine's.
+  // Call before a step with gradients of another engine's loss. Throws UsageError if gradients have
+  // another engine's loss scale; returns the notice for gradients of another engine's loss that are
+  // added to the engine's own, or "". `parameter`: the name of one of the engine's.
   std::string judge(bool needs_scale, const std::string& parameter) const;
   void forget_gradients() { of_step_ = {}; }
   void end_step();

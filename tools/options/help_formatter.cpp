@@ -78,38 +78,6 @@ std::string right_side(const CLI::Option& option) {
   return text;
 }
 
-std::string row(const std::string& left, const std::string& right) {
-  std::string line = "  " + left;
-  if (right.empty()) return line + "\n";
-  const auto used = static_cast<int>(line.size());
-  line += used + 2 <= name_columns ? std::string(name_columns - used, ' ')
-                                   : "\n" + std::string(name_columns, ' ');
-  return line + wrapped(right, help_width(), name_columns) + "\n";
-}
-
-// Fills lines anew, except for those that are indented or hold a command.
-std::string text_of(const std::string& given) {
-  std::string result, paragraph;
-  const auto end_paragraph = [&] {
-    if (!paragraph.empty()) result += wrapped(paragraph, help_width(), 0) + "\n";
-    paragraph.clear();
-  };
-  std::istringstream lines(given);
-  for (std::string line; std::getline(lines, line);) {
-    const bool is_command = line.starts_with(' ') || line.starts_with("mpirun ");
-    if (line.empty() || is_command) {
-      end_paragraph();
-      result += line + "\n";
-    } else {
-      paragraph += (paragraph.empty() ? "" : " ") + line;
-    }
-  }
-  end_paragraph();
-  return result;
-}
-
-}  // namespace
-
 int help_width() {
   int columns = 0;
   winsize size{};
@@ -120,6 +88,8 @@ int help_width() {
   return columns == 0 ? 100 : std::clamp(columns, 60, 120);
 }
 
+// Fills lines with the text's words, so that none is wider, unless a word is. Those after the first
+// begin with `indent` spaces.
 std::string wrapped(const std::string& text, int width, int indent) {
   std::string result;
   int column = indent;
@@ -138,6 +108,37 @@ std::string wrapped(const std::string& text, int width, int indent) {
   }
   return result;
 }
+
+std::string row(const std::string& left, const std::string& right) {
+  std::string line = "  " + left;
+  if (right.empty()) return line + "\n";
+  const auto used = static_cast<int>(line.size());
+  line += used + 2 <= name_columns ? std::string(name_columns - used, ' ')
+                                   : "\n" + std::string(name_columns, ' ');
+  return line + wrapped(right, help_width(), name_columns) + "\n";
+}
+
+// Fills lines anew, except for those that are indented.
+std::string text_of(const std::string& given) {
+  std::string result, paragraph;
+  const auto end_paragraph = [&] {
+    if (!paragraph.empty()) result += wrapped(paragraph, help_width(), 0) + "\n";
+    paragraph.clear();
+  };
+  std::istringstream lines(given);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line.starts_with(' ')) {
+      end_paragraph();
+      result += line + "\n";
+    } else {
+      paragraph += (paragraph.empty() ? "" : " ") + line;
+    }
+  }
+  end_paragraph();
+  return result;
+}
+
+}  // namespace
 
 std::string HelpFormatter::make_description(const CLI::App* app) const {
   return text_of(app->get_description());

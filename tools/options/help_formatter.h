@@ -9,6 +9,8 @@
 
 namespace zero {
 
+// The width is COLUMNS or the terminal's, from 60 to 120, or 100 if standard output is no terminal.
+// Indented lines of a description or a footer are commands, and stay as they are.
 class HelpFormatter : public CLI::Formatter {
  public:
   // `usage`: instead of the line that CLI11 makes, "zero run -n N [OPTIONS] PROGRAM [ARGS...]".
@@ -25,12 +27,5 @@ class HelpFormatter : public CLI::Formatter {
  private:
   std::string usage_;
 };
-
-// Columns of the terminal or COLUMNS, from 60 to 120; 100 if standard output is no terminal.
-int help_width();
-
-// Fills lines with the text's words, so that none is wider, unless a word is. Those after the first
-// begin with `indent` spaces.
-std::string wrapped(const std::string& text, int width, int indent);
 
 }  // namespace zero

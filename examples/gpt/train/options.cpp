@@ -199,7 +199,7 @@ void check_comparison(const Options& options) {
 Options parse_options(int argc, const char* const* argv) {
   CLI::App app(
       "Trains a GPT-2, Llama, Qwen2 or OLMo 2 at any ZeRO stage.\n"
-      "mpirun -n 4 train_gpt --deepspeed_config ds_config.json --model gpt2 --data text.txt",
+      "  mpirun -n 4 train_gpt --deepspeed_config ds_config.json --model gpt2 --data text.txt",
       "train_gpt");
   Parsed parsed;
   app.formatter(std::make_shared<zero::HelpFormatter>());

@@ -22,7 +22,7 @@ from .micro_batches import MicroBatches
 from .optimizers import refuse_missing_metrics
 from .passes import Link, PlainState, Tree, has_pass, make_passes, refuse_no_loss, supersede
 from .progress import NoTimer, Progress
-from .ranks import name_among_engines, register
+from .ranks import register
 from .schedules import ConfigSchedule
 from .units import is_in_engine
 from .weights import Weights
@@ -248,7 +248,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
             self._result = self.native.step(rate, groups, self._mean_over(), max_norm, given)
         self._note_step(self._result.skipped, begun)
         self.optimizer.note_step(self._result.skipped)
-        self._progress.note_step(self._result, self.global_samples, rates, self.skipped_steps, name_among_engines(self))
+        self._progress.note_step(self._result, self.global_samples, rates, self.skipped_steps, self)
         self._progress.diagnose(self.native, self._result.step, self._global)
         if not self._result.skipped:
             self.optimizer.follow(self.native)

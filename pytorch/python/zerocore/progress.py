@@ -5,6 +5,7 @@ import math
 import time
 
 from . import _native
+from .ranks import name_among_engines
 
 
 class Progress:
@@ -46,9 +47,9 @@ class Progress:
         for line in native.diagnose(self._diagnostics, self._monitor, step, self._parameters, samples, flops).splitlines():
             print(f"zero: {line}", flush=True)
 
-    def note_step(self, step, samples, rates, skipped, net):
+    def note_step(self, step, samples, rates, skipped, engine):
         """Reports an optimizer step: its result, the samples since the start, the groups' rates, the number of steps skipped
-        so far, and the name of the net, or "" if it is the only one."""
+        so far, and the engine, whose net is named if there are several."""
         self._monitor.write(samples, step)
         if self._shown is None:
             self._shown = step.step - 1
@@ -57,6 +58,7 @@ class Progress:
         now = time.monotonic()
         steps_per_second = (step.step - self._shown) / max(now - self._since, 1e-9)
         self._shown, self._since = step.step, now
+        net = name_among_engines(engine)
         words = [f"{net}, step {step.step}" if net else f"step {step.step}", _loss_in_words(step), f"gradient norm {step.grad_norm:.4g}",
                  "rate " + ", ".join(f"{rate:.4g}" for rate in dict.fromkeys(rates)), f"{steps_per_second:.3g} steps/s"]
         if step.loss_scale != 1:

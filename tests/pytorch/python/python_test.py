@@ -109,14 +109,17 @@ def whole_values():
 
 def evaluation():
     run(3, "uneven_evaluation")
-    run(2, "redirected", *(("--", "generation") if has("transformers") else ()))
+    with_transformers = has("transformers")
+    run(2, "redirected", *(("--", "generation") if with_transformers else ()))
+    if not with_transformers:
+        print("SKIPPED: transformers is not installed, and generate() is not tried")
 
 
 def comparison():
     with tempfile.TemporaryDirectory() as folder:
         out, _ = run(2, "comparison", folder, "--", "offloaded_comparison", folder)
-        contains(out, "stage 0", "grad_op", "optimizer state", "tokens/s", "bits equal", "TiedTransformer", "stage 1 + nvme",
-                 "stage 3 + nvme")
+        contains(out, "stage 0", "grad_op", "optimizer state", "tokens/s", "bits equal", "TiedTransformer")
+        contains("".join(out.partition("stage 1 + nvme")[1:]), "stage 1 + nvme", "stage 3 + nvme", "bits equal")
         contains(pathlib.Path(folder, "report.html").read_text(), "TiedTransformer with", "stage 3")
         figures = json.loads(pathlib.Path(folder, "report.json").read_text())
         states = [variant["memory"]["optimizer_state"]["planned"] for variant in figures["variants"]]
