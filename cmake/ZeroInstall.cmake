@@ -70,12 +70,16 @@ foreach(header ${zero_headers})
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${zero_include_dir}/${folder})
 endforeach()
 
-# A static library passes the libraries behind it on to whoever links it: the package finds those, and
-# a new one without a line here stops the configuration, not the user.
+# A static library passes the libraries behind it on to whoever links it: the package for CMake finds those, and that for
+# pkg-config names them; a new one without a line here stops the configuration, not the user. mpicxx links MPI.
 set(zero_find_Threads "find_dependency(Threads)")
+set(zero_link_Threads -pthread)
 set(zero_find_MPI "find_dependency(MPI COMPONENTS C)")
+set(zero_link_MPI "")
 set(zero_find_yaml-cpp "find_dependency(yaml-cpp)")
+set(zero_link_yaml-cpp -lyaml-cpp)
 set(ZERO_DEPENDENCIES)
+set(zero_links)
 foreach(library ${zero_libraries})
   get_target_property(links ${library} INTERFACE_LINK_LIBRARIES)
   if(NOT links)
@@ -91,7 +95,12 @@ foreach(library ${zero_libraries})
                           "add zero_find_${package} to cmake/ZeroInstall.cmake")
     endif()
     list(APPEND ZERO_DEPENDENCIES "${zero_find_${package}}")
+    list(APPEND zero_links ${zero_link_${package}})
   endforeach()
+  # The others are libraries by their names: ours, which are in a group of their own, and the system's.
+  string(REGEX MATCHALL "LINK_ONLY:[a-z]+>" names "${links}")
+  list(TRANSFORM names REPLACE "LINK_ONLY:(.*)>" "-l\\1")
+  list(APPEND zero_links ${names})
 endforeach()
 list(REMOVE_DUPLICATES ZERO_DEPENDENCIES)
 set(ZERO_ENABLE_C)
@@ -111,6 +120,15 @@ write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/ZeroCoreConfigVersi
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ZeroCoreConfig.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/ZeroCoreConfigVersion.cmake
         DESTINATION ${zero_package_dir})
+
+# For programs without CMake. The paths follow the package, wherever a prefix is moved.
+list(REMOVE_DUPLICATES zero_links)
+list(TRANSFORM zero_libraries PREPEND -l OUTPUT_VARIABLE zero_group)
+list(JOIN zero_group " " zero_group)
+list(JOIN zero_links " " zero_links)
+file(RELATIVE_PATH zero_pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(${CMAKE_CURRENT_LIST_DIR}/zerocore.pc.in ${CMAKE_CURRENT_BINARY_DIR}/zerocore.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/zerocore.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 install(TARGETS zerocore ${zero_libraries} EXPORT ZeroCoreTargets ARCHIVE)
 install(EXPORT ZeroCoreTargets NAMESPACE ZeroCore:: DESTINATION ${zero_package_dir})
