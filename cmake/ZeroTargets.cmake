@@ -26,14 +26,15 @@ target_compile_options(zero_cold_flags INTERFACE ${zero_cold_options})
 # zero_compile_at_once(NAME): with ZERO_UNITY, the C++ sources of a target reach the compiler many at a time.
 function(zero_compile_at_once name)
   if(ZERO_UNITY)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 40)
     # CMake 3.31 and later would put kernels together too.
     get_target_property(kernels ${name} SOURCES)
     list(FILTER kernels INCLUDE REGEX "\\.cu$")
     set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-    # GCC takes an included file for a header, whose types should have no members of unnamed namespaces.
-    target_compile_options(${name} PRIVATE
-      $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
+    # GCC takes an included file for a header, whose types should have no members of unnamed namespaces. Its collector would
+    # take a tenth of the time to save a quarter of the memory (1.3 GB at most).
+    target_compile_options(${name} PRIVATE "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:\
+-Wno-subobject-linkage;--param=ggc-min-heapsize=4000000>")
   endif()
 endfunction()
 

@@ -304,11 +304,6 @@ const std::vector<DecoderFamily>& families() {
   return all;
 }
 
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream words(text);
-  return {std::istream_iterator<std::string>(words), {}};
-}
-
 const DecoderFamily* family_named(const std::string& model_type) {
   for (const DecoderFamily& family : families())
     if (std::ranges::count(words_of(family.model_types), model_type) > 0) return &family;

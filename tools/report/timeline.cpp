@@ -10,14 +10,14 @@
 namespace zero::report {
 namespace {
 
-constexpr double lane_height = 26, gap = 10, axis_height = 30, top = 8;
+constexpr double lane_height = 26, lane_gap = 10, time_axis_height = 30, timeline_top = 8;
 // Spans that would be narrower are drawn together with the next ones of their category.
 constexpr double least_width = 0.5;
 
 // Layout in user units. On a narrow sheet the names are above their lanes.
 struct LaneFrame {
   const svg::Sheet& sheet;
-  double left = 0, right = 0, distance = lane_height + gap, above = 0, scale = 0, height = 0;
+  double left = 0, right = 0, distance = lane_height + lane_gap, above = 0, scale = 0, height = 0;
 
   LaneFrame(const Timeline& timeline, const svg::Sheet& on) : sheet(on) {
     double names = 0;
@@ -25,11 +25,12 @@ struct LaneFrame {
     if (sheet.narrow)
       above = 20;
     else
-      left = names + gap;
+      left = names + lane_gap;
     distance += above;
     right = sheet.width - svg::text_width("0000") / 2;
     scale = (right - left) / timeline.seconds;
-    height = top + distance * static_cast<double>(timeline.lanes.size()) + axis_height;
+    height =
+        timeline_top + distance * static_cast<double>(timeline.lanes.size()) + time_axis_height;
   }
   double x(double seconds) const { return left + seconds * scale; }
 };
@@ -63,16 +64,16 @@ std::string lane_of(const Lane& lane, const LaneFrame& frame, double y, const Un
 std::string sheet_of(const Timeline& timeline, const svg::Sheet& sheet) {
   const LaneFrame frame(timeline, sheet);
   const Unit unit = time_unit(timeline.seconds);
-  const double axis = frame.height - axis_height, whole = timeline.seconds / unit.size;
+  const double axis = frame.height - time_axis_height, whole = timeline.seconds / unit.size;
   const double distance = tick_distance(whole, sheet.narrow ? 4 : 8);
   std::string text =
       svg::open(sheet, frame.height, "Work of each stream in a step of " + timeline.title);
   for (int i = 0; i * distance <= whole * 1.0001; ++i) {
     const double x = frame.x(i * distance * unit.size);
-    text += svg::line(x, top, x, axis, "grid");
+    text += svg::line(x, timeline_top, x, axis, "grid");
     text += svg::text(x, axis + 18, "tick middle", tick_label(i * distance, distance));
   }
-  double y = top + frame.above;
+  double y = timeline_top + frame.above;
   for (const Lane& lane : timeline.lanes) {
     text += svg::text(0, sheet.narrow ? y - 6 : y + lane_height / 2 + 5, "name", lane.name) +
             lane_of(lane, frame, y, unit);

@@ -19,7 +19,7 @@ std::string line_of(const std::string& help) {
 }
 
 // The words that may follow a command: its commands and options.
-std::string words_of(const CLI::App& command) {
+std::string names_after(const CLI::App& command) {
   std::vector<std::string> words = command_names(command);
   for (const std::string& option : option_names(command)) words.push_back(option);
   std::string all;
@@ -29,7 +29,7 @@ std::string words_of(const CLI::App& command) {
 
 void add_bash(const CLI::App& command, const std::string& path, std::string& paths,
               std::string& cases) {
-  cases += "    \"" + path + "\") known='" + words_of(command) + "' ;;\n";
+  cases += "    \"" + path + "\") known='" + names_after(command) + "' ;;\n";
   for (const CLI::App* inner : commands_of(command)) {
     const std::string own = path + "/" + inner->get_name();
     paths += (paths.empty() ? "" : " | ") + own;

@@ -62,7 +62,7 @@ std::string without_comment(std::string line) {
 }
 
 // Splits a line; "slots = 2" is one property, as for Open MPI.
-Words words_of(const std::string& line) {
+Words words_of_line(const std::string& line) {
   std::string joined;
   for (const char c : line) {
     if (c == '=')
@@ -70,10 +70,7 @@ Words words_of(const std::string& line) {
     const bool blank = c == ' ' || c == '\t';
     if (!blank || joined.empty() || joined.back() != '=') joined += c;
   }
-  std::istringstream stream(joined);
-  Words words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
+  return words_of(joined);
 }
 
 bool is_ipv6(const std::string& name) {
@@ -210,7 +207,7 @@ std::vector<Host> parse_hostfile(const HostfileSource& source, const HostLookup&
   int number = 0;
   for (std::string text; std::getline(lines, text);) {
     const Line line{source, ++number};
-    const Words words = words_of(without_comment(text));
+    const Words words = words_of_line(without_comment(text));
     if (words.empty()) continue;
     Host host = parse_line(words, line);
     if (!places.contains(host.name)) places[host.name] = look_up(host.name);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <sstream>
 
 namespace zero {
 
@@ -15,6 +17,11 @@ bool is_plain(char c) {
 }
 
 }  // namespace
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
 
 std::string lower_case(std::string_view text) {
   std::string result(text);

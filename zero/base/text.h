@@ -9,6 +9,9 @@
 
 namespace zero {
 
+// The words between blanks and ends of lines.
+std::vector<std::string> words_of(const std::string& text);
+
 // ASCII letters only, independent of the locale.
 std::string lower_case(std::string_view text);
 

@@ -22,7 +22,7 @@ std::atomic<pid_t> handling_process = 0;
 void on_request(int number) {
   if (getpid() != handling_process) {
     std::signal(number, SIG_DFL);
-    raise(number);
+    ::raise(number);
     return;
   }
   requests = requests + 1;

@@ -40,8 +40,9 @@ ModelConfig from_json(const Json& json, const std::string& file) {
   if (!json.is_object()) throw zero::ConfigError(file + " must hold a JSON object");
   // A file without a model_type is a GPT-2, since there was no other family when such files were
   // written.
-  const Json type = json.value("model_type", Json());
-  const Family& family = family_named(type.is_null() ? Json("gpt2") : type, file);
+  Json type = json.value("model_type", Json());
+  if (type.is_null()) type = "gpt2";
+  const Family& family = family_named(type, file);
   ModelConfig config;
   config.name = file;
   config.model_type = family.model_type;
