@@ -45,10 +45,10 @@ TEST_CASE("more ranks than cores oversubscribe, unbound and yielding, with a lin
         "mpirun -n 9 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 prog --a 'b c'");
   REQUIRE(plan.notes.size() == 1);
   CHECK(plan.notes[0] == "9 ranks on 8 slots: oversubscribed, unbound, yielding while they wait");
-  CHECK(
-      line(request(9), eight_cores(), open_mpi_5) ==
-      "mpirun -n 9 --map-by slot:OVERSUBSCRIBE --bind-to none --mca mpi_yield_when_idle 1 prog --a "
-      "'b c'");
+  CHECK(line(request(9), eight_cores(), open_mpi_5) ==
+        "mpirun -n 9 --map-by slot:OVERSUBSCRIBE --bind-to none --mca mpi_yield_when_idle 1 --mca "
+        "btl "
+        "'^tcp' prog --a 'b c'");
   CHECK(line(request(9), eight_cores(), hydra) == "mpirun -n 9 -bind-to none prog --a 'b c'");
 }
 
@@ -75,9 +75,11 @@ TEST_CASE("root, containers and missing remote shells each add their option, for
         "mpirun -n 8 --allow-run-as-root --map-by slot:PE=1 --bind-to core --mca "
         "btl_vader_single_copy_mechanism none --mca plm isolated prog --a 'b c'");
   CHECK(line(request(8), facts, open_mpi_5) ==
-        "mpirun -n 8 --allow-run-as-root --map-by slot:PE=1 --bind-to core --mca smsc '^cma' prog "
-        "--a "
-        "'b c'");
+        "mpirun -n 8 --allow-run-as-root --map-by slot:PE=1 --bind-to core --mca smsc '^cma' --mca "
+        "btl "
+        "'^tcp' prog --a 'b c'");
+  facts.transport_chosen = true;
+  CHECK(line(request(8), facts, open_mpi_5).find("btl") == std::string::npos);
   CHECK(line(request(8), facts, hydra) == "mpirun -n 8 -bind-to core:1 prog --a 'b c'");
 }
 

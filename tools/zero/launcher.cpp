@@ -128,10 +128,16 @@ void add_open_mpi(const Fit& fit, const LaunchRequest& request, const MachineFac
         "processes may not read each other's memory here (a container, or ptrace is "
         "restricted): messages are copied twice");
   }
+  // Open MPI 5.0.7 (Debian 13) complains about each pair of ranks that TCP could not connect, also
+  // if they share memory.
+  const bool here = !leaves_this_machine(request, machine);
+  const bool chosen = machine.transport_chosen ||
+                      std::ranges::count(request.launcher_arguments, std::string("btl")) > 0;
+  if (prrte && here && !chosen) append(command, {"--mca", "btl", "^tcp"});
   if (has_dotted_name(request))
     append(command, prrte ? Words{"--prtemca", "prte_keep_fqdn_hostnames", "1"}
                           : Words{"--mca", "orte_keep_fqdn_hostnames", "1"});
-  if (!leaves_this_machine(request, machine) && !machine.remote_shell && !prrte) {
+  if (here && !machine.remote_shell && !prrte) {
     append(command, {"--mca", "plm", "isolated"});
     plan.notes.push_back("no ssh or rsh here: this machine only");
   }

@@ -19,6 +19,7 @@ struct MachineFacts {
   bool root = false;
   bool cross_memory = true;            // may a process read another's memory (process_vm_readv)?
   bool remote_shell = true;            // ssh or rsh is installed
+  bool transport_chosen = false;       // the environment names Open MPI's transports (OMPI_MCA_btl)
   std::string scheduler;               // "Slurm", "PBS", "LSF" inside an allocation, or empty
   std::optional<int> scheduler_slots;  // of the allocation, as far as they are known
 };

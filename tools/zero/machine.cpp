@@ -62,6 +62,7 @@ MachineFacts read_machine(const std::vector<int>& cpus) {
   facts.all_cores = static_cast<long>(cpus.size()) >= sysconf(_SC_NPROCESSORS_ONLN);
   facts.root = geteuid() == 0;
   facts.cross_memory = can_read_other_memory();
+  facts.transport_chosen = std::getenv("OMPI_MCA_btl") != nullptr;
   facts.remote_shell = !find_in_path("ssh").empty() || !find_in_path("rsh").empty();
   return facts;
 }
