@@ -365,6 +365,9 @@ TEST_CASE("a directory that cannot take the report is refused before the work") 
   std::ofstream(folder / "file") << "in the way";
   CHECK_THROWS_AS(prepare_directory((folder / "file" / "x").string()), zero::ConfigError);
   CHECK_THROWS_AS(write_report(samples::plain(), (folder / "none").string()), zero::SaveError);
+  CHECK(link_line("/a b/./c/") == "report: file:///a%20b/c/report.html");
+  CHECK(link_line("c") ==
+        "report: file://" + std::filesystem::current_path().string() + "/c/report.html");
   std::filesystem::remove_all(folder);
 }
 

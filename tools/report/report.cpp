@@ -30,4 +30,11 @@ void write_report(const Comparison& comparison, const std::string& directory) {
     write_file(folder / "loss.svg", loss_picture_of(runs_of(comparison)));
 }
 
+std::string link_line(const std::string& directory) {
+  std::string link = "report: file://";
+  for (const char c : std::filesystem::absolute(directory).lexically_normal().string())
+    link += c == ' ' ? "%20" : std::string(1, c);
+  return link + (link.ends_with('/') ? "" : "/") + "report.html";
+}
+
 }  // namespace zero::report

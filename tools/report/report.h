@@ -15,4 +15,7 @@ void prepare_directory(const std::string& directory);
 // Replaces the files of an earlier report. Throws SaveError.
 void write_report(const Comparison& comparison, const std::string& directory);
 
+// "report: file:///home/me/out/report.html": what a terminal opens on a click.
+std::string link_line(const std::string& directory);
+
 }  // namespace zero::report

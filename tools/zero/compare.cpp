@@ -70,7 +70,10 @@ void compare(const CompareOptions& options) {
   if (!options.report_directory.empty()) report::prepare_directory(options.report_directory);
   const report::Comparison comparison = merged(options.reports);
   std::fputs(report::text_of(comparison).c_str(), stdout);
-  if (!options.report_directory.empty()) report::write_report(comparison, options.report_directory);
+  if (!options.report_directory.empty()) {
+    report::write_report(comparison, options.report_directory);
+    std::fprintf(stderr, "%s\n", report::link_line(options.report_directory).c_str());
+  }
   std::fflush(stdout);
   if (!report::bits_equal(comparison)) throw Differ("the bits differ");
   if (!comparison.absent.empty()) throw Differ("not all that was asked for ran");

@@ -132,7 +132,7 @@ void plan(const PlanOptions& options) {
     write_result(options.write, "--write " + options.write, config_of(result));
   if (options.report.empty()) return;
   report::write_report(page_of(result), options.report);
-  std::fprintf(stderr, "report: %s/report.html\n", options.report.c_str());
+  std::fprintf(stderr, "%s\n", report::link_line(options.report).c_str());
 }
 
 void add_model(CLI::App& command, PlanOptions& options) {

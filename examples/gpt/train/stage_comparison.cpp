@@ -193,8 +193,8 @@ class Comparing {
     std::printf("\n%s", zero::report::text_of(comparison_).c_str());
     if (options_.report_directory.empty()) return;
     write();
-    std::printf("report: %s/report.html (and report.md, report.json)\n",
-                options_.report_directory.c_str());
+    std::printf("%s (and report.md, report.json)\n",
+                zero::report::link_line(options_.report_directory).c_str());
   }
 
   int stopped(std::size_t index) {
