@@ -25,8 +25,16 @@ cmake --preset release -DZERO_CUDA="$cuda" "${at_once[@]}" >"$out/configure.log"
 }
 echo "building train_gpt and zero in build/release, some minutes (logs in $out; ZERO_CUDA=$cuda):"
 sed -n 's/^-- \(CUDA .*\|CUDA: .*\|train_gpt: .*\)/  \1/p' "$out/configure.log"
-cmake --build --preset release --target train_gpt zero
+NINJA_STATUS='[%f/%t] ' cmake --build --preset release --target train_gpt zero 2>&1 | tee "$out/build.log" |
+  python3 scripts/build_progress.py || {
+  grep -m 1 -A 20 -E 'FAILED|error:' "$out/build.log" || tail -n 20 "$out/build.log"
+  exit 1
+}
 
 bin=build/release/bin
 "$bin/zero" run -n "$ranks" "$bin/train_gpt" --deepspeed_config examples/configs/zero0.json --model "$model" \
   --steps "$steps" --compare-stages 0,1,2,3 --report "$out" --log-json "$out/log.jsonl"
+
+echo
+echo "next, on a text of yours (a byte is a token), with all that stage 3 shards:"
+echo "  $bin/zero run -n $ranks $bin/train_gpt --deepspeed_config examples/configs/zero3.json --data README.md --steps 20"

@@ -6,7 +6,9 @@
 # package; --torch: instead, a virtual environment with PyTorch and the packages of the tests of pytorch/ (5 GB from
 # PyPI), and Open MPI 5 and MPICH, whose mpirun is not in PATH; it prints its python3; --list: only print the packages, of
 # all kinds; --missing-for-wheel: only print those of them that scripts/make_wheel.sh needs and that are missing
+# What apt prints goes to build/packages.log.
 set -euo pipefail
+log=$(dirname "${BASH_SOURCE[0]}")/../build/packages.log
 
 # package, and how to see that it is there: a command, or a header under an include folder.
 required=(
@@ -77,8 +79,13 @@ check_cmake() {
   fi
 }
 
+# apt's output is long, and of use only if it fails.
 install() {
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+  mkdir -p "$(dirname "$log")"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >>"$log" 2>&1 || {
+    tail -n 20 "$log" >&2
+    return 1
+  }
 }
 
 # A required package that cannot be installed ends the script; an optional one does not.
@@ -100,7 +107,7 @@ install_missing() {
     echo "  apt-get install ${needed[*]}" >&2
     return 11
   fi
-  echo "installing: ${needed[*]} ${wanted[*]}"
+  echo "installing $((${#needed[@]} + ${#wanted[@]})) Debian packages (log in build/packages.log): ${needed[*]} ${wanted[*]}"
   as_root apt-get update -qq
   if ((${#needed[@]} > 0)); then
     install "${needed[@]}"
