@@ -13,7 +13,7 @@ BEGIN = """# Idioms of training scripts
 <!-- Made by tests/pytorch/python/python_test.py. Do not edit it; to write it anew:
      ZERO_UPDATE_GENERATED=1 ctest --test-dir build/release -R python_idioms -->
 
-Each row is a script in [`tests/pytorch/python/idioms/`](../tests/pytorch/python/idioms), which runs with plain PyTorch
+Each row is a script in [`tests/pytorch/python/idioms/`](../tests/pytorch/python/idioms/run.py), which runs with plain PyTorch
 and with an engine at each stage, on 1, 2 or 3 ranks (all of them, of all rows, in a longer test).
 
 - *works*: the values of plain PyTorch, to 1e-6 in fp32, and the same bits at all stages.
