@@ -62,6 +62,7 @@ pip install dist/zerocore-*.whl transformers accelerate
 zero doctor
 zero plan --model gpt2 --ranks 2
 python -m zerocore
+torchrun --nproc-per-node 2 examples/minute/ddp_to_stage3.py stage3
 ZEROCORE_AS_DEEPSPEED=1 torchrun --nproc-per-node 2 examples/trainer/train.py
 COMMANDS
   cat >"$work/inside" <<INSIDE
@@ -80,6 +81,7 @@ python3 -m venv venv
 grep -E '^Open MPI +not found .*libmpi.so.40' log
 grep -E '^MPICH +not found .*libmpi.so.12' log
 grep -E '^zerocore [0-9.]+: stage 3 \(FULL_SHARD\), CPU, ' log
+grep -E '^step 100: loss 2\.28' log
 grep -E '^loss 4\.[0-9]+ at step 10, 2\.[0-9]+ at step 60' log
 ls trained/model.safetensors
 INSIDE
