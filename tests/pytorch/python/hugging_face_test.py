@@ -155,7 +155,7 @@ def run_packaged(form, package, folder):
         every = [f"{script}:{file}" for script in ("test_performance", "test_checkpointing", "test_script", "test_metrics", "test_cli",
                  "test_ops") for file in ("zero1", "zero2", "zero3", "fsdp1", "fsdp2")]
         jobs = [(way, launcher, [*(SCRIPTS[:1] if "fsdp" in launcher else ()), *SCRIPTS[6:8], *every])
-                for way in WAYS for launcher in EVERY_LAUNCHER]
+                for way, launcher in EVERY_START]
     for way, launcher, cells in jobs:
         own = f"{folder}/{way}_{launcher.replace(':', '_')}"
         found = run([*command_of(launcher, way, 2, folder, PACKAGED), own, "installs" if way == "installs" else "engine", *cells],
@@ -163,7 +163,10 @@ def run_packaged(form, package, folder):
         print(f"{way} by {launcher}: {len(found)} of {len(cells)} scripts have passed", flush=True)
 
 
-EVERY_LAUNCHER = ("torchrun", "accelerate:fsdp1", "accelerate:fsdp2", "accelerate:zero2", "mpirun", "zero")
+# With one of DeepSpeed's files accelerate's launcher itself looks for DeepSpeed, before a script can install anything.
+EVERY_START = [(way, launcher) for way in WAYS
+               for launcher in ("torchrun", "accelerate:fsdp1", "accelerate:fsdp2", "accelerate:zero2", "mpirun", "zero")
+               if launcher != "accelerate:zero2" or way == "variable"]
 
 
 def jobs_of(form):
@@ -172,8 +175,7 @@ def jobs_of(form):
         return [("module", "mpirun", ranks, cells) for ranks, cells in whole().items()]
     if form == "short":
         return [(way, LAUNCHERS[way], 2, SHORT[2]) for way in WAYS] + [("module", "mpirun", 1, SHORT[1])]
-    return [(way, launcher, 2, SHORT[2]) for way in WAYS
-            for launcher in EVERY_LAUNCHER]
+    return [(way, launcher, 2, SHORT[2]) for way, launcher in EVERY_START]
 
 
 def main(form):
