@@ -73,7 +73,8 @@ def run(command, environment, timeout):
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "it/s" not in line and "examples/s" not in line]
         raise SystemExit(f"{command[-12:]} ended with {done.returncode}\n{done.stdout[-2000:]}\n" + "\n".join(errors[-60:]))
-    found = [json.loads(line[5:]) for line in done.stdout.splitlines() if line.startswith("CELL ")]
+    # The ranks' lines may be on one line.
+    found = [json.JSONDecoder().raw_decode(text)[0] for text in done.stdout.split("CELL ")[1:]]
     return {each.pop("cell"): each for each in found}
 
 
@@ -161,6 +162,8 @@ def run_packaged(form, package, folder):
         found = run([*command_of(launcher, way, 2, folder, PACKAGED), own, "installs" if way == "installs" else "engine", *cells],
                     environment_of(way, package), 300 if form == "packaged" else 1500)
         print(f"{way} by {launcher}: {len(found)} of {len(cells)} scripts have passed", flush=True)
+        if set(found) != set(cells):
+            raise SystemExit(f"{way} by {launcher}: nothing was printed by {sorted(set(cells) - set(found))}")
 
 
 # With one of DeepSpeed's files accelerate's launcher itself looks for DeepSpeed, before a script can install anything.
@@ -175,7 +178,8 @@ def jobs_of(form):
         return [("module", "mpirun", ranks, cells) for ranks, cells in whole().items()]
     if form == "short":
         return [(way, LAUNCHERS[way], 2, SHORT[2]) for way in WAYS] + [("module", "mpirun", 1, SHORT[1])]
-    return [(way, launcher, 2, SHORT[2]) for way, launcher in EVERY_START]
+    # DeepSpeed's file of the launcher is in the environment of all cells, and says other things than they do.
+    return [(way, launcher, 2, [] if launcher == "accelerate:zero2" else SHORT[2]) for way, launcher in EVERY_START]
 
 
 def main(form):
