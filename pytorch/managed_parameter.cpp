@@ -1,6 +1,7 @@
 #include "pytorch/managed_parameter.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 #include <torch/utils.h>
 
@@ -111,6 +112,10 @@ ManagedParameter::ManagedParameter(ParameterDeclaration declaration, at::Device 
                        "tensor, or give each its own memory with clone()");
   }
   adopt_storage(first, declaration.has_values);
+  if (device_.is_cpu()) {  // for has_array()
+    storage().set_allocator(c10::GetCPUAllocator());
+    storage().set_resizable(true);
+  }
   rest();
 }
 

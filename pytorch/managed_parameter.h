@@ -100,6 +100,9 @@ class ManagedParameter {
   enum class Aside { there, cleared, replaced };
   Aside take_gradient_back(const at::Tensor& tensor) const;
   bool has_storage(const c10::StorageImpl& other) const { return &storage() == &other; }
+  // Whether numpy() has made an array over the tensors' memory: torch marks the storage, and no
+  // operation of torch reports what the program writes through the array.
+  bool has_array() const { return device_.is_cpu() && !storage().resizable(); }
 
  private:
   void adopt_storage(const at::Tensor& first, bool has_values);

@@ -563,6 +563,9 @@ bool ShardedParameters::drop_in_engine() {
 void ShardedParameters::adopt_changes() {
   if (!rests_whole_) return;
   engine_->settle();  // ranks that differ within a pass meet at its end
+  for (std::size_t u = 0; u < written_.size(); ++u)
+    if (std::ranges::any_of(scopes_.units()[u].parameters, &ManagedParameter::has_array))
+      written_[u] = 1;
   std::int64_t written = std::ranges::count(written_, 1);
   Runtime& runtime = *runtime_;
   if (runtime.size() > 1) runtime.sum(std::span(&written, 1));

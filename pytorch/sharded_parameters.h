@@ -93,7 +93,8 @@ class ShardedParameters final : private StorageOwner {
   // Call before collective calls of the engine: closes the scopes that a pass has left open. Inside
   // a pass it does nothing.
   void come_to_rest();
-  // Copies values that the program has written to parameters outside passes into the engine. Throws
+  // Copies values that the program has written to parameters outside passes into the engine, those
+  // of parameters with arrays of numpy in any case. Throws
   // DisagreementError if ranks have written different values. Collective.
   void adopt_changes();
 

@@ -36,10 +36,6 @@ void free_memory(const at::Tensor& tensor, std::optional<std::string> message) {
 
 void declare_tensors(pybind11::module_& module) {
   namespace py = pybind11;
-  // Whether the tensor's memory belongs to an engine.
-  module.def("is_of_engine", [](const at::Tensor& tensor) {
-    return tensor.has_storage() && use_of(storage_of(tensor)) != nullptr;
-  });
   module.def("is_at_rest", &is_at_rest, py::arg("tensor"));
   // The name of the dtype in safetensors files, or None.
   module.def("file_dtype", &file_dtype, py::arg("dtype"));

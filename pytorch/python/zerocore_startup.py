@@ -60,8 +60,9 @@ def _change(name):
     try:
         for change in _finder.changes[name]:
             if isinstance(change, str):
-                file, function = change.split(".")
-                change = getattr(importlib.import_module(f"zerocore.as_deepspeed.{file}"), function)
+                file, function = change.rsplit(".", 1)
+                inside = "" if file.startswith("zerocore.") else "zerocore.as_deepspeed."
+                change = getattr(importlib.import_module(inside + file), function)
             change(sys.modules[name])
     except BaseException:
         sys.modules.pop(name, None)
@@ -77,8 +78,10 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def find_spec(self, fullname, path=None, target=None):
         if fullname == "deepspeed":
-            return importlib.util.spec_from_file_location(fullname, _SHIM / "deepspeed/__init__.py",
+            spec = importlib.util.spec_from_file_location(fullname, _SHIM / "deepspeed/__init__.py",
                                                           submodule_search_locations=[str(_SHIM / "deepspeed")])
+            _when_complete(spec)
+            return spec
         if fullname not in self.changes:
             return None
         for finder in sys.meta_path:

@@ -20,7 +20,7 @@ import zerocore_startup  # noqa: E402, F401  ZEROCORE_AS_DEEPSPEED
 from . import zero  # noqa: E402
 from ._build import version as __version__  # noqa: E402
 from .comparison import compare_stages  # noqa: E402
-from .distributed import explain_missing_ranks, init_distributed  # noqa: E402
+from .distributed import init_distributed  # noqa: E402
 from .engine import Engine  # noqa: E402
 from .examination import Examination, doctor  # noqa: E402
 from .global_sampler import GlobalSampler  # noqa: E402
@@ -43,7 +43,6 @@ from .utils import (  # noqa: E402
     safe_update_full_grad_vectorized,
 )
 
-explain_missing_ranks()
 __all__ = [
     "ConfigError", "DisagreementError", "Engine", "Error", "Examination", "GlobalSampler", "PeerFailed", "StalledError",
     "UsageError",

@@ -1,7 +1,5 @@
 """The model's buffers. The engine owns their memory, but the model may put other tensors in their places."""
 
-import functools
-
 import torch
 
 from . import _native
@@ -119,27 +117,3 @@ def add_advice(error, model):
                       f"{others[0] or 'the model itself'} among them. If the error is about one of them, set "
                       f"\"data_types\": {{\"buffer_dtype\": \"{dtype}\"}} in the config, which converts them, or convert "
                       "the buffer where forward() uses it", *error.args[1:])
-
-
-def allow_fp32_statistics(model):
-    """torch's batch_norm() and instance_norm() refuse statistics of another dtype than their weights; under bf16 and fp16
-    statistics stay fp32, so that from here on weights join them there. Calls that torch takes are as before."""
-    of_norms = (module for module in model.modules() if getattr(module, "running_mean", None) is not None)
-    if not any(norm.running_mean.dtype == torch.float32 for norm in of_norms):
-        return
-    for name in ("batch_norm", "instance_norm"):
-        own = getattr(torch.nn.functional, name)
-        if not hasattr(own, "takes_fp32_statistics"):
-            setattr(torch.nn.functional, name, _with_fp32_statistics(own))
-
-
-def _with_fp32_statistics(own):
-    @functools.wraps(own)
-    def norm(input, running_mean=None, running_var=None, weight=None, bias=None, *args, **kwargs):
-        if running_mean is not None and weight is not None and running_mean.dtype == torch.float32:
-            weight = weight.float()
-            bias = None if bias is None else bias.float()
-        return own(input, running_mean, running_var, weight, bias, *args, **kwargs)
-
-    norm.takes_fp32_statistics = True
-    return norm

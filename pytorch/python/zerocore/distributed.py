@@ -10,7 +10,7 @@ import sys
 import torch.distributed as dist
 
 from . import _native, evaluation, launch
-from .ranks import ranks, text_of_root
+from .ranks import ranks, text_of_root, uncaught
 
 _COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier",
                 "broadcast", "broadcast_object_list", "gather", "gather_object", "reduce", "reduce_scatter",
@@ -136,15 +136,11 @@ def _free_port():
         return str(listener.getsockname()[1])
 
 
-def explain_missing_ranks():
-    """Makes a missing LOCAL_RANK a KeyError that explains how to start the script: scripts for other launchers read
-    it before anything has set it."""
-    before = sys.excepthook
-
-    def hook(kind, error, traceback):
-        before(kind, error, traceback)
-        if kind is KeyError and error.args and error.args[0] in _VARIABLES:
-            print(f"zerocore: mpirun does not set {error.args[0]}: start the script with `python -m zerocore.as_deepspeed "
-                  "script.py`, or call zerocore.init_distributed() before this line", file=sys.__stderr__, flush=True)
-
-    sys.excepthook = hook
+@atexit.register
+def _explain_missing_ranks():
+    """Says after a KeyError for LOCAL_RANK how to start the script: scripts for other launchers read it before anything has
+    set it."""
+    error = uncaught()
+    if isinstance(error, KeyError) and error.args and error.args[0] in _VARIABLES:
+        print(f"zerocore: mpirun does not set {error.args[0]}: start the script with `python -m zerocore.as_deepspeed "
+              "script.py`, or call zerocore.init_distributed() before this line", file=sys.__stderr__, flush=True)

@@ -19,7 +19,7 @@ from .gradients import GivenGradients, read_gradient
 from .guard import Guard
 from .loaders import loader_of
 from .micro_batches import MicroBatches
-from .optimizers import refuse_missing_metrics
+from .optimizers import guard_others, refuse_missing_metrics
 from .passes import Link, PlainState, Tree, has_pass, make_passes, refuse_no_loss, supersede
 from .progress import NoTimer, Progress
 from .ranks import register
@@ -80,7 +80,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         self._without_values = set()  # names of parameters
         self._slices = {}  # {name: (parameter, Slice)} from zero.Init, until the native engine has them
         self._lent = set()  # ids of the parameters that GatheredParameters has made whole
-        self._in_forward = False
+        self._in_forward = self._has_trained = False
         # from_pretrained() returns a model in eval() mode, and not every script calls train(): until one of them is
         # called, passes with gradients are training passes.
         self._was_given_in_eval = not module.training
@@ -168,7 +168,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
                 if not training:
                     self._evaluation.begin_pass()
                 else:
-                    self.micro_batches.note_pass()
+                    self._begin_training()
                 self.native.begin_forward(training, self._surely_last(), self._by_engine)
                 with self._around_training() if training else contextlib.nullcontext():
                     result = call(*args, **kwargs)
@@ -178,6 +178,12 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
             finally:
                 self._in_forward = False
         return result
+
+    def _begin_training(self):
+        self.micro_batches.note_pass()
+        if not self._has_trained:
+            self._has_trained = True
+            guard_others()  # now, since a script may have made one after initialize()
 
     def _end_call(self):
         """Ends the open call of forward(), unless a backward inside of it has done so (Lightning's manual optimization)."""

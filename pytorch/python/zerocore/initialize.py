@@ -4,8 +4,8 @@ import sys
 
 import torch
 
-from . import (_native, buffers, config as configs, construction, ending, evaluation, module_state, optimizers, schedules, units,
-               views)
+from . import (_native, buffers, config as configs, construction, ending, evaluation, module_state, norms, optimizers,
+               schedules, units)
 from .engine import Engine
 from .errors import AssertedUsage
 from .passes import engine_of, engines_before, refuse_shared
@@ -34,8 +34,6 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
                                  "from Python")
     job = ranks()
     _compare_with_accelerate(job)
-    views.guard()
-    optimizers.guard_steps()
     evaluation.end_all()
     source = configs.find(args, config if config is not None else config_params)
     settings = source.read()
@@ -62,6 +60,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     if client is not None:
         optimizers.configure(settings, own, client)
     _note_doubles(settings, model)
+    units.note_codes(model, settings)
     buffers.note_shared_parts(model, settings)
     _note_clipping(settings, source, client)
     if settings.seed != 1234 and not settings.rank_independent:
@@ -75,7 +74,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     if own is not None:
         own.follow(native)
     if _compute_dtype(settings) != torch.float32:
-        buffers.allow_fp32_statistics(model)
+        norms.allow_fp32_statistics(model)
     engine = Engine(model, native, job, settings, source, own, around, others)
     for buffer in model.buffers():
         if buffer.device != engine.device:  # not persistent, so that the engine has left it on its device

@@ -2,6 +2,7 @@
 reads the values in the groups, whoever has written them."""
 
 import functools
+import gc
 import inspect
 import math
 import sys
@@ -10,7 +11,6 @@ import warnings
 import weakref
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from . import _native
 from .loss_scale import LossScale
@@ -273,16 +273,20 @@ def _refuse_started(client):
                                      "moments by engine.load_checkpoint()")
 
 
-@functools.cache
-def guard_steps():
-    """Makes step() of other optimizers over an engine's parameters raise UsageError, as it would do nothing: the
-    engine has the gradients. Parameters that the program itself has frozen are no reason."""
-    register_optimizer_step_pre_hook(_refuse_other_step)
+def guard_others():
+    """Makes step() of each other optimizer that exists raise UsageError if it has parameters of an engine, as it would do
+    nothing: the engine has the gradients. Parameters that the program itself has frozen are no reason. The hooks are the
+    optimizers' own, since torch's hook for all would act in code without an engine too."""
+    for each in gc.get_objects():
+        if not issubclass(type(each), torch.optim.Optimizer) or issubclass(type(each), EngineOptimizer):
+            continue
+        hooks = each.__dict__.get("_optimizer_step_pre_hooks")  # an optimizer that wraps another has none
+        if hooks is not None and _refuse_other_step not in hooks.values() and any(
+                hasattr(parameter, "_zerocore_engine") for group in each.param_groups for parameter in group["params"]):
+            each.register_step_pre_hook(_refuse_other_step)
 
 
 def _refuse_other_step(optimizer, arguments, options):
-    if isinstance(optimizer, EngineOptimizer):
-        return  # its step() has an error of its own
     for parameter in (p for group in optimizer.param_groups for p in group["params"]):
         link = getattr(parameter, "_zerocore_engine", None)
         engine = link() if link is not None else None
@@ -311,7 +315,7 @@ def _refuse_group(group):
 
 def _refuse_hooks(optimizer):
     for kind in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
-        if getattr(optimizer, kind, None):
+        if set(getattr(optimizer, kind, {}).values()) - {_refuse_other_step}:
             raise _native.UsageError(f"the optimizer has a hook of register{kind.removesuffix('s')[len('_optimizer'):]}"
                                      "(), which nobody would call: the engine does the step; call the function next to "
                                      "engine.step()")

@@ -44,7 +44,7 @@ class PlainState:
     that a copy is a plain parameter and needs no code to load."""
 
     _OURS = {"__getstate__", "_zerocore_engine", "_zerocore_bytes", "_zerocore_frozen", "ds_id", "ds_shape", "ds_numel",
-             "ds_status", "ds_tensor", "ds_persist", "partition_numel", "_zerocore_lost", "_zerocore_slice"}
+             "ds_status", "ds_tensor", "ds_persist", "is_shared", "partition_numel", "_zerocore_lost", "_zerocore_slice"}
 
     def __init__(self, parameter):
         self._parameter = weakref.ref(parameter)
@@ -53,20 +53,39 @@ class PlainState:
         return {key: value for key, value in self._parameter().__dict__.items() if key not in self._OURS}
 
 
-class Pass:
+class Forward:
+    """Takes the place of a module's forward(), in its attributes. A copy of the module has its own forward()."""
+
+    def __init__(self, module):
+        self._module = weakref.ref(module)
+        self._own = module.__dict__.get("forward")  # the forward() that the program has assigned, if any
+        self._call = module.forward
+        if isinstance(self._own, type(self)):  # that of an engine that had the module before
+            self._own, self._call = self._own._own, self._own._call
+        functools.update_wrapper(self, self._call)
+        self.__code__ = getattr(self._call, "__code__", None)  # torch.export reads it before its first call
+
+    def __deepcopy__(self, memo):
+        module = self._module()
+        copied = memo.get(id(module))
+        if self._own is not None or copied is None:
+            return copy.deepcopy(self._own if self._own is not None else self._call, memo)
+        return types.MethodType(type(copied).forward, copied)
+
+    def __reduce__(self):
+        if self._own is not None:
+            return _itself, (self._own,)
+        return getattr, (self._module(), "forward")
+
+
+class Pass(Forward):
     """The module's forward(), run as a pass of the engine as long as the engine exists. `keeps`: the module keeps the
     engine, which has the only values of sharded parameters."""
 
     def __init__(self, module, engine, keeps):
-        self._module = weakref.ref(module)
-        self._own = module.__dict__.get("forward")  # the forward() that the program has assigned, if any
-        self._call = module.forward
-        if isinstance(self._own, Pass):  # the Pass of an engine that had the module before
-            self._own, self._call = self._own._own, self._own._call
+        super().__init__(module)
         self._name = type(module).__name__
         self._engine = (lambda: engine) if keeps else weakref.ref(engine)
-        functools.update_wrapper(self, self._call)
-        self.__code__ = getattr(self._call, "__code__", None)  # torch.export reads it before its first call
 
     def __call__(self, *args, **kwargs):
         refuse_compiled(self._name)
@@ -82,18 +101,6 @@ class Pass:
             del module.forward
         else:
             module.forward = self._own
-
-    def __deepcopy__(self, memo):
-        module = self._module()
-        copied = memo.get(id(module))
-        if self._own is not None or copied is None:
-            return copy.deepcopy(self._own if self._own is not None else self._call, memo)
-        return types.MethodType(type(copied).forward, copied)
-
-    def __reduce__(self):
-        if self._own is not None:
-            return _itself, (self._own,)
-        return getattr, (self._module(), "forward")
 
 
 def _itself(value):

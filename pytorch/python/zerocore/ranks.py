@@ -1,9 +1,11 @@
 """The ranks that a launcher has started, one process each."""
 
 import atexit
+import functools
 import multiprocessing
 import os
 import sys
+import threading
 import time
 import weakref
 
@@ -20,7 +22,7 @@ def ranks():
     """The ranks of this job; the first call starts them. A script without a launcher is one rank."""
     global _ranks
     if _ranks is None:
-        _tell_others_of_errors()
+        _watch_errors()
         if multiprocessing.parent_process() is not None:
             _note_exit_of_worker()
         device = _chosen_device()
@@ -124,9 +126,43 @@ def _end():
     _ranks.end()
 
 
-def _tell_others_of_errors():
-    """Installs an exception hook that reports an error which ends this rank to the other ranks, because they would
-    wait for it. One rank prints the first cause."""
+@functools.cache
+def _watch_errors():
+    _native.on_error(print_first_cause)
+    # Before Python waits for threads, which may wait for other ranks; the public atexit comes after that.
+    getattr(threading, "_register_atexit", atexit.register)(_end_after_error)
+
+
+def uncaught():
+    """Returns the exception that ends the script, once Python has printed it, else None. One that a debugger or a test
+    runner has caught began in a function."""
+    error = getattr(sys, "last_value", None)
+    trace = error.__traceback__ if error is not None else None
+    if trace is None or hasattr(sys, "ps1"):
+        return None
+    begin = trace.tb_frame
+    return error if begin.f_code.co_name in ("<module>", "_run_module_as_main") else None
+
+
+def _end_after_error():
+    """Reports an error that ends this rank to the other ranks, because they would wait for it."""
+    error = uncaught()
+    if error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
+        _leave(error)
+
+
+def _leave(error):
+    kind, error = type(error), _cause_of(error)
+    code = getattr(error, "exit_code", 1)
+    sys.stdout.flush()
+    _end_all(f"{kind.__name__}: {error}", code)
+    os._exit(code)
+
+
+@functools.cache
+def print_first_cause():
+    """From now on one rank prints an error that ends all of them. Called when the library raises an error: until then
+    Python's own exception hook stays in place."""
     before = sys.excepthook
 
     def hook(kind, error, traceback):
@@ -137,13 +173,8 @@ def _tell_others_of_errors():
             sys.stderr.flush()
         elif getattr(error, "exit_code", 1) == _native.DisagreementError.exit_code and hasattr(error, "call"):
             print(error.call, file=sys.stderr, flush=True)  # the other rank has printed its own call, which differs
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            return
-        error = _cause_of(error)
-        code = getattr(error, "exit_code", 1)
-        sys.stdout.flush()
-        _end_all(f"{kind.__name__}: {error}", code)
-        os._exit(code)
+        if not isinstance(error, (KeyboardInterrupt, SystemExit)):
+            _leave(error)
 
     sys.excepthook = hook
 

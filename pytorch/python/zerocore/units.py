@@ -129,9 +129,19 @@ def tell_of_bytes(module, rank):
               f"{sum(held.values())} bytes", flush=True)
 
 
+def note_codes(module, settings):
+    """Adds a notice if frozen numbers look like codes of a quantizer that says nothing of them."""
+    names = [name for name, parameter in module.named_parameters()
+             if parameter.dtype in _COMPUTE and not parameter.requires_grad and not _holds_bytes(name, parameter)
+             and _has_memory(parameter) and bool(parameter.detach().isnan().any())]
+    if names:
+        settings.note(f"{len(names)} frozen parameters have NaNs, {names[0]} among them, and are taken for numbers: if a quantizer "
+                      "keeps its codes there, set parameter.zerocore_bytes = True before zerocore.initialize()")
+
+
 def _holds_bytes(name, parameter):
-    """Returns whether the dtype stores bytes: integers, 8-bit numbers, and 16-bit or 32-bit codes of quantized
-    weights, which are sent unchanged."""
+    """Returns whether the parameter holds bytes, which are sent unchanged: by its dtype, integers and 8-bit numbers; by what
+    says that it has codes in 16 or 32 bits, `quant_state` of bitsandbytes or the script's own `zerocore_bytes`."""
     if parameter.requires_grad or parameter.is_meta:
         return False
     if not parameter.is_floating_point() or parameter.dtype.itemsize == 1:
@@ -139,8 +149,7 @@ def _holds_bytes(name, parameter):
             raise _native.UsageError(f"parameter {name} is {parameter.dtype} and has no values: it was constructed on the meta "
                                      "device, and load_weights() could not load it later; give it values before")
         return True
-    return (parameter.dtype in _COMPUTE and parameter.numel() > 0 and _has_memory(parameter)
-            and bool(parameter.detach().isnan().any()))
+    return getattr(parameter, "quant_state", None) is not None or bool(getattr(parameter, "zerocore_bytes", False))
 
 
 def _has_memory(parameter):

@@ -1,16 +1,13 @@
-"""Changes torch's own calls for parameters that are in an engine, or sharded at rest: the engine cannot notice a write
-through a numpy array, and a parameter without memory has a text and the address 0, as in DeepSpeed."""
+"""Changes torch's own calls for parameters that are sharded at rest: one without memory has a text and the address 0, as in
+DeepSpeed. For zero.Init, and for scripts that were written for DeepSpeed (as_deepspeed/patches.py)."""
 
 import functools
 
 import torch
 
-from . import _native
 
-
-def guard():
-    """From now on numpy arrays over an engine's memory are read-only, and repr() and data_ptr() need no memory."""
-    replace(torch.Tensor, "numpy", _read_only)
+def guard(_module=None):
+    """From now on repr() and data_ptr() need no memory."""
     replace(torch.Tensor, "data_ptr", _address)
     replace(torch.UntypedStorage, "data_ptr", _address)
     replace(torch.UntypedStorage, "is_shared", _is_shared)
@@ -28,15 +25,6 @@ def replace(owner, name, make):
 
 def _is_at_rest(error):
     return str(error).startswith("ZeroCore: ")
-
-
-def _read_only(numpy_of):
-    def numpy(tensor, *args, **kwargs):
-        array = numpy_of(tensor, *args, **kwargs)
-        if _native.is_of_engine(tensor):
-            array.flags.writeable = False
-        return array
-    return numpy
 
 
 def _address(address_of):

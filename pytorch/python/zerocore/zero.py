@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import weakref
 
 import torch
 
@@ -126,6 +127,13 @@ def describe(parameter, index, ranks, rests_sharded):
     if rests_sharded:
         parameter.ds_tensor = torch.empty(part, dtype=parameter.dtype, device="meta")  # its shape alone
     parameter.partition_numel = functools.partial(int, part)
+    parameter.is_shared = functools.partial(_is_shared, weakref.ref(parameter))
+
+
+def _is_shared(reference):
+    """torch's own is_shared() of a tensor without memory ends the process."""
+    parameter = reference()
+    return not _native.is_at_rest(parameter) and torch.Tensor.is_shared(parameter)
 
 
 def leave_meta(model):

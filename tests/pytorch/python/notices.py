@@ -28,6 +28,12 @@ def step(engine):
     engine.step()
 
 
+def codes():
+    net = nn.Linear(4, 4)
+    net.coded = nn.Parameter(torch.tensor([1.0, math.nan]), requires_grad=False)
+    start(net, config=config(optimizer=ADAMW))
+
+
 def seed():
     start(config=config(optimizer=ADAMW, seed=7))
 

@@ -456,6 +456,7 @@ NOTICES = {
     "two_schedulers": "zero: scheduler: the config's WarmupLR does not act, as initialize() was given the lr_scheduler StepLR",
     "two_optimizers": "zero: optimizer: the config's AdamW does not act, as initialize() was given torch.optim.sgd.SGD",
     "left_out": "zero: model_parameters: 1 of these parameters are not in the optimizer's groups, bias among them",
+    "codes": "zero: 1 frozen parameters have NaNs, coded among them, and are taken for numbers",
     "frozen_state": "zero: safe_set_full_optimizer_state: parameter bias is frozen",
     "unscaled": "zero: fp16: loss.backward() of a pass of engine.module had no loss scale",
     "unknown_warmup": "zero: WarmupLR: warmup_type 'none such' is unknown",
@@ -473,6 +474,11 @@ NOTICES = {
     "clipping": "zero: accelerator.clip_grad_norm_(0.25) does not act, as under DeepSpeed: the step clips to the norm 0.5",
     "no_engine": "zero: accelerate trains by torch's DistributedDataParallel",
 }
+
+
+def untouched():
+    for ranks in (1, 2):
+        run(ranks, script="untouched.py")
 
 
 def notices():

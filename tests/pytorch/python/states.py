@@ -82,6 +82,7 @@ class Everything(nn.Module):
         self.phases = nn.Parameter(bits_as(torch.complex64, (2,), seed), requires_grad=False)
         self.empty = nn.Parameter(torch.empty(0, dtype=torch.int32), requires_grad=False)
         self.coded = nn.Parameter(torch.tensor([float("nan"), 1.0]), requires_grad=False)
+        self.coded.zerocore_bytes = True
         self.blocks = nn.ModuleList([nn.Linear(4, 4) for _ in range(2)])
         self.blocks[1].weight = self.blocks[0].weight
         self.blocks[1].register_buffer("table", self.shared)

@@ -1,6 +1,6 @@
 """The table of all changes that scripts and libraries need to run on the engine's ranks as they are. zerocore_startup.py
 applies a row when its module is complete. This file imports nothing of zerocore, because Python may load it at its start;
-a function that is named by a text is one of a file of this folder, which is imported then."""
+a function that is named by a text is one of a file of this folder or of zerocore, which is imported then."""
 
 import functools
 import os
@@ -61,6 +61,8 @@ ROWS = (
      "DeepSpeed's launcher gives every script the option --local_rank"),
     ("torch.distributed", let_ranks_meet,
      "mpirun sets no MASTER_ADDR and MASTER_PORT, and CPU ranks have no nccl"),
+    ("deepspeed", "zerocore.views.guard",
+     "scripts read repr(), data_ptr() and is_shared() of parameters that are sharded at rest, which DeepSpeed's have"),
     ("accelerate.state", "accelerate_ranks.see_cpu_ranks",
      "accelerate finds no backend without a GPU, and takes each rank for a job of its own"),
     ("accelerate.utils", "accelerate_ranks.complete",
