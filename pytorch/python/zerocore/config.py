@@ -68,7 +68,7 @@ def find(args, config):
 
 
 def _decoded(text):
-    """^accelerate's value for never"""
+    """Returns base64-encoded JSON as text, or None."""
     try:
         decoded = base64.urlsafe_b64decode(text.encode()).decode()
     except (binascii.Error, UnicodeError):

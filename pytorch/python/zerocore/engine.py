@@ -17,6 +17,7 @@ from .evaluation import Evaluation
 from .figures import Figures
 from .gradients import GivenGradients, read_gradient
 from .guard import Guard
+from .integrations.peft import tuners_in
 from .loaders import loader_of
 from .micro_batches import MicroBatches
 from .optimizers import guard_others, refuse_missing_metrics
@@ -75,6 +76,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
                 parameter._zerocore_engine = Link(self)
         self._successor = None  # the engine that a later zerocore.initialize() made for the module
         self._tree = Tree(module)
+        self.tuners = tuners_in(module)
         self._buffers_of_model = Buffers(module)
         self._compiled = CompiledModules(module, units_around)
         self._without_values = set()  # names of parameters

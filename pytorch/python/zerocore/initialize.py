@@ -1,13 +1,12 @@
 """zerocore.initialize(): DeepSpeed's arguments, ZeroCore's engine."""
 
-import sys
-
 import torch
 
 from . import (_native, buffers, config as configs, construction, ending, evaluation, module_state, norms, optimizers,
                schedules, units)
 from .engine import Engine
 from .errors import AssertedUsage
+from .integrations import accelerate
 from .passes import engine_of, engines_before, refuse_shared
 from .ranks import ranks
 from .zero import leave_meta
@@ -33,7 +32,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         raise _native.UsageError("zerocore.initialize: mpu and mesh_param (model parallelism) are not supported "
                                  "from Python")
     job = ranks()
-    _compare_with_accelerate(job)
+    accelerate.refuse_other_ranks(job)
     evaluation.end_all()
     source = configs.find(args, config if config is not None else config_params)
     settings = source.read()
@@ -191,20 +190,6 @@ def thaw(model):
     for parameter in model.parameters():
         if parameter.__dict__.pop("_zerocore_frozen", False):
             parameter.requires_grad_(True)
-
-
-def _compare_with_accelerate(job):
-    """Raises UsageError if accelerate has found another number of ranks: it would give all of them the same samples."""
-    state = sys.modules.get("accelerate.state")
-    if state is None or not state.is_initialized():
-        return
-    found = state.PartialState().num_processes
-    if found != job.size:
-        raise _native.UsageError(
-            f"zerocore.initialize: accelerate has found {found} process{'es' if found > 1 else ''}, and the job has {job.size} "
-            "ranks: it would split samples and write files for the wrong number. Its state was made before it could see "
-            "the ranks: start the script with torchrun or `python -m zerocore.as_deepspeed script.py`, or call "
-            "zerocore.as_deepspeed.install() in its first line")
 
 
 def _note_clipping(settings, source, client):

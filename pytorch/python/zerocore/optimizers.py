@@ -13,20 +13,15 @@ import weakref
 import torch
 
 from . import _native
+from .integrations import optimizers as of_others
 from .loss_scale import LossScale
 
 # Optimizers by module and name, and the kind of each: the engine's type, except for torch's Muon, which has no Adam for
-# parameters that are no matrices, and transformers' Adafactor, which names its options otherwise. Classes are compared
-# by identity.
+# parameters that are no matrices. Classes are compared by identity.
 _CLASSES = {
     ("torch.optim", "Adam"): "Adam", ("torch.optim", "AdamW"): "Adam", ("torch.optim", "SGD"): "SGD",
     ("torch.optim", "Adagrad"): "Adagrad", ("torch.optim", "Muon"): "TorchMuon",
-    ("torch.optim", "Adafactor"): "Adafactor", ("transformers.optimization", "Adafactor"): "TransformersAdafactor",
-    ("deepspeed.ops.adam", "FusedAdam"): "Adam", ("deepspeed.ops.adam", "DeepSpeedCPUAdam"): "Adam",
-    ("deepspeed.ops.adagrad", "DeepSpeedCPUAdagrad"): "Adagrad",
-    ("deepspeed.ops.lion", "FusedLion"): "Lion", ("deepspeed.ops.lion", "DeepSpeedCPULion"): "Lion",
-    ("deepspeed.ops.lamb", "FusedLamb"): "Lamb",
-    ("apex.optimizers", "FusedAdam"): "Adam", ("apex.optimizers", "FusedSGD"): "SGD",
+    ("torch.optim", "Adafactor"): "Adafactor", **of_others.CLASSES,
 }
 # Values that each group has for itself, read in each step.
 _VALUES = {"adam": ("lr", "betas", "eps", "weight_decay"), "adamw": ("lr", "betas", "eps", "weight_decay"),

@@ -7,10 +7,8 @@ import torch
 
 from . import _native, checkpoints, module_state
 from .buffers import is_in_engine
+from .integrations import peft
 from .ranks import text_of_root
-
-# Texts that peft adds to the names of a model with adapters.
-_OF_PEFT = {"base_model.model.": "", ".base_layer.": ".", ".original_module.": "."}
 
 
 class Weights:
@@ -109,7 +107,7 @@ def names_in_file(module, path, rule, job):
     up which of their names the file has. Collective."""
     if rule is None and hasattr(module, "peft_config"):
         own = [name for name, _ in module.named_parameters()]
-        rule = None if text_of_root(job, lambda: str(_has_any(own, str(path)))) == "True" else _OF_PEFT
+        rule = None if text_of_root(job, lambda: str(_has_any(own, str(path)))) == "True" else peft.ADDED_NAMES
     if isinstance(rule, dict):
         rule = _replacing(rule)
     by_tensor = {}

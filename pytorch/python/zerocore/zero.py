@@ -7,8 +7,8 @@ import weakref
 import torch
 
 from . import _native, construction
-from .adapters import follow_unmerging
 from .construction import ZeroParamStatus
+from .integrations.peft import Unmerging
 from .passes import engine_of
 
 
@@ -28,7 +28,8 @@ class GatheredParameters(contextlib.AbstractContextManager):
         self._marks = {}  # id of a parameter -> checksums of its values before the block
 
     def __enter__(self):
-        follow_unmerging(_mark_of)
+        engines = {engine_of(parameter) for parameter in self._params} - {None}
+        self._unmerging = [Unmerging(tuner, _mark_of) for engine in engines for tuner in engine.tuners]
         for parameter in self._params:
             own = construction.slice_of(parameter)
             if own is not None:
@@ -64,6 +65,8 @@ class GatheredParameters(contextlib.AbstractContextManager):
 
     def __exit__(self, kind, error, traceback):
         lost = []  # names of parameters
+        for each in self._unmerging:
+            each.end()
         for parameter, values, own, status in self._gathered:
             engine = _engine_of(parameter)
             changed, is_changed = parameter.data, kind is None and self._is_changed(parameter)
