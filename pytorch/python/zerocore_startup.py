@@ -37,6 +37,35 @@ def install():
             _change(name)
 
 
+_changed = []  # (module or class, name, the value in its own namespace, or this list if there was none)
+
+
+def put(owner, name, value):
+    """Sets an attribute of another library's module or class, until uninstall()."""
+    _changed.append((owner, name, vars(owner).get(name, _changed)))
+    setattr(owner, name, value)
+
+
+def uninstall():
+    """Undoes install(): modules and classes of other libraries get their own attributes again, and `import deepspeed` finds
+    DeepSpeed. Modules that transformers and accelerate have made for DeepSpeed when it was found stay."""
+    for owner, name, own in reversed(_changed):
+        if own is _changed:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)
+    _changed.clear()
+    if _finder not in sys.meta_path:
+        return
+    sys.meta_path[:] = [each for each in sys.meta_path  # the package deepspeed has one too
+                        if each is not _finder and not type(each).__module__.startswith("deepspeed.")]
+    _finder.changes.clear()
+    sys.path.remove(str(_SHIM))
+    os.environ.pop(VARIABLE, None)
+    for name in [name for name in sys.modules if name.split(".")[0] == "deepspeed"]:
+        del sys.modules[name]
+
+
 def _refuse_deepspeed(module):
     if module is None:
         return

@@ -8,6 +8,7 @@ import socket
 import sys
 
 import torch.distributed as dist
+from zerocore_startup import put
 
 from . import _native, evaluation, launch
 from .ranks import ranks, text_of_root, uncaught
@@ -54,7 +55,7 @@ def export_ranks():
         _export_rendezvous(job)
     for name in _COLLECTIVES:
         if not hasattr(getattr(dist, name), "ends_evaluations"):
-            setattr(dist, name, _after_evaluation(getattr(dist, name)))
+            put(dist, name, _after_evaluation(getattr(dist, name)))
 
 
 def _after_evaluation(collective):

@@ -4,6 +4,7 @@ DeepSpeed. For zero.Init, and for scripts that were written for DeepSpeed (as_de
 import functools
 
 import torch
+from zerocore_startup import put
 
 
 def guard(_module=None):
@@ -20,7 +21,7 @@ def replace(owner, name, make):
     if not hasattr(own, "is_by_zerocore"):
         ours = functools.wraps(own)(make(own))
         ours.is_by_zerocore = True
-        setattr(owner, name, ours)
+        put(owner, name, ours)
 
 
 def _is_at_rest(error):

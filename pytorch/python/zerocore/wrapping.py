@@ -1,6 +1,8 @@
-"""Replaces methods of other libraries' classes."""
+"""Replaces methods of other libraries' classes, until zerocore.as_deepspeed.uninstall()."""
 
 import functools
+
+from zerocore_startup import put
 
 
 def replaces(holder, name):
@@ -13,6 +15,6 @@ def replaces(holder, name):
         def method(self, *args, **kwargs):
             return function(self, own, *args, **kwargs)
 
-        setattr(holder, name, method)
+        put(holder, name, method)
         return method
     return decorate

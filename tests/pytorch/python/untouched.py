@@ -1,5 +1,6 @@
 """One rank or more: `untouched.py`. Trains a module in a plain loop, with other libraries imported, and prints what differs in
-modules outside of zerocore and in their classes, before the import of zerocore and after the loop."""
+modules outside of zerocore and in their classes, before the import of zerocore and after the loop; then once more after
+as_deepspeed.install(), the same loop, and uninstall()."""
 
 import collections
 import importlib.util
@@ -11,8 +12,8 @@ from torch import nn
 
 torch.set_num_threads(1)
 OTHERS = [name for name in ("transformers", "accelerate", "peft") if importlib.util.find_spec(name)]
-for name in OTHERS:
-    __import__(name)
+for name in [*OTHERS, *(name for name in ("transformers.trainer", "accelerate.utils.deepspeed") if name.split(".")[0] in OTHERS)]:
+    importlib.import_module(name)
 PACKAGES = ("torch", *OTHERS)
 # Caches that torch and Python fill themselves.
 FILLED = {"__warningregistry__", "_cache", "_lru_cache"}
@@ -90,6 +91,21 @@ def train(optimizer, dtype, stage):
     engine.destroy()
 
 
+def after_uninstall(owners, before):
+    """Modules that are made for DeepSpeed when it is found are loaded again, and stay."""
+    import zerocore.as_deepspeed
+    zerocore.as_deepspeed.install()
+    import deepspeed
+    assert deepspeed.__file__.endswith("shim/deepspeed/__init__.py"), deepspeed.__file__
+    train(torch.optim.AdamW, "bf16", 3)
+    changed = differences(owners, before)
+    zerocore.as_deepspeed.uninstall()
+    assert "torch.Tensor.data_ptr is new" in changed, changed
+    assert importlib.util.find_spec("deepspeed") is None
+    return [f"after uninstall(): {each}" for each in differences(owners, before)
+            if not each.startswith("transformers.integrations")]
+
+
 def main():
     # torch's own lazy imports and caches come first: a plain loop without an engine.
     net = Net()
@@ -102,6 +118,7 @@ def main():
     for optimizer, dtype, stage in ((torch.optim.AdamW, "bf16", 3), (torch.optim.SGD, "fp16", 1), (torch.optim.AdamW, "bf16", 0)):
         train(optimizer, dtype, stage)
     found = differences(owners, before)
+    found += after_uninstall(owners, before)
     found += [f"the handler of {number.name}" for number, handler in handlers.items() if signal.getsignal(number) is not handler]
     print("\n".join(found) or f"{len(owners)} modules and classes are as before", flush=True)
     return 1 if found else 0

@@ -5,6 +5,7 @@ lacks raises an error. torch.distributed gets a gloo group, because scripts read
 uses it."""
 
 import zerocore_startup
+from zerocore_startup import uninstall  # noqa: F401
 
 from ..distributed import export_ranks
 

@@ -2,6 +2,8 @@
 
 import os
 
+from zerocore_startup import put
+
 from .. import distributed, launch
 from ..wrapping import replaces
 from .accelerate_files import use_fsdp_environment
@@ -31,4 +33,4 @@ def complete(module):
     from accelerate.utils import deepspeed as wrappers
     for name, value in vars(wrappers).items():
         if getattr(value, "__module__", "") == wrappers.__name__ and not hasattr(module, name):
-            setattr(module, name, value)
+            put(module, name, value)

@@ -1,5 +1,7 @@
 """Lightning's DeepSpeedStrategy over the engine, for its Trainer and for Fabric."""
 
+from zerocore_startup import put
+
 from ..initialize import thaw
 from ..ranks import engines
 from ..wrapping import replaces
@@ -20,7 +22,7 @@ def allow_cpu_ranks(module):
         if all(device.type == "cuda" for device in devices):
             validate(devices)
 
-    module._validate_device_index_selection = validate_devices
+    put(module, "_validate_device_index_selection", validate_devices)
 
 
 def end_engines(module):

@@ -6,6 +6,8 @@ import functools
 import os
 import sys
 
+from zerocore_startup import put
+
 
 def export_ranks_of_mpirun():
     """Sets the variables of torchrun that say which rank this process is, if mpirun started it: scripts read them in their
@@ -32,7 +34,7 @@ def give_local_rank(argparse):
                 args = [f"{name}={os.environ['LOCAL_RANK']}", *given]
         return parse(self, args, namespace)
 
-    argparse.ArgumentParser.parse_known_args = parse_known_args
+    put(argparse.ArgumentParser, "parse_known_args", parse_known_args)
 
 
 def let_ranks_meet(distributed):
@@ -52,7 +54,7 @@ def let_ranks_meet(distributed):
                 export_ranks()
         return init(backend, *args, **kwargs)
 
-    distributed.init_process_group = init_process_group
+    put(distributed, "init_process_group", init_process_group)
 
 
 # Module, change, and the reason.

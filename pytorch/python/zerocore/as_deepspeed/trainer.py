@@ -5,6 +5,8 @@ import importlib
 import json
 import sys
 
+from zerocore_startup import put
+
 from .. import _native
 from ..construction import ZeroParamStatus
 from ..initialize import thaw
@@ -25,7 +27,7 @@ def adapt_arguments(module):
         own(self)
 
     has_bf16 = module.is_torch_bf16_gpu_available
-    module.is_torch_bf16_gpu_available = lambda: ranks().gpu < 0 or has_bf16()
+    put(module, "is_torch_bf16_gpu_available", lambda: ranks().gpu < 0 or has_bf16())
 
 
 def _of_arguments(arguments):
@@ -66,7 +68,7 @@ def complete_configs(module):
     package = sys.modules["transformers.integrations"]
     for name in ("HfDeepSpeedConfig", "HfTrainerDeepSpeedConfig"):
         if name in vars(package):  # a package that imports names at their first use
-            setattr(package, name, getattr(module, name))
+            put(package, name, getattr(module, name))
 
 
 def fill_fsdp_values(module):
@@ -125,7 +127,7 @@ def adapt_init(module):
             trainer._zerocore_given = trainer.optimizer, trainer.lr_scheduler
         return _with_given(init, trainer, num_training_steps, document.config, *trainer._zerocore_given)
 
-    module.deepspeed_init = deepspeed_init
+    put(module, "deepspeed_init", deepspeed_init)
 
 
 def _with_given(init, trainer, num_training_steps, config, optimizer, scheduler):

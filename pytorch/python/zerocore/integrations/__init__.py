@@ -1,2 +1,2 @@
-"""What zerocore knows of other libraries, a file for each. None of these files imports its library: a module counts if the
+"""A file for each other library that zerocore knows something of. None of these files imports its library: a module counts if the
 script has imported it."""
