@@ -272,13 +272,16 @@ def guard_others():
     """Makes step() of each other optimizer that exists raise UsageError if it has parameters of an engine, as it would do
     nothing: the engine has the gradients. Parameters that the program itself has frozen are no reason. The hooks are the
     optimizers' own, since torch's hook for all would act in code without an engine too."""
-    for each in gc.get_objects():
-        if not issubclass(type(each), torch.optim.Optimizer) or issubclass(type(each), EngineOptimizer):
-            continue
+    kinds = _subclasses(torch.optim.Optimizer) - {EngineOptimizer}
+    for each in [found for found in gc.get_objects() if type(found) in kinds]:
         hooks = each.__dict__.get("_optimizer_step_pre_hooks")  # an optimizer that wraps another has none
         if hooks is not None and _refuse_other_step not in hooks.values() and any(
                 hasattr(parameter, "_zerocore_engine") for group in each.param_groups for parameter in group["params"]):
             each.register_step_pre_hook(_refuse_other_step)
+
+
+def _subclasses(kind):
+    return {kind}.union(*(_subclasses(each) for each in kind.__subclasses__()))
 
 
 def _refuse_other_step(optimizer, arguments, options):
