@@ -27,7 +27,7 @@ class UnknownKeyCheck {
       ignored_.push_back(printable(unknown.path));
   }
 
-  std::vector<std::string> notices() {
+  std::vector<std::string> take_notices() {
     if (!ignored_.empty())
       notices_.push_back(list_of(ignored_, most_named) +
                          ": no effect here: DeepSpeed has no such key either, and ignores it");
@@ -119,7 +119,7 @@ std::vector<std::string> check_unknown_keys(const std::vector<UnknownKey>& keys,
                                             const Resolution& resolution, ProblemList& problems) {
   UnknownKeyCheck check(resolution, problems);
   for (const UnknownKey& unknown : keys) check.examine(unknown);
-  return check.notices();
+  return check.take_notices();
 }
 
 }  // namespace zero::config_schemas

@@ -44,7 +44,7 @@ std::string shown(const std::string& text, std::size_t piece) {
   std::string result;
   for (std::size_t at = 0; at < text.size(); at += piece)
     result += lines.pass(std::string_view(text).substr(at, piece));
-  return result + "|" + lines.settle();
+  return result + "|" + lines.take_held();
 }
 
 TEST_CASE("after a rank has reported a cause, Open MPI's lines on the failure are left out") {
@@ -133,7 +133,7 @@ TEST_CASE("the failed rank, its signal and the steps are read from ranks and fro
   CHECK(!lines.failing());
   CHECK(!lines.failed_rank());
   LauncherLines silent(false, true);
-  CHECK(silent.pass(detected) + silent.settle() == "");
+  CHECK(silent.pass(detected) + silent.take_held() == "");
   const auto of = [](const std::string& text, bool all) {
     LauncherLines read(all);
     read.pass(text);
@@ -207,13 +207,13 @@ TEST_CASE("lines that are held back are shown unless a cause is reported") {
   LauncherLines lines;
   CHECK(lines.pass(aborted) == "");
   CHECK(lines.owes());
-  CHECK(lines.settle() == aborted);
+  CHECK(lines.take_held() == aborted);
   CHECK(!lines.owes());
   CHECK(lines.pass(detected) == "");
   CHECK(lines.owes());
   lines.pass(cause);
   CHECK(!lines.owes());
-  CHECK(lines.settle() == "");
+  CHECK(lines.take_held() == "");
 }
 
 }  // namespace

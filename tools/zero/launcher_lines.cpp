@@ -221,7 +221,7 @@ std::string LauncherLines::pause() {
   return shown;
 }
 
-std::string LauncherLines::settle() {
+std::string LauncherLines::take_held() {
   std::string shown;
   if (!cause_said_) shown = !follower_.empty() ? follower_ : cause_follows_ ? "" : kept_;
   cause_said_ = cause_said_ || !follower_.empty();

@@ -82,7 +82,7 @@ class LauncherLines {
   const std::string& saved_in() const { return saved_in_; }
   // Called when the job has ended, or continues after all. If no cause was reported, returns the
   // held message about another rank's failure, or otherwise Open MPI's lines.
-  std::string settle();
+  std::string take_held();
 
  private:
   void take(char c, std::string& shown);

@@ -162,7 +162,7 @@ void Job::pump(int longest_ms) {
   if (launched) {
     now_->input.serve();
     if (!owed) now_->owed_since = Clock::now();
-    settle_lines(ready == 0);
+    show_held_lines(ready == 0);
     take_reports();
     if (now_->start.lines.start_failed() && !now_->missing_named) name_missing();
   }
@@ -175,10 +175,10 @@ int Job::milliseconds_to_wait(int longest_ms) const {
   return undecided ? std::min<int>(longest_ms, moment.count()) : longest_ms;
 }
 
-void Job::settle_lines(bool silent) {
+void Job::show_held_lines(bool silent) {
   LauncherLines& lines = now_->start.lines;
   if (silent && lines.undecided()) show(lines.pause());
-  if (lines.owes() && Clock::now() - now_->owed_since >= patience) show(lines.settle());
+  if (lines.owes() && Clock::now() - now_->owed_since >= patience) show(lines.take_held());
 }
 
 bool Job::take_output() {
@@ -342,7 +342,7 @@ void Job::finish_output() {
     else
       break;
   }
-  show(now_->start.lines.settle());
+  show(now_->start.lines.take_held());
   take_reports();
 }
 

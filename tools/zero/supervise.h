@@ -103,7 +103,7 @@ class Job {
   void take_what_came_before();
   void take_reports();
   int milliseconds_to_wait(int longest_ms) const;
-  void settle_lines(bool silent);
+  void show_held_lines(bool silent);
   void update_facts();
   void find_unreported_ranks();
   void apply_rules();

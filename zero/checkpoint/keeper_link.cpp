@@ -22,7 +22,7 @@ namespace {
 constexpr std::chrono::milliseconds longest_own_limit{10'000}, peers_limit{30'000}, tick{100};
 constexpr std::size_t generations = 2;
 
-Descriptor copy_of(const Descriptor& file) {
+Descriptor duplicate(const Descriptor& file) {
   Descriptor copy(::dup(file.get()));
   if (copy.get() < 0)
     throw LoadError(std::string("cannot open a file of the keeper again: ") + std::strerror(errno));
@@ -137,7 +137,7 @@ Directory KeeperLink::open(const std::string& path, const std::string& save_id) 
         throw LoadError(path + "/" + name + ": " + error.what());
       }
     }
-    return File(copy_of(found->second), path + "/" + name);
+    return File(duplicate(found->second), path + "/" + name);
   });
 }
 
