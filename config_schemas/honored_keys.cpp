@@ -354,8 +354,8 @@ void add_core(RowList& rows) {
        acts("on_save_error", Names{"stop", "continue"},
             "whether a checkpoint that could not be written ends the run or is only reported"),
        acts("preempt_grace_s", seconds,
-            "seconds between a signal to stop and the end: if a save would take longer, "
-            "none is begun"),
+            "seconds between a signal to stop and the end: if a save of train_gpt would take longer, "
+            "none is begun; zero run waits a minute longer before it ends ranks"),
        acts("async_staging_bytes", counts,
             "memory of a rank for asynchronous saves, taken at start; 0: as much as it "
             "saves, if checkpoint.writer.decoupled enables them"),

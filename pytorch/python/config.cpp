@@ -195,6 +195,8 @@ void declare_config(py::module_& module) {
       .def_property_readonly("trace", [](const Config& c) { return c.zero_core.trace; })
       .def_readonly("steps_per_print", &Config::steps_per_print)
       .def_readonly("seed", &Config::seed)
+      .def_property_readonly("preempt_grace_s",
+                             [](const Config& c) { return c.zero_core.preempt_grace_s; })
       .def_property_readonly("rank_independent",
                              [](const Config& c) { return c.zero_core.rank_independent; })
       .def_property_readonly("recompute_every",

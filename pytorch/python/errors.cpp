@@ -2,7 +2,6 @@
 
 #include <exception>
 #include <string>
-#include <utility>
 
 #include "pytorch/python/words.h"
 #include "zero/zero.h"
@@ -10,15 +9,6 @@
 namespace zero::pytorch {
 
 namespace py = pybind11;
-namespace {
-
-// The function given to on_error(); never freed, since Python may end first.
-py::object& observer() {
-  static auto* const object = new py::object;
-  return *object;
-}
-
-}  // namespace
 
 void declare_errors(py::module_& module) {
   static py::exception<Error> base(module, "Error", PyExc_RuntimeError);
@@ -40,13 +30,10 @@ void declare_errors(py::module_& module) {
   module.attr("PeerFailed") = py::handle(peer);
   module.attr("DisagreementError") = py::handle(disagreement);
   module.attr("StalledError") = py::handle(stalled);
-  // A function that is called before the library raises an error of its own.
-  module.def("on_error", [](py::object function) { observer() = std::move(function); });
   py::register_exception_translator([](std::exception_ptr thrown) {
     const auto raise = [](py::handle kind, const Error& error) {
       py::object instance = py::reinterpret_borrow<py::object>(kind)(in_python(error.what()));
       instance.attr("exit_code") = error.exit_code();
-      if (observer()) observer()();
       PyErr_SetObject(kind.ptr(), instance.ptr());
     };
     try {

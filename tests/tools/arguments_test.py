@@ -84,7 +84,7 @@ class Arguments(unittest.TestCase):
                                     ("--seed", "18446744073709551616", "whole number from 0 to 18446744073709551615"),
                                     ("--threads", "100000", "whole number from 0 to 1024"),
                                     ("--start-limit", "0", "number from 0.001 to 1000000000 of seconds"),
-                                    ("--max-shard-size", "-5", "size from 1 bytes to 1 PiB, such as 24GiB")):
+                                    ("--max-shard-size", "-5", "size with its unit, from 1 B to 1 PiB, such as 24GiB")):
             self.refused(f"{option} {value}: expected a {rest}", TRAIN_GPT, *SMALL, option, value)
         self.refused("--checkpoint: is empty; expected a value", TRAIN_GPT, *SMALL, "--checkpoint", "")
 
@@ -122,7 +122,7 @@ class Arguments(unittest.TestCase):
         self.assertIn("true -- -np", call(ZERO, "run", "--dry-run", "-np", "2", "--", "true", "--", "-np").stdout)
         for words in ((script,), ("-n", "2", script)):
             self.refused(f"python {script}", ZERO, "run", *words)
-        self.refused("--device-memory 24: expected a size from 1048576 bytes to 1 PiB, such as 24GiB", ZERO, "plan", "--model", "gpt2", "--device-memory", "24")
+        self.refused("--device-memory 24: expected a size with its unit, from 1 MiB to 1 PiB, such as 24GiB", ZERO, "plan", "--model", "gpt2", "--device-memory", "24")
 
     def test_a_typing_error_names_the_nearest(self):
         self.assertEqual(call(ZERO).returncode, 10)

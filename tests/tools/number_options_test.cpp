@@ -54,6 +54,7 @@ TEST_CASE("numbers in their ranges") {
   CHECK(parse({"-s", "1000000000000"}).steps == 1'000'000'000'000);
   CHECK(parse({"--max-shard-size", "500MB"}).bytes == 500'000'000);
   CHECK(parse({"--max-shard-size", "1 GiB"}).bytes == 1 << 30);
+  CHECK(parse({"--max-shard-size", "5B"}).bytes == 5);
   CHECK(parse({"--lr=1e-4"}).rate == 1e-4);
 }
 
@@ -64,7 +65,7 @@ TEST_CASE("a text that is no number, or out of range, is refused with option, te
     CHECK(refused("--seed", text).starts_with("--seed "));
   CHECK(refused("--steps", "-1") == "--steps -1: expected a whole number from 0 to 1000000000000");
   CHECK(refused("--steps", "1000000000001").starts_with("--steps 1000000000001: expected"));
-  for (const char* text : {"-5", "0", "5 apples", "99999999999GB", "-5GB", "nan", "GB"}) {
+  for (const char* text : {"-5", "0", "5", "5 apples", "99999999999GB", "-5GB", "nan", "GB"}) {
     const std::string message = refused("--max-shard-size", text);
     CAPTURE(message);
     CHECK(message.starts_with(std::string("--max-shard-size ") + text));

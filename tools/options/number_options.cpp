@@ -75,7 +75,7 @@ const Row& row_of(const std::string& names) {
 }
 
 std::string range_of(const Row& row) {
-  if (row.kind == Kind::bytes) return std::to_string(std::int64_t(row.least)) + " bytes to 1 PiB";
+  if (row.kind == Kind::bytes) return row.least < 1 << 20 ? "1 B to 1 PiB" : "1 MiB to 1 PiB";
   return shortest_text(row.least) + " to " + std::to_string(row.most);
 }
 
@@ -83,7 +83,7 @@ std::string range_of(const Row& row) {
   const std::string expected = row.kind == Kind::whole ? "a whole number from " + range_of(row)
                                : row.kind == Kind::real
                                    ? "a number from " + range_of(row)
-                                   : "a size from " + range_of(row) + ", such as 24GiB";
+                                   : "a size with its unit, from " + range_of(row) + ", such as 24GiB";
   throw ConfigError(std::string(row.option) + " " + printable(text) + ": expected " + expected +
                     row.remark);
 }
@@ -104,11 +104,13 @@ bool is_in_range(const Row& row, const std::string& text) {
   return parse(text, value) && value >= static_cast<std::uint64_t>(row.least) && value <= row.most;
 }
 
-// Converts "5GB" to a number of bytes; returns an empty text if `text` is no size.
+// Converts "5GB" to a number of bytes; returns an empty text if `text` is no size, or has no unit:
+// 24 would be 24 bytes.
 std::string bytes_of(std::string text) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   const CLI::AsSizeValue as_size(true);
   try {
-    if (text.empty() || text.front() < '0' || text.front() > '9' || !as_size(text).empty())
+    if (text.empty() || !is_digit(text.front()) || is_digit(text.back()) || !as_size(text).empty())
       return "";
   } catch (const CLI::Error&) {  // an unknown unit, or no number
     return "";

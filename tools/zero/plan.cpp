@@ -88,10 +88,13 @@ Request request_of(const PlanOptions& options) {
 std::optional<Budget> budget_of(const PlanOptions& options) {
   if (options.price == 0 && options.total_tokens.empty() && options.deadline == 0)
     return std::nullopt;
-  if (options.price == 0 || options.total_tokens.empty())
+  const double tokens =
+      options.total_tokens.empty()
+          ? 0
+          : static_cast<double>(parse_count("--total-tokens", options.total_tokens));
+  if (options.price == 0 || tokens == 0)
     throw ConfigError("--price and --total-tokens go together, and --deadline with both");
-  return Budget{static_cast<double>(parse_count("--total-tokens", options.total_tokens)),
-                options.price, options.deadline};
+  return Budget{tokens, options.price, options.deadline};
 }
 
 // Tries the outputs before the work.

@@ -276,7 +276,7 @@ void add_run(CLI::App& app) {
              "Seconds from a signal that asks the ranks to save and stop until they are ended "
              "(default: 120, or zero_core.preempt_grace_s and a minute if that is more)");
   add_number(*command, "--restarts", options->restarts,
-             "Start again after a failure, from the newest checkpoint, at most K times");
+             "Start again after a failure, from the newest checkpoint, at most N times");
   add_number(*command, "--min-ranks", options->min_ranks,
              "With --restarts: go on with as few ranks as this, if slots are lost (default: -n)");
   command->add_option(

@@ -100,7 +100,7 @@ class Guard:
         except _native.Error as cause:
             self._end(cause)  # such as a write inside of the pass, which has changed weights
             self._add_call(cause, what)
-            raise
+            raise cause from None  # torch's own error is one of an operation that went on without it
         self._add_call(error, what)
         if what in ("forward", "backward"):
             buffers.add_advice(error, engine.module)

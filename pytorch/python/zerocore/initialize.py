@@ -65,6 +65,9 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     if settings.seed != 1234 and not settings.rank_independent:
         settings.note("seed: has no effect in Python: initial values and the order of data are the script's, by "
                       "torch.manual_seed() and its sampler")
+    if settings.preempt_grace_s != 25:
+        settings.note("zero_core.preempt_grace_s: zero run waits a minute longer than this for ranks that are told to stop; a script "
+                      "decides itself whether it saves then")
     declared, around = units.declare(model, unit_policy, _compute_dtype(settings), lambda p: names.get(id(p), ""), others,
                                      settings.buffer_dtype, optimizers.updates_matrices(client))
     module_state.start_alike(model, job)

@@ -105,7 +105,7 @@ def bytes_from(job, data, root=0):
     if data and job.rank == root:
         message[:] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     job.broadcast(message, root)
-    return message.numpy().tobytes()[:int(size)]
+    return _native.bytes_of(message)[:int(size)]
 
 
 def _end():
@@ -128,7 +128,7 @@ def _end():
 
 @functools.cache
 def _watch_errors():
-    _native.on_error(print_first_cause)
+    _native.Error.__init__ = _begin_error
     # Before Python waits for threads, which may wait for other ranks; the public atexit comes after that.
     getattr(threading, "_register_atexit", atexit.register)(_end_after_error)
 
@@ -159,16 +159,20 @@ def _leave(error):
     os._exit(code)
 
 
+def _begin_error(self, *arguments):
+    RuntimeError.__init__(self, *arguments)
+    _print_first_cause()
+
+
 @functools.cache
-def print_first_cause():
-    """From now on one rank prints an error that ends all of them. Called when the library raises an error: until then
+def _print_first_cause():
+    """From now on one rank of a node prints an error of the library that ends several. Called when there is one: until then
     Python's own exception hook stays in place."""
     before = sys.excepthook
 
     def hook(kind, error, traceback):
         sys.stderr = sys.__stderr__  # torch.distributed holds the text back until this hook returns
-        of_peer = isinstance(error, _native.PeerFailed)
-        if not of_peer or _prints_for_peer(error):
+        if not isinstance(error, _native.Error) or _prints(error):
             before(kind, error, traceback)
             sys.stderr.flush()
         elif getattr(error, "exit_code", 1) == _native.DisagreementError.exit_code and hasattr(error, "call"):
@@ -179,9 +183,9 @@ def print_first_cause():
     sys.excepthook = hook
 
 
-def _prints_for_peer(error):
-    """Returns whether this rank prints an error that it got from another one. Before the ranks exist each has the
-    same error, and the first rank prints it."""
+def _prints(error):
+    """Returns whether this rank prints an error of the library, which other ranks have or get too. Before the ranks exist
+    each has the same error, and the first rank prints it."""
     if _ranks is None:
         return launch.launched_rank() == 0
     return _ranks.size == 1 or _ranks.fail(str(error), error.exit_code)

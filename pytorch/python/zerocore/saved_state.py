@@ -22,6 +22,8 @@ from argparse import Namespace
 
 import torch
 
+from . import _native
+
 _FORMAT = "zerocore-state"
 _VERSION = "1"
 _DEEPEST = 200
@@ -70,7 +72,7 @@ def _join(text, tensors):
     parts, begin = [], 0
     for index in order:
         tensor = tensors[index]
-        part = tensor.reshape(-1).view(torch.uint8).numpy(force=True).tobytes() if tensor.numel() else b""
+        part = _native.bytes_of(tensor)
         header[str(index)] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape),
                               "data_offsets": [begin, begin + len(part)]}
         parts.append(part)
@@ -233,8 +235,8 @@ class _Reader:
         self._kinds = {
             "float": float, "complex": lambda parts: complex(float(parts[0]), float(parts[1])),
             "bytes": base64.b64decode, "bytearray": lambda text: bytearray(base64.b64decode(text)),
-            "bytes_tensor": lambda number: tensors[number].numpy().tobytes(),
-            "bytearray_tensor": lambda number: bytearray(tensors[number].numpy().tobytes()),
+            "bytes_tensor": lambda number: _native.bytes_of(tensors[number]),
+            "bytearray_tensor": lambda number: bytearray(_native.bytes_of(tensors[number])),
             "bytes_io": lambda inner: io.BytesIO(self.decode(inner)), "size": torch.Size,
             "raw_tensor": lambda parts: tensors[parts[0]].view(self._dtype(parts[1])).view(parts[2]),
             "sparse": lambda parts: torch.sparse_coo_tensor(
