@@ -1,5 +1,8 @@
-// Exchanges data among the processes of a job before they have a communicator, and ends the job.
-// There is one for MPI and one for the rendezvous of other launchers.
+// Exchanges data among the processes of a job before there is a communicator, and ends the job.
+// Implemented over MPI, and over the rendezvous of launchers without MPI. ProcessWorld makes the
+// calls, in the same order on all ranks: gather(), open_notices(), open_messages() if the transport
+// needs messages, started(), and at the end, with abort_job, limit_end(). If the job breaks,
+// forsake() follows the last call.
 #pragma once
 
 #include <chrono>
@@ -25,7 +28,7 @@ class Bootstrap {
   virtual const Places& places() const = 0;
   // Returns each rank's `own`, in rank order; all must have the same size. Collective.
   virtual std::vector<std::string> gather(std::string_view own) = 0;
-  // Opens messages among all ranks. Throws TopologyError if they have no such transport.
+  // Opens messages among all ranks. Throws TopologyError if the ranks have no such transport.
   // Collective.
   virtual std::unique_ptr<Messages> open_messages(const std::string& transport) = 0;
   virtual std::shared_ptr<Notices> open_notices() = 0;
@@ -34,8 +37,7 @@ class Bootstrap {
 
   // Called when all ranks have started.
   virtual void started() {}
-  // Called when all ranks have ended their work: from now until the destructor returns at most
-  // `limit` may pass.
+  // Called when all ranks have ended work: the destructor must return within `limit` from now.
   virtual void limit_end(std::shared_ptr<ControlPlane>, std::chrono::milliseconds) {}
   // Called if the job is broken: ending must not wait for the peers.
   virtual void forsake() noexcept {}
@@ -52,7 +54,7 @@ std::vector<T> gather_values(Bootstrap& bootstrap, const T& own) {
   return all;
 }
 
-// A problem that only this rank has found, before it can reach the others; code 0: none.
+// A problem that only this rank has found, before peers can be reached; code 0: none.
 struct StartProblem {
   int exit_code = 0;
   std::string text;
@@ -65,8 +67,8 @@ struct StartProblem {
 };
 
 using Gather = std::function<std::vector<std::string>(std::string_view own)>;
-// Exchanges the ranks' problems before anything is built: a problem of one rank ends all of them,
-// with its text, and rank 0 prints it. `gather` as Bootstrap::gather(). Collective.
+// Exchanges the ranks' problems before anything is built: the lowest rank's problem ends all ranks,
+// and rank 0 prints the text. `gather` as Bootstrap::gather(). Collective.
 void agree_on_start(int rank, const StartProblem& own, const Gather& gather);
 
 }  // namespace zero::comm

@@ -12,7 +12,7 @@ namespace zero::comm {
 namespace {
 
 constexpr std::int64_t line = 64, batch = 4 * line;
-constexpr std::int64_t ahead = 4096;  // one page, so that its address is translated in time
+constexpr std::int64_t ahead = 4096;  // a page, so that the address is translated in time
 
 using Blocks = void (*)(std::byte* to, const std::byte* from, std::int64_t bytes);
 
@@ -49,7 +49,7 @@ void copy_streaming(void* to, const void* from, std::int64_t bytes) {
   const std::int64_t middle = (bytes - head) / batch * batch;
   std::memcpy(to, from, head);
   stream(at(to, head), at(from, head), middle);
-  _mm_sfence();  // before the flag that announces the data to others
+  _mm_sfence();  // before the flag that announces the data to peers
   const std::int64_t done = head + middle;
   std::memcpy(at(to, done), at(from, done), bytes - done);
 }

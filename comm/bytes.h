@@ -15,8 +15,8 @@ inline std::byte* at(void* base, std::int64_t bytes) {
   return static_cast<std::byte*>(base) + bytes;
 }
 
-// Copies of at least this size bypass the caches: the data would not stay in them, and a line that
-// is written as a whole need not be read first.
+// Copies of at least this size bypass the caches: the data would not stay there, and a line that is
+// written as a whole need not be read first.
 inline constexpr std::int64_t streaming_bytes = 4 * 1024 * 1024;
 void copy_streaming(void* to, const void* from, std::int64_t bytes);
 

@@ -1,5 +1,4 @@
-// Description of a collective call by one rank. Ranks compare their calls before they use each
-// other's data.
+// Description of a collective call by one rank. Ranks compare calls before using each other's data.
 #pragma once
 
 #include <cstdint>

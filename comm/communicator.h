@@ -1,13 +1,12 @@
-// A group of ranks and its collectives.
+// A group of ranks with collectives.
 //
-// Calls block the calling thread until this rank's part is complete and its buffers may be reused;
-// the engine issues them on its communication stream. All ranks of a group make the same calls in
-// the same order, one thread at a time. On a device back end, calls are launched on the given
-// stream instead.
+// All ranks of a group make the same calls in the same order, one thread at a time; the engine uses
+// a communication stream. A call blocks until this rank's part is complete and the buffers may be
+// reused. On a device back end, calls are launched on the given stream instead.
 //
 // Sums are taken in fp32 from the wire values, in rank order inside the innermost of
 // reduce_groups(), each partial sum rounded to the wire dtype, then over these groups in order,
-// level by level, and rounded once more. They do not depend on the transport, on buffer positions
+// level by level, and rounded once more. Sums do not depend on the transport, on buffer positions
 // or on sizes. int64 sums are exact (mod 2^64).
 //
 // Counts are elements and may exceed 2^31. Errors: PeerFailed when another rank failed or died,
@@ -48,11 +47,11 @@ struct Traffic {
   using Counters = std::array<std::int64_t, operation_count>;
 
   Counters calls{};
-  // Payload sent by this rank to others (not to itself), equal on every transport: all_reduce
-  // counts as reduce-scatter plus all-gather, broadcast as sent by the root alone.
+  // Payload sent by this rank, except to itself, equal on every transport: all_reduce counts as
+  // reduce-scatter plus all-gather, broadcast as sent by the root alone.
   Counters bytes_sent{};
-  // Payload on the actual path: bytes that this rank sent to ranks of other nodes, and bytes that
-  // it exchanged with ranks of its own node. Sums over the ranks count nothing twice.
+  // Payload on the actual path: bytes that this rank sent to other nodes, and bytes exchanged with
+  // ranks of the same node. Sums over the ranks count nothing twice.
   Counters bytes_between_nodes{}, bytes_inside_node{};
 
   Traffic& operator+=(const Traffic& other) { return add(other, 1); }
@@ -64,7 +63,7 @@ struct Traffic {
 
 // Settings of the following calls; equal on all ranks.
 struct CallTerms {
-  ReduceGroups reduce_groups = {};  // order of sums; by default all ranks are one group
+  ReduceGroups reduce_groups = {};  // order of sums; by default one group of all ranks
   std::chrono::milliseconds time_limit{600'000};
   // Take sums in the order above even if that is slower. Host transports always do.
   bool deterministic = false;
@@ -100,7 +99,7 @@ class Communicator {
   void all_gather(const void* send, void* recv, std::int64_t count, DType dtype,
                   std::int64_t stride = 0, Stream stream = {});
   // send + r * stride contains the summand for rank r; recv receives the sum of this rank's `count`
-  // elements. In place if recv == send + rank * stride; the other slices of send stay unchanged.
+  // elements. In place if recv == send + rank * stride; the rest of send stays unchanged.
   void reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
                       std::int64_t stride = 0, Stream stream = {});
   // Sums `data` over the ranks, in place.
@@ -118,8 +117,8 @@ class Communicator {
   // Collective: ranks of equal color form a group, ordered by key, then by rank.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
   // Collective: makes a node-shared arena readable by peers, so that buffers inside it are read in
-  // place. Optional for correctness. The arena must outlive its use: call withdraw() before freeing
-  // it, on every rank at the same point in its calls (withdraw() does not communicate).
+  // place. Optional for correctness. Before the arena is freed, every rank calls withdraw() at the
+  // same point in the order of calls (withdraw() does not communicate).
   virtual void share(const Arena&) {}
   virtual void withdraw(const Arena&) {}
 
@@ -127,7 +126,7 @@ class Communicator {
   // calls return after the launch.
   virtual void check() {}
   // Returns the bytes of device memory that reduce_scatter of `count` elements per rank needs in
-  // addition to its buffers, under the current terms.
+  // addition to the buffers, under the current terms.
   virtual std::int64_t staging_bytes(std::int64_t, DType) const { return 0; }
   virtual void use_staging(void*, std::int64_t) {}
 
@@ -150,7 +149,7 @@ class Communicator {
   virtual bool within_node() const { return true; }
   // Text for messages.
   virtual int world_rank_of(int peer) const { return peer; }
-  // Called around every operation; left() only if it succeeded.
+  // Called around every operation; left() only after success.
   virtual void entered() {}
   virtual void left() {}
 
@@ -179,7 +178,7 @@ class Communicator {
   virtual void do_barrier() = 0;
 
  private:
-  // One rank's slice, and the vector of all slices, `stride` elements apart.
+  // A rank's slice, and the vector of all slices, `stride` elements apart.
   struct Slices {
     const void* slice;
     const void* whole;
@@ -201,7 +200,7 @@ class Communicator {
   void verify_all_to_all(const void* send, const void* recv, const PairCounts& counts,
                          std::int64_t width);
   void compare_payload(int sender, std::int64_t digest, const void* data, std::int64_t bytes) const;
-  // Replaces do_reduce_scatter(); with stride 0, if all ranks receive the sum of whole vectors, it
+  // Replaces do_reduce_scatter(); with stride 0, if all ranks receive the sum of whole vectors,
   // replaces do_all_reduce().
   void verified_sum(const void* send, std::int64_t stride, void* recv, std::int64_t count,
                     DType dtype);
@@ -215,7 +214,7 @@ class Communicator {
   std::int64_t sequence_ = 0;
   bool internal_ = false;
   Traffic traffic_;
-  std::vector<std::int64_t> outgoing_, incoming_;  // payloads with their digests
+  std::vector<std::int64_t> outgoing_, incoming_;  // payloads with digests
 };
 
 }  // namespace zero::comm

@@ -1,6 +1,6 @@
 // Memory shared by all ranks of a node (or all thread ranks): the first cause of failure, and the
-// current call of each rank. It stays readable after a rank has died, and has no locks, because a
-// rank could die while holding one.
+// current call of each rank. Readable after a rank has died, and without locks, because a rank
+// could die while holding a lock.
 #pragma once
 
 #include <atomic>
@@ -48,12 +48,12 @@ class ControlPage {
   ControlSlot& slot(int local_rank);
   int ranks() const { return ranks_; }
 
-  // Returns true for the first cause only; later ones are dropped.
+  // Returns true for the first cause only; later causes are dropped.
   bool publish(const Cause& cause);
   bool failed() const { return phase_.load(std::memory_order_acquire) != empty; }
   // Waits a moment if a publisher is still writing.
   std::optional<Cause> cause() const;
-  // Returns true for one caller only: it must print the cause.
+  // Returns true for a single caller, who must print the cause.
   bool claim_print() { return printed_.exchange(1, std::memory_order_acq_rel) == 0; }
 
  private:

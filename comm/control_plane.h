@@ -1,6 +1,6 @@
 // Health of the job as one rank sees it: publishes the rank's own failure, reports failures of
-// others, and reads the last calls of the node's ranks. Thread-safe. Communicators share it with
-// their World.
+// peers, and reads the last calls of the node's ranks. Thread-safe. Shared by a World and all
+// communicators.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ class ControlPlane {
   ControlPlane(std::shared_ptr<void> memory, ControlPage* page, int local_rank,
                std::vector<int> local_ranks);
 
-  // Polls other nodes for notices; set it once, before the first wait.
+  // Polls other nodes for notices; set once, before the first wait.
   void set_remote_poll(std::function<void()> poll) { remote_poll_ = std::move(poll); }
 
   int world_rank() const { return local_ranks_[local_rank_]; }
@@ -32,7 +32,7 @@ class ControlPlane {
   bool failed() const { return page_->failed(); }
   // Throws PeerFailed with the first cause, if there is one.
   void check();
-  // Called in waits: calls check() and, if there are other nodes, polls their notices.
+  // Called in waits: polls notices of other nodes, then calls check().
   void check_all();
 
   void enter(Operation operation, std::int64_t sequence, std::string_view subject);

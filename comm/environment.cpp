@@ -20,8 +20,8 @@ int number_in(const char* variable) {
 }
 
 // Set by launchers for each process: the number of ranks, of all or of one node, or a rank's
-// number. A batch script of Slurm is not a rank, and has the sizes of its job: they count inside of
-// a step only.
+// number. A batch script of Slurm is not a rank, but has the sizes of the job: Slurm's variables
+// count inside of a step only.
 constexpr const char* size_names[] = {
     "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE",
     "MPI_LOCALNRANKS",      "MV2_COMM_WORLD_SIZE",        "FLUX_JOB_SIZE",
@@ -138,7 +138,7 @@ std::string chosen_transport(const WorldOptions& options) {
 void die_with_parent() {
   const pid_t parent = getppid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // It may have died just before the request took effect.
+  // The parent may have died just before the request took effect.
   if (getppid() != parent) raise(SIGKILL);
 }
 

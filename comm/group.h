@@ -1,4 +1,4 @@
-// Members of a group, by rank in the world, and the split of a group into smaller ones.
+// Members of a group, by rank in the world, and the split of a group into smaller groups.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ class GroupedPiece {
  public:
   // Returns the sum of n elements, stored in this object. Groups at ending(source) levels end with
   // the source; the end of the last source is implied. add_up(first, last, to) sums single sources,
-  // and round(sum) rounds a group's sum before it is added to the others.
+  // and round(sum) rounds a group's sum before the addition to the outer sum.
   template <class Ending, class AddUp, class Round>
   float* sum(int sources, std::int64_t n, const Ending& ending, const AddUp& add_up,
              const Round& round) {

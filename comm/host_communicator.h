@@ -1,5 +1,5 @@
-// Common base of the host communicators: the group that they serve, and the control plane that
-// reports failures of its ranks.
+// Common base of the host communicators: the group, and the control plane that reports failures of
+// ranks.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,8 @@ class HostCommunicator : public Communicator {
  protected:
   HostCommunicator(Group group, std::shared_ptr<ControlPlane> plane);
 
-  // Creates the communicator of a subgroup; null if that is one rank. Collective over this group.
+  // Creates the communicator of a subgroup; null if that is a single rank. Collective over this
+  // group.
   virtual std::unique_ptr<Communicator> form(const Subgroup& part) = 0;
 
   void entered() override { plane_->enter(operation(), sequence(), subject()); }
@@ -32,11 +33,11 @@ class HostCommunicator : public Communicator {
   int world_rank_of(int peer) const override { return group_.world_ranks[peer]; }
 
   Call call_of(DType dtype, std::int64_t count, int root = 0) const;
-  // Returns the description of this rank's call for other ranks.
+  // Returns this rank's call as peers compare it.
   PostedCall posted(const Call& call) const;
   // Collective, within split() or share(): returns the mailboxes of all ranks.
   std::vector<FdMailbox::Name> exchange_names(const FdMailbox& own);
-  // late: the ranks that are missing, with their last calls.
+  // late: the missing ranks, each with its last call.
   [[noreturn]] void throw_stalled(const std::string& late) const;
 
  private:

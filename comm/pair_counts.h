@@ -1,5 +1,5 @@
-// Number of elements that each rank of a group sends to each other rank in an all-to-all. The table
-// is equal on all ranks. Buffers are packed: a sender's by receiver, a receiver's by sender.
+// Number of elements that each rank of a group sends to each rank in an all-to-all. The table is
+// equal on all ranks. Buffers are packed: a sender's by receiver, a receiver's by sender.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ class PairCounts {
       : ranks_(ranks), counts_(ranks * static_cast<std::size_t>(ranks)) {}
   // All counts are the same.
   static PairCounts equal(int ranks, std::int64_t count) { return from_first(ranks, ranks, count); }
-  // Those of the first `senders` ranks are the same; the others send nothing.
+  // The first `senders` ranks send the same count to each rank, the remaining ranks nothing.
   static PairCounts from_first(int senders, int ranks, std::int64_t count) {
     PairCounts result(0);
     result.ranks_ = ranks;
@@ -29,7 +29,7 @@ class PairCounts {
     return counts_[index(from, to)];
   }
   void add(int from, int to, std::int64_t count) { counts_[index(from, to)] += count; }
-  // Returns the counts of the exchange that returns everything to its sender.
+  // Returns the counts of the exchange that sends everything back.
   PairCounts reversed() const {
     if (counts_.empty() && senders_ == ranks_) return *this;
     PairCounts result(ranks_);
@@ -59,8 +59,8 @@ class PairCounts {
   std::int64_t least() const {
     return counts_.empty() ? each_ : *std::min_element(counts_.begin(), counts_.end());
   }
-  // Summary that ranks compare before they rely on each other's tables: the count, or the sum of
-  // all counts.
+  // Summary that ranks compare before relying on each other's tables: the count, or the sum of all
+  // counts.
   std::int64_t summary() const {
     if (counts_.empty()) return each_;
     std::int64_t total = 0;

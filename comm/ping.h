@@ -1,4 +1,4 @@
-// Round trips between two ranks: the latency between them, and the offset of their clocks.
+// Round trips between two ranks: the latency, and the offset of the clocks.
 #pragma once
 
 #include "comm/communicator.h"

@@ -13,14 +13,14 @@ namespace zero::comm {
 struct Places {
   Topology topology;
   Group everyone;
-  std::vector<int> local_ranks;  // world ranks of this node, in their order
+  std::vector<int> local_ranks;  // world ranks of this node, ascending
 };
 
-// node_names[rank]: equal numbers are one node.
+// node_names[rank]: ranks with equal numbers are on the same node.
 Places places_of(int rank, std::span<const int> node_names);
 
-// Returns the node that ZERO_TEST_NODES gives a rank: "0,0,1" treats ranks of one host as ranks of
-// several. For tests.
+// Returns the node that ZERO_TEST_NODES gives a rank: "0,0,1" treats ranks of a host as ranks of
+// two nodes. For tests.
 std::optional<int> pretended_node(int rank);
 
 }  // namespace zero::comm

@@ -47,7 +47,7 @@ class ProcessWorld final : public World {
  public:
   ProcessWorld(std::unique_ptr<Bootstrap> bootstrap, const WorldOptions& options);
   ~ProcessWorld() override;
-  // Steps that can fail on one rank only. Collective.
+  // Steps that can fail on a single rank. Collective.
   void open_communicator();
 
   const Topology& topology() const override { return bootstrap_->places().topology; }
@@ -61,7 +61,7 @@ class ProcessWorld final : public World {
   int failed_rank() const noexcept override;
 
  private:
-  // Each rank reports this to all others before it shares memory with its node.
+  // Each rank reports this to all ranks before sharing memory with the node.
   struct Offer {
     FdMailbox::Name control{}, mailbox{};
     std::array<char, 16> transport{};
@@ -89,7 +89,7 @@ ProcessWorld::ProcessWorld(std::unique_ptr<Bootstrap> bootstrap, const WorldOpti
   try {
     open_plane();
   } catch (...) {
-    // The other ranks wait in the middle of it, and so would the end of MPI.
+    // The peers still wait inside open_plane(), and the end of MPI would wait too.
     forsake_peers();
     throw;
   }
@@ -100,8 +100,8 @@ void ProcessWorld::forsake_peers() {
   if (notices_) notices_->forsake();
 }
 
-// The lowest rank of the node makes the control page and passes it to the others. Steps that may
-// fail on one rank come first, because the others would wait for it.
+// The lowest rank of the node makes the control page and passes the page to the node's ranks. Steps
+// that may fail on a single rank come first, because peers would wait for that rank.
 void ProcessWorld::open_plane() {
   const bool makes_page = topology().local_rank == 0;
   FdMailbox mailbox;
@@ -172,8 +172,8 @@ void ProcessWorld::agree_on_transport(const std::vector<Offer>& offers) {
   options_.transport = topology().size == 1 ? "self" : one_node ? "shm" : "hierarchical";
 }
 
-// The last call of the start. A rank that returns from it may fail at once, while others are still
-// in it: they have started too, and their next call reports why the job ends.
+// The last call of the start. A rank that has returned may fail at once, while peers are still in
+// this call: these have started too, and the next call reports why the job ends.
 void wait_for_all(Communicator& communicator) {
   try {
     communicator.barrier();
@@ -269,7 +269,7 @@ bool ProcessWorld::fail(const std::string& reason, int exit_code) noexcept {
   try {
     notices_->poll(page);
   } catch (const std::exception&) {
-    // This rank's own reason is then the first of its node.
+    // This rank's own reason is then the first of the node.
   }
   page.publish({topology().rank, exit_code, false, reason});
   const bool first = page.claim_print();

@@ -1,4 +1,4 @@
-// A World of ranks that are processes, whatever has started them.
+// A World of ranks that are processes, however started.
 #pragma once
 
 #include <memory>

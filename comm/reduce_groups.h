@@ -12,7 +12,7 @@ struct ReduceGroups {
   int sizes[most_levels] = {};
 
   constexpr ReduceGroups() = default;
-  // One level of groups; 0: all ranks are one group.
+  // A single level of groups; 0: all ranks form one group.
   constexpr ReduceGroups(int size) : sizes{size} {}
 
   bool operator==(const ReduceGroups&) const = default;
@@ -63,8 +63,8 @@ inline std::string text_of(const ReduceGroups& groups) {
   return text;
 }
 
-// Returns the sum of value(rank), one element or several of a type with operator+, over the ranks
-// [begin, end): groups by groups, each rounded by round().
+// Returns the sum of value(rank), whose type has operator+, over the ranks [begin, end): groups by
+// groups, each rounded by round().
 template <int level = ReduceGroups::most_levels, class Value, class Round>
 constexpr auto grouped_sum(const ReduceGroups& groups, int begin, int end, const Value& value,
                            const Round& round) {

@@ -1,5 +1,5 @@
-// Short text that one rank writes and others may read at any time, in memory shared by threads or
-// processes. A reader may see a mixture of two texts, so only messages may depend on it.
+// Short text that a single rank writes and any rank may read at any time, in memory shared by
+// threads or processes. A reader may see a mixture of two texts, so use the text only in messages.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,7 @@ struct Slice {
   std::int64_t first = 0, count = 0;
 };
 
-// Equal slices that start at multiples of 64 elements; the last ones may be short or empty.
+// Equal slices that start at multiples of 64 elements; the last slices may be short or empty.
 constexpr Slice slice_of(std::int64_t count, int parts, int index) {
   const std::int64_t even = (count + parts - 1) / parts;
   const std::int64_t step = (even + 63) / 64 * 64;

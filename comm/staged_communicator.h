@@ -1,6 +1,6 @@
-// Device buffers over a host transport: every call waits for its stream, copies to the host, makes
-// the host's call and copies back. Slow; for ranks as threads, since they gain nothing from NCCL,
-// and for tests without NCCL. Sums are the host's, in rank order.
+// Device buffers over a host transport: every call waits for the stream, copies to the host, makes
+// the host's call and copies back. Slow; for ranks as threads, which gain nothing from NCCL, and
+// for tests without NCCL. Sums are the host's, in rank order.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace zero::comm {
 
 class StagedCommunicator final : public Communicator {
  public:
-  // The device must outlive it.
+  // The device must outlive this object.
   StagedCommunicator(std::unique_ptr<Communicator> host, Device& device);
 
   std::string_view transport() const override { return "staged"; }

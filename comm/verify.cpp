@@ -1,5 +1,5 @@
 // CallTerms::verify for the operations of Communicator: the sender computes a digest of each
-// payload, and the receiver compares it with a digest of the received data.
+// payload, and the receiver compares that digest with the received data's.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -15,7 +15,7 @@ namespace zero::comm {
 namespace {
 
 constexpr std::int64_t word = sizeof(std::int64_t);
-// Bytes that a rank sends to all ranks at a time, if payloads must be kept until they are summed.
+// Bytes that a rank sends to all ranks at a time, if payloads must be kept until the sum.
 constexpr std::int64_t chunk_bytes = 4 * 1024 * 1024;
 
 std::int64_t digest_of(const void* data, std::int64_t bytes) {

@@ -1,4 +1,4 @@
-// One wait for other ranks: spins for a microsecond or two, then yields the core (there may be more
+// A wait for other ranks: spins for a microsecond or two, then yields the core (there may be more
 // ranks than cores), then sleeps for a small share of the time waited so far.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace zero::comm {
 
 class Wait {
  public:
-  // MPI moves data only while it is polled, so waits on it sleep later.
+  // MPI moves data only while polled, so waits on MPI sleep later.
   enum class Progress { memory, polled };
 
   Wait(ControlPlane& plane, std::chrono::milliseconds limit, Progress progress = Progress::memory)

@@ -58,8 +58,8 @@ void Watch::open_peers() {
     if (r == plane_->local_rank() || slot.pid_namespace.load() != pid_namespace()) continue;
     const auto pidfd = static_cast<int>(syscall(SYS_pidfd_open, slot.pid.load(), 0));
     if (pidfd >= 0) peers_.push_back({r, pidfd});
-    // ESRCH: the process ended before it could be watched. On older kernels (ENOSYS) only the time
-    // limit detects a death.
+    // ESRCH: the process had already ended. On older kernels (ENOSYS) only the time limit detects a
+    // death.
     if (pidfd < 0 && errno == ESRCH) report_dead({r, -1});
   }
 }

@@ -1,5 +1,5 @@
-// Thread that notices when a rank of this node dies, and ends this process if it does not react to
-// a failure by itself. It makes no MPI call.
+// Thread that reports the death of a rank of this node, and ends this process if the program does
+// not react to a failure in time. Makes no MPI call.
 #pragma once
 
 #include <memory>

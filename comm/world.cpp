@@ -18,7 +18,7 @@
 namespace zero::comm {
 namespace {
 
-// One rank, without MPI.
+// A single rank, without MPI.
 class SingleWorld final : public World {
  public:
   explicit SingleWorld(const WorldOptions& options) : abort_job_(options.abort_job) {
@@ -75,7 +75,7 @@ std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions&
     simd_level();  // reports a wrong ZERO_SIMD now, not at the first sum
   } catch (const ConfigError& error) {
     if (alone) throw;
-    // The environment may be wrong on this rank only, and others would wait for it in MPI's start.
+    // The environment may be wrong on this rank only, and peers would wait in MPI's start.
     problem = StartProblem::current(error);
     chosen.transport = "auto";
   }

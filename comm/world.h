@@ -1,5 +1,5 @@
-// The ranks of a job from the view of one process: their nodes, their transport, and how a failure
-// on one reaches the others. One per Runtime; owns the world communicator.
+// The ranks of a job from the view of one process: nodes, transport, and how a failure on a rank
+// reaches all. One per Runtime; owns the world communicator.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ class Rendezvous;  // zero/base/rendezvous.h
 
 namespace zero::comm {
 
-// The nodes of the ranks. Rank r runs on node node_of[r]; nodes are numbered by their lowest rank.
+// The nodes of the ranks. Rank r runs on node node_of[r]; nodes are numbered by lowest rank.
 struct Topology {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // among the ranks of this node, in rank order
@@ -31,11 +31,11 @@ struct Topology {
 
 struct WorldOptions {
   // "auto", "self", "shm", "mpi", "gloo", "hierarchical"; auto is self for one rank, shm on one
-  // node, else hierarchical, which is mpi or gloo if each rank has a node of its own.
+  // node, else hierarchical (mpi or gloo if no node has two ranks).
   std::string transport = "auto";
   std::chrono::milliseconds time_limit{600'000};
   std::chrono::milliseconds start_limit{120'000};
-  bool share_gpu = false;  // several ranks may use one GPU
+  bool share_gpu = false;  // several ranks may use the same GPU
   bool abort_job = true;   // false: a failure is only reported, the host program decides
   std::shared_ptr<Rendezvous> rendezvous;  // how the ranks find each other; null: MPI
 };
@@ -55,22 +55,22 @@ class World {
   // The start-up line, such as "shm over 4 ranks on 1 node".
   virtual std::string describe() const = 0;
 
-  // Any thread. Publishes this rank's failure as the first cause, unless another was first; wakes
-  // the waits of all ranks with PeerFailed. Returns true when this rank's was the first of its
-  // node, so that exactly one rank prints it.
+  // Any thread. Publishes this rank's failure as the first cause, unless there is a cause already;
+  // wakes the waits of all ranks with PeerFailed. Returns true if this rank must print the failure:
+  // exactly one rank does.
   virtual bool fail(const std::string& reason, int exit_code) noexcept = 0;
-  // The rank whose failure was the first that this rank knows of; this rank if there is none.
+  // The rank whose failure reached this rank first; this rank if there is none.
   virtual int failed_rank() const noexcept { return topology().rank; }
-  // Whether a rank has failed, as far as this node knows. Any thread may call it.
+  // Whether a failure has reached this node. Any thread.
   virtual bool failed() const noexcept = 0;
   // Call after fail() or PeerFailed: ends the job with the code, in bounded time, and gives peers a
   // moment to leave by themselves first. Returns only if abort_job is false.
   virtual void abort(int exit_code) noexcept = 0;
 };
 
-// Makes the World over options.rendezvous if there is one; otherwise over MPI. Initializes MPI with
-// THREAD_MULTIPLE if it is not initialized yet, and finalizes it only then. Without an MPI launcher
-// it has one rank. Throws TopologyError if the launcher's variables (OMPI_COMM_WORLD_SIZE,
+// Makes the World over options.rendezvous if given; otherwise over MPI. Initializes MPI with
+// THREAD_MULTIPLE unless the program has, and finalizes MPI only then. Without an MPI launcher the
+// World has one rank. Throws TopologyError if the launcher's variables (OMPI_COMM_WORLD_SIZE,
 // PMI_SIZE, SLURM_NTASKS) name more ranks than MPI has.
 std::unique_ptr<World> create_world(int& argc, char**& argv, const WorldOptions& options);
 // Makes a World of one rank, without MPI.

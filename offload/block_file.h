@@ -1,5 +1,5 @@
-// One preallocated file without a name: it is deleted when the process ends, even by a crash, and
-// two jobs that use one folder cannot collide. Opened with O_DIRECT if the file system supports it.
+// A preallocated file without a name: deleted when the process ends, even by a crash, and two jobs
+// that use the same folder cannot collide. Opened with O_DIRECT if the file system supports that.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class BlockFile {
   ~BlockFile();
 
   int descriptor() const { return fd_; }
-  // One line for each requested feature that the system does not have.
+  // A line for each requested feature that the system does not have.
   const std::vector<std::string>& notices() const { return notices_; }
 
  private:

@@ -1,12 +1,12 @@
 // Offloaded state in a file: arrays, cut into blocks. Memory keeps the checksum and generation
 // (number of writes) of every block, so that a flipped bit, a write that never reached the disk or
-// the content of another block is detected when it is read.
+// the content of another block is detected by the next read.
 //
-// An array is contiguous in the file. Arrays are added first; open() creates the file. Then
-// several channels move arrays concurrently, one thread each; the caller must order accesses to
-// the same array. Every completion is checked: a short transfer is continued, EAGAIN is retried,
-// any other error throws OffloadError (StalledError if no request completes in time), and after
-// that the channel must not be used again.
+// An array is contiguous in the file. Call add() for all arrays, then open(), which creates the
+// file, then create_channel(). Several channels move arrays concurrently, one thread each; the
+// caller must order accesses to the same array. Every completion is checked: a short transfer is
+// continued, EAGAIN is retried, any other error throws OffloadError (StalledError if no request
+// completes in time), and after that the channel must not be used again.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ namespace zero::offload {
 
 struct StoreOptions {
   std::string directory;
-  std::int64_t block_bytes = 1 << 20;             // of one request; rounded up to alignment_bytes
-  int depth = 8;                                  // requests in flight in one channel
+  std::int64_t block_bytes = 1 << 20;             // of a request; rounded up to alignment_bytes
+  int depth = 8;                                  // requests in flight in a channel
   std::chrono::milliseconds time_limit{600'000};  // in which a request must complete
 };
 
@@ -36,7 +36,7 @@ struct Transfer {
   Direction direction{};
   int array = 0;
   std::byte* data = nullptr;  // aligned, with aligned(the bytes to move) bytes
-  // A piece of the array: from a multiple of the block size to another one, or to the end.
+  // A piece of the array: from a multiple of the block size to another multiple, or to the end.
   std::int64_t begin = 0, bytes = -1;  // -1: to the end
 };
 
@@ -79,8 +79,8 @@ class BlockStore {
 
   void add_notices(const std::vector<std::string>& more);
   std::string describe(int array, std::size_t block) const;
-  // Explains why a block's content is not its last written one, and names the block it belongs to
-  // if it is another's.
+  // Explains why a block's content is not the last written; if the content is another block's,
+  // names that block.
   std::string diagnose(std::size_t block, std::uint64_t found) const;
 
   StoreOptions options_;
@@ -94,8 +94,8 @@ class BlockStore {
 
 class BlockStore::Channel {
  public:
-  // Returns when all transfers have ended. Verifies each block that it has read, and records the
-  // checksum of each block that it has written.
+  // Returns when all transfers have ended. Verifies each block read, and records the checksum of
+  // each block written.
   void transfer(std::span<const Transfer> transfers);
   std::string kind() const { return queue_->kind(); }
   // Thread-safe.
@@ -103,7 +103,7 @@ class BlockStore::Channel {
 
  private:
   friend class BlockStore;
-  // One block in flight.
+  // A block in flight.
   struct Move {
     Direction direction{};
     int array = 0;
@@ -133,7 +133,7 @@ class BlockStore::Channel {
   std::vector<Request> late_;        // delayed by a hook
   std::size_t under_way_ = 0;        // in the queue
   std::atomic<std::int64_t> bytes_read_ = 0, bytes_written_ = 0;
-  // Nanoseconds; while requests are in flight the start time is subtracted, so that it is negative.
+  // Nanoseconds; negative while requests are in flight, because the start time is subtracted.
   std::atomic<std::int64_t> busy_ = 0;
 };
 

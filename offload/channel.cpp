@@ -15,7 +15,7 @@ namespace zero::offload {
 
 namespace {
 
-// Limit of attempts, 1 ms apart, of one request that the kernel rejects with EAGAIN.
+// Limit of attempts, 1 ms apart, of a request that the kernel rejects with EAGAIN.
 constexpr int most_attempts = 10'000;
 
 std::int64_t nanoseconds_now() {
@@ -86,7 +86,7 @@ void BlockStore::Channel::start(const Move& move) {
   const std::size_t slot = free_.back();
   free_.pop_back();
   moves_[slot] = move;
-  // Other requests are in flight while the checksum is computed.
+  // Earlier requests are in flight while the checksum is computed.
   if (move.direction == Direction::write) moves_[slot].checksum = checksum_of(move.data);
   submit(slot);
 }
@@ -181,7 +181,7 @@ void BlockStore::Channel::drain() noexcept {
     for (; under_way_ > 0; --under_way_)
       if (!queue_->wait(store_.options_.time_limit)) return;
   } catch (const std::exception&) {
-    // The first failure is the one to report.
+    // Only the first failure is reported.
   }
 }
 

@@ -1,5 +1,5 @@
-// Hook that lets tests observe every system call of the block store, and make it fail. There is one
-// per process; production code never sets it.
+// Hook that lets tests observe every system call of the block store, and make a call fail. A single
+// hook per process; production code sets none.
 #pragma once
 
 #include <cstddef>

@@ -20,18 +20,18 @@ class ThreadPool;
 
 namespace zero::optim {
 
-// Elements from the end of the previous range up to `end`; they belong to one parameter group. Both
-// ends are multiples of 128.
+// Elements from the end of the previous range up to `end`, of one parameter group. Both ends are
+// multiples of 128.
 struct GroupRange {
   std::int64_t end = 0;
   std::int64_t group = 0;
-  // Set if the rule sees tensor norms: the range belongs to one tensor, with padding from `filled`
-  // on.
+  // Set if the rule sees tensor norms: the range belongs to a single tensor, with padding from
+  // `filled` on.
   std::int64_t tensor = 0;
   std::int64_t filled = 0;
 };
 
-// Elements of one flat shard, for one launch; their groups all use the same rule.
+// Elements of a flat shard, for a single launch; all groups use the same rule.
 struct DeviceUpdate {
   std::int64_t count = 0;
   const void* gradient = nullptr;
@@ -48,7 +48,7 @@ struct DeviceUpdate {
   // [candidate][group][most_factors]
   const float* factors = nullptr;
   int groups = 1;
-  float* steps = nullptr;  // one per range, if the rule sees tensor norms
+  float* steps = nullptr;  // by range, if the rule sees tensor norms
   // The same for Adafactor, whose decay is the tensor's too; otherwise null.
   float* decays = nullptr;
   const TensorRange* tensors = nullptr;
@@ -101,7 +101,7 @@ class DeviceKernels {
   virtual void take_steps(const DeviceUpdate& update, const TensorSums* sums,
                           const StepDecision* decision, Stream stream) = 0;
 
-  // For rules that see whole matrices, on any elements of one: direct() updates the states and
+  // For rules that see whole matrices, on any elements of a matrix: direct() updates the states and
   // writes directions to any memory; step_along() takes the step, given orthogonal directions in
   // place of the gradient. Both do nothing unless the decision is to apply the step.
   virtual void direct(const DeviceUpdate& update, float* directions, const StepDecision* decision,
@@ -122,7 +122,7 @@ class DeviceKernels {
                       Stream stream) = 0;
 };
 
-// Kernels run at once, on the threads of the pool, which must outlive them. Thread-safe.
+// Kernels run at once, on the threads of the pool, which must outlive the kernels. Thread-safe.
 std::unique_ptr<DeviceKernels> create_host_kernels(ThreadPool& pool);
 
 // Returns the kernels of the current GPU; throws TopologyError if built without CUDA.

@@ -1,6 +1,6 @@
 // Adafactor's second moment of a matrix, factored into rows and columns (Shazeer and Stern, 2018).
-// The squares of gradients are added up exactly, so that any rank may add those of its elements.
-// Constexpr, as in square_sum.h.
+// The squares of gradients are added up exactly, so that any rank may add the squares of its
+// elements. Constexpr, as in square_sum.h.
 #pragma once
 
 #include <cmath>
@@ -11,9 +11,9 @@
 
 namespace zero::optim {
 
-// A parameter of two or more dimensions as a batch of row-major matrices, one after the other. The
-// arrays are in the device's memory, by batch: fp32 second moments, which last; the sums of squares
-// of a step's gradients, and 1 / root of the factors, which last until its update.
+// A parameter of two or more dimensions as a batch of consecutive row-major matrices. The arrays
+// are in the device's memory, by batch: fp32 second moments, which last; the sums of squares of a
+// step's gradients, and 1 / root of the factors, which last until the parameter's update.
 struct FactoredMatrix {
   std::int64_t batch = 1, rows = 1, cols = 1;
   float *row_var = nullptr, *col_var = nullptr;
@@ -25,7 +25,7 @@ struct FactoredMatrix {
   constexpr std::int64_t elements() const { return batch * rows * cols; }
 };
 
-// The tensor of a range: its elements, and the first of them in the range.
+// The tensor of a range: the number of elements, and the first element in the range.
 struct TensorRange {
   std::int64_t first = 0, elements = 0;
   FactoredMatrix matrix = {};  // without arrays if the rule has no factors
@@ -76,7 +76,7 @@ constexpr double sum_of_lane(const float* moments, std::int64_t count, int lane)
   return sum;
 }
 
-// Returns 1 / root of a row's share in the moments: of its moment by the rows' mean.
+// Returns 1 / root of a row's share in the moments: the row's moment by the rows' mean.
 template <class F>
 constexpr float scale_of_row(const AdafactorFactors<F>& factors, double mean, float moment) {
   using std::sqrt;

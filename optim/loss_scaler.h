@@ -1,18 +1,18 @@
 // Loss scale that keeps small fp16 gradients above zero: DeepSpeed's state machine of ZeRO stages 1
-// to 3 (DynamicLossScaler), used at every stage. It runs once per optimizer step, on values that
-// all ranks agreed on; host arithmetic only.
+// to 3 (DynamicLossScaler), used at every stage. Advanced once per optimizer step, on values that
+// all ranks agreed on.
 #pragma once
 
 #include <cstdint>
 
 namespace zero::optim {
 
-// DeepSpeed's keys of "fp16" and their defaults.
+// DeepSpeed's keys of "fp16", with defaults.
 struct LossScaleOptions {
   double loss_scale = 0;  // 0: dynamic; otherwise the constant scale
   std::int64_t initial_scale_power = 16;
   std::int64_t loss_scale_window = 1000;
-  std::int64_t hysteresis = 2;  // overflows that lower the scale; below 1: it is never lowered
+  std::int64_t hysteresis = 2;  // overflows that lower the scale; below 1: none do
   bool consecutive_hysteresis = false;
   double min_loss_scale = 1;  // DeepSpeed takes integers; older releases also took 0.01
 };

@@ -22,7 +22,7 @@ std::int64_t warmup_steps_of(const SchedulerOptions& options) {
 // Rates by the scheduler's own count, from 0.
 double warmup_rate(const SchedulerOptions& options, double optimizer_rate, std::int64_t iteration) {
   const bool decays = options.type == "WarmupDecayLR";
-  // Their defaults differ: WarmupLR uses the optimizer's rate, WarmupDecayLR a constant.
+  // The defaults differ: WarmupLR uses the optimizer's rate, WarmupDecayLR a constant.
   const double most = options.warmup_max_lr.value_or(decays ? 0.001 : optimizer_rate);
   const std::int64_t steps = warmup_steps_of(options), total = options.total_num_steps;
   double share = 1;
@@ -53,7 +53,7 @@ double range_test_rate(const SchedulerOptions& options, double, std::int64_t ite
   return options.lr_range_test_min_lr * (1 + options.lr_range_test_step_rate * intervals);
 }
 
-// OneCycle's rate, and its momentum, which moves in the opposite direction.
+// OneCycle's rate, and the momentum, which moves in the opposite direction.
 class Cycle {
  public:
   explicit Cycle(const SchedulerOptions& options)

@@ -1,5 +1,5 @@
-// Learning rates of DeepSpeed's schedulers. Their clock counts applied steps: step k uses the
-// initial rate if k = 1 and f(k - 2) afterwards; a skipped step does not advance it.
+// Learning rates of DeepSpeed's schedulers. The clock counts applied steps: step k uses the initial
+// rate if k = 1 and f(k - 2) afterwards; a skipped step does not advance the clock.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace zero::optim {
 
-// Betas of one step, instead of the optimizer's.
+// Betas of a step, instead of the optimizer's.
 struct Betas {
   double first = 0, second = 0;
 };

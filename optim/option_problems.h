@@ -1,4 +1,4 @@
-// Problems of the options of one config section, one per line.
+// Problems of the options of a config section, one per line.
 #pragma once
 
 #include <string>

@@ -21,7 +21,7 @@ void check_common(const OptimizerOptions& options, OptionProblems& problems) {
   problems.require_not_negative("eps", options.epsilon);
 }
 
-// Checks the options that only one type has.
+// Checks the options of a single type.
 void check_own(const std::string& type, const OptimizerOptions& options, OptionProblems& problems) {
   if (type == "sgd") {
     problems.require_not_negative("momentum", options.momentum);
@@ -43,7 +43,8 @@ void check_own(const std::string& type, const OptimizerOptions& options, OptionP
                        options.ns_method == "torch";
     problems.require(known, "ns_method", "gram or standard", options.ns_method);
   } else if (type == "adafactor") {
-    // The square of a smaller one is 0 in fp32, and an element without gradients has no step then.
+    // The square of a smaller value is 0 in fp32, and an element without gradients would then have
+    // no step.
     constexpr double least_eps1 = 1e-18, least_summand = 1e-36;
     problems.require(options.beta2_decay <= 0, "beta2_decay", "0 or less", options.beta2_decay);
     const double least = options.transformers_form ? least_summand : least_eps1;

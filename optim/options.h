@@ -9,13 +9,13 @@
 namespace zero::optim {
 
 struct OptimizerOptions {
-  // One of DeepSpeed's names, in any case: AdamW, Adam, Lamb, Lion, Adagrad, SGD, Muon, Adafactor.
+  // A DeepSpeed name, in any case: AdamW, Adam, Lamb, Lion, Adagrad, SGD, Muon, Adafactor.
   std::string type = "AdamW";
   double learning_rate = 1e-3;
   double weight_decay = 0;
   // AdamW, Adam, Lamb, Lion, and Muon's auxiliary Adam; eps: Adagrad too, and not Lion
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  bool adam_w_mode = true;  // Adam with true is AdamW, as in DeepSpeed; AdamW ignores it
+  bool adam_w_mode = true;  // Adam with true is AdamW, as in DeepSpeed; AdamW ignores this
   bool bias_correction = true;
   // SGD, Muon
   double momentum = 0;
@@ -30,7 +30,7 @@ struct OptimizerOptions {
   // Muon: rates of matrices and of parameters left to Adam; learning_rate if absent
   std::optional<double> muon_lr, adam_lr;
   std::string ns_method = "gram";  // or standard, or torch: standard as in torch.optim.Muon
-  // Adafactor: its exponent of the decay, eps[0] (absent: fp32's machine epsilon), eps[1],
+  // Adafactor: the exponent of the decay, eps[0] (absent: fp32's machine epsilon), eps[1],
   // threshold
   double beta2_decay = -0.8;
   std::optional<double> eps1;
@@ -48,18 +48,18 @@ OptimizerOptions default_options(const std::string& type);
 // Returns true for AdamW, and for Adam with adam_w_mode.
 bool decouples_weight_decay(const OptimizerOptions& options);
 
-// Throws ConfigError for an unknown type, naming the known ones, and for options out of range.
+// Throws ConfigError for an unknown type, naming the known types, and for options out of range.
 void check_options(const OptimizerOptions& options);
 
 // Returns true if the optimizer has betas that a schedule can set.
 bool has_betas(const OptimizerOptions& options);
 
-// Returns true for Muon, which updates every parameter other than hidden matrices by Adam; the
-// other types have one rule. (Adafactor's for vectors has its options.)
+// Returns true for Muon, which updates every parameter other than hidden matrices by Adam; any
+// other type has one rule. (Adafactor's rule for vectors has the same options.)
 bool has_auxiliary_rule(const OptimizerOptions& options);
-// Returns the options of the rule itself, or of its auxiliary one (Adafactor: of vectors).
+// Returns the options of the rule itself, or of the auxiliary rule (Adafactor: of vectors).
 OptimizerOptions options_of_rule(const OptimizerOptions& options, bool auxiliary);
-// Returns true unless the name is that of an embedding or lm_head; Muon applies to the other
+// Returns true unless the name is that of an embedding or lm_head; Muon applies to all remaining
 // matrices.
 bool takes_matrix_rule(std::string_view parameter_name);
 

@@ -9,7 +9,7 @@ namespace zero::optim {
 
 namespace {
 
-// A wide matrix and scratch memory for its iteration.
+// A wide matrix and scratch memory for the iteration.
 class Iteration {
  public:
   Iteration(std::int64_t rows, std::int64_t cols, float* scratch, DeviceKernels& kernels,
@@ -98,7 +98,7 @@ MatrixShape matrix_shape(std::span<const std::int64_t> shape) {
   if (shape.size() < 2) return matrix;
   matrix.rows = shape[shape.size() - 2];
   matrix.cols = shape[shape.size() - 1];
-  // DeepSpeed computes a convolution's scale from the sides of its kernel.
+  // DeepSpeed computes a convolution's scale from the sides of the kernel.
   if (matrix.rows > matrix.cols && matrix.cols > 0)
     matrix.scale = std::sqrt(static_cast<double>(matrix.rows) / static_cast<double>(matrix.cols));
   if (shape.size() == 4) {
@@ -120,7 +120,7 @@ void orthogonalize(DeviceKernels& kernels, RuleKind rule, const DeviceMatrix& ma
   const std::int64_t count = shape.rows * shape.cols;
   const bool tall = shape.rows > shape.cols;
   const auto [rows, cols] = std::minmax(shape.rows, shape.cols);
-  // Transposing one row is a copy.
+  // Transposing a row is a copy.
   const auto move = [&](const float* from, std::int64_t of_rows, std::int64_t of_cols, float* to) {
     kernels.transpose(from, tall ? of_rows : 1, tall ? of_cols : count, to, stream);
   };
@@ -129,7 +129,7 @@ void orthogonalize(DeviceKernels& kernels, RuleKind rule, const DeviceMatrix& ma
     Iteration work(rows, cols, matrix.scratch, kernels, stream);
     move(values, shape.rows, shape.cols, work.x());
     kernels.normalize(rule, work.x(), count, matrix.norm, stream);
-    // A square matrix gains nothing from its Gram matrix.
+    // A square matrix gains nothing from the Gram matrix.
     if (rule == RuleKind::muon_gram && rows < cols)
       work.by_gram();
     else

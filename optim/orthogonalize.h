@@ -1,6 +1,6 @@
-// Approximately the nearest orthogonal matrix: five Newton-Schulz steps, in fp32 (Muon; Jordan and
-// others, 2024). The order of the products is fixed, so the result depends bit for bit on the
-// matrix alone, not on the device, its threads or its vectors.
+// Approximately the nearest orthogonal matrix: five Newton-Schulz steps, in fp32 (Muon; Jordan et
+// al., 2024). The order of the products is fixed, so the result depends bit for bit on the matrix
+// alone, not on the device, threads or vectors.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,23 @@ struct MatrixShape {
 };
 
 // Returns the shape as in DeepSpeed's Muon: the last two dimensions, or a four-dimensional
-// convolution as one matrix.
+// convolution as a single matrix.
 MatrixShape matrix_shape(std::span<const std::int64_t> shape);
 
 std::int64_t scratch_elements(const MatrixShape& shape);
 
-// Batch of row-major matrices in the device's memory, stored one after the other.
+// Batch of consecutive row-major matrices in the device's memory.
 struct DeviceMatrix {
   MatrixShape shape;
   float* values = nullptr;
   float* scratch = nullptr;  // scratch_elements()
-  NormSum* norm = nullptr;   // of one matrix at a time
+  NormSum* norm = nullptr;   // of a matrix at a time
 };
 
 // Orthogonalizes each matrix of the batch in place, in stream order. Muon iterates on the matrix
-// itself, muon_gram on its small square, with a restart (Dao, 2026): equal in exact arithmetic.
-// Both divide the matrix by its norm + 1e-7 first, muon_clamped by its norm, or 1e-7 if that is
-// more.
+// itself, muon_gram on the small Gram matrix, with a restart (Dao, 2026): equal in exact
+// arithmetic. Both divide the matrix by norm + 1e-7 first, muon_clamped by the norm, or 1e-7 if
+// that is more.
 void orthogonalize(DeviceKernels& kernels, RuleKind rule, const DeviceMatrix& matrix,
                    Stream stream);
 

@@ -6,9 +6,9 @@
 namespace zero::optim {
 
 // out = scale * a b + add_scale * add, row-major: a[.., depth], b[depth, cols], or [cols, depth] if
-// it is transposed; add[.., cols] may be null. out overlaps none of them. Every element is summed
-// over the depth in order, one fused multiply-add after the other, for any number of rows, threads
-// and vector lanes.
+// transposed; add[.., cols] may be null. out overlaps no input. Every element is summed over the
+// depth in order, by a chain of fused multiply-adds, for any number of rows, threads and vector
+// lanes.
 struct Product {
   const float* a;
   const float* b;

@@ -25,7 +25,7 @@ double power(double base, std::int64_t exponent) {
 
 namespace {
 
-// Returns the schedule's betas if it has some, otherwise the optimizer's.
+// Returns the schedule's betas, if any, otherwise the optimizer's.
 Betas betas_of(const OptimizerOptions& options, const StepScalars& scalars) {
   return scalars.betas.value_or(Betas{options.beta1, options.beta2});
 }
@@ -125,7 +125,7 @@ AdafactorFactors<double> adafactor_factors(const OptimizerOptions& options,
           .scales_decay = adds ? 1.0 : 0.0};
 }
 
-// Writes the factors and after them, for rules that see whole tensors, the values of TensorStep.
+// Writes the factors, and then, for rules that see whole tensors, the values of TensorStep.
 template <auto factors_of>
 void write(const OptimizerOptions& options, const StepScalars& scalars, float* factors) {
   const auto values = factors_of(options, scalars);

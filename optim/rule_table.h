@@ -1,6 +1,6 @@
-// Table of the update rules: each rule's name, the elements that it must see at once, its states
-// and options, and its factors of a step, computed from the options. update_rules.h has the
-// formulas, by RuleKind; device_kernels.h applies them. Rules are independent of ranks and layout.
+// Table of the update rules: a rule's name, the elements to see at once, states and options, and
+// the factors of a step, computed from the options. update_rules.h has the formulas, by RuleKind;
+// device_kernels.h applies the rules. Rules are independent of ranks and layout.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ struct StepScalars {
   std::int64_t step = 1;            // applied steps, counted from 1: bias correction
   float learning_rate = 0;          // the group's
   float weight_decay = 0;           // the group's
-  float gradient_multiplier = 1;    // unscale, average and clip in one factor
+  float gradient_multiplier = 1;    // unscale, average and clip in a single factor
   std::optional<Betas> betas = {};  // of this step, instead of the options'
   double step_scale = 1;            // of the tensor, if the rule has one
 };
 
 // Elements that a rule must see at once:
 //   elements        any range
-//   tensor_norms    the norms of a whole parameter and of its whole direction, before its step
+//   tensor_norms    the norms of a whole parameter and of its whole direction, before the step
 //   tensor_factors  before these, the squares of each row and of each column of a whole matrix
-//   whole_matrices  the directions of a whole matrix, orthogonalized before its step
+//   whole_matrices  the directions of a whole matrix, orthogonalized before the step
 enum class UpdateScope : std::uint8_t { elements, tensor_norms, tensor_factors, whole_matrices };
 
 constexpr bool sees_norms(UpdateScope scope) {
@@ -43,8 +43,8 @@ struct UpdateRule {
   std::vector<std::string_view> states;
   // The options shared by several rules that this rule has.
   bool betas = false, eps = false, momentum = false;
-  // Writes its factors as plain floats, computed in double and rounded, in the order of its Factors
-  // struct; a TensorStep (tensor_step.h) follows them.
+  // Writes the factors as plain floats, computed in double and rounded, in the order of the rule's
+  // Factors struct; a TensorStep (tensor_step.h) follows.
   void (*write)(const OptimizerOptions&, const StepScalars&, float* factors) = nullptr;
 };
 

@@ -2,7 +2,7 @@
 // that the threads of a GPU block share. Everything is constexpr, for host code and, with
 // --expt-relaxed-constexpr, device code; functions that call <cmath>, which is not constexpr, are
 // templates. Compiled without contraction. Functions that vector kernels call are static, because
-// the linker must not share copies that are compiled for more instructions with other files.
+// the linker must not share copies compiled for more instructions.
 #pragma once
 
 #include <bit>
@@ -17,7 +17,7 @@ namespace zero::optim {
 inline constexpr int norm_limb_count = 11;
 inline constexpr int norm_limb_bits = 40;
 inline constexpr int norm_grid = -160;  // exponent of the unit of limb 0
-// Elements summed in one go: squares below 2^48 units do not overflow.
+// Elements summed at once: squares below 2^48 units do not overflow.
 inline constexpr int norm_tile = 4096;
 inline constexpr int norm_unit_bits = 48;
 inline constexpr int norm_most_units = 9;
@@ -29,7 +29,7 @@ inline constexpr int norm_significand_bits<bf16> = 8;
 template <>
 inline constexpr int norm_significand_bits<fp16> = 11;
 
-// Magnitudes as bits: the largest, and the smallest that is not zero, minus one.
+// Magnitudes as bits: the largest, and the smallest that is not zero, minus 1.
 struct MagnitudeRange {
   std::uint32_t largest = 0, smallest = ~0u;
 
@@ -47,7 +47,7 @@ constexpr bool is_finite_value(float value) {
 // Units for the sum of a range's squares, from 2^lowest up, each norm_unit_bits wide.
 struct SquareUnits {
   int lowest = 0, count = 0;
-  bool cut = false;  // squares reach below the grid and are rounded down to it
+  bool cut = false;  // squares reach below the grid and are rounded down
 };
 
 template <class T>
@@ -97,7 +97,7 @@ static constexpr void with_units(const SquareUnits& units, const Body& body) {
   with.template operator()<norm_most_units>();
 }
 
-// counts: the bits that `added` calls of add_square left in one unit.
+// counts: the bits that `added` calls of add_square left in a unit.
 static constexpr void add_unit(std::uint64_t counts, std::uint64_t added, int exponent,
                                std::int64_t* limbs) {
   const auto sum = static_cast<std::int64_t>(counts - added * shift_bits(exponent));
@@ -144,8 +144,8 @@ constexpr double root_of_limbs(const Limb* limbs) {
   return sqrt(ldexp(static_cast<double>(significand | (sticky ? 1u : 0u)), exponent));
 }
 
-// A sum of squares, and the number of elements left out of it because they are not finite. It has
-// only 64-bit words, since ranks add it up as int64, in any order.
+// A sum of squares, and the number of elements left out as not finite. Only 64-bit words, since
+// ranks add these up as int64, in any order.
 struct NormSum {
   std::int64_t limbs[norm_limb_count] = {};
   std::int64_t non_finite = 0;

@@ -1,7 +1,7 @@
 // Vote of the ranks before every optimizer step: each sends the scalars of its step, and all derive
-// from the same votes whether the step is applied, its learning rate, and the multiplier of the
-// gradients. The decision is computed on a device (the host, or a GPU without the host waiting for
-// it); votes and decision are plain words in its memory. Constexpr, as in square_sum.h.
+// from the same votes whether the step is applied, the learning rate, and the multiplier of the
+// gradients. The decision is computed on a device (the host, or a GPU without a wait of the host);
+// votes and decision are plain words in the device's memory. Constexpr, as in square_sum.h.
 #pragma once
 
 #include <bit>
@@ -19,25 +19,25 @@ namespace zero::optim {
 // previous step was applied.
 inline constexpr int step_candidates = 2;
 
-// The host's part of a vote. It has only 64-bit words, because it is exchanged as int64.
+// The host's part of a vote: only 64-bit words, because votes are exchanged as int64.
 struct StepNews {
   std::int64_t step = 0;
   std::uint64_t issued_hash = 0;
   double learning_rates[step_candidates] = {};
   std::int64_t stop_requested = 0;
-  // State of a background checkpoint: this rank is still writing it, or failed to.
+  // State of a background checkpoint: this rank is still writing, or has failed.
   std::int64_t save_busy = 0, save_failed = 0;
   std::int64_t inspects = 0;      // StepOptions::inspect is set, so that a second vote follows
   std::int64_t skip = 0;          // the program decided to skip the step
   std::uint64_t groups_hash = 0;  // of the program's values for optimizer groups; 0: none
 };
 
-// One rank's vote. It has only 64-bit words, too.
+// A rank's vote: only 64-bit words, too.
 struct StepVote : StepNews {
   double loss = 0;
-  // Exit code of a failure outside this rank's device; the other fields are then meaningless.
+  // Exit code of a failure outside this rank's device; all further fields are then meaningless.
   std::int64_t failed = 0;
-  // Sums over the gradients that this rank owns, and over those that another rank of its
+  // Sums over the gradients that this rank owns, and over gradients that another rank of the
   // model-parallel group counts; the latter only count elements that are not finite.
   NormSum norm, uncounted;
 };
@@ -76,7 +76,7 @@ enum class Differs : std::int64_t {
 // Decision in the device's memory, kept from step to step; a copy goes to the host after each.
 struct StepDecision {
   std::int64_t step = 0;
-  std::int64_t apply = 0;  // the default is to skip, and every doubt leaves it so
+  std::int64_t apply = 0;  // the default is to skip, as in every case of doubt
   std::int64_t candidate = 0;
   std::int64_t applied_steps = 0;
   double loss = 0, norm = 0, learning_rate = 0;
@@ -87,13 +87,13 @@ struct StepDecision {
   std::int64_t non_finite = 0, first_non_finite_rank = -1;
   std::int64_t stop_requested = 0;
   std::int64_t save_busy = 0, save_failed = 0;  // of any rank
-  // The first disagreement of all steps; it is never cleared.
+  // The first disagreement of all steps, never cleared.
   std::int64_t differs = 0, differing_rank = 0, differing_step = 0;
-  std::int64_t value = 0, value_of_root = 0;  // if a learning rate differs: its bits
+  std::int64_t value = 0, value_of_root = 0;  // if a learning rate differs: the bits
   bool operator==(const StepDecision&) const = default;
 };
 
-// Completes a vote; its norms must already hold the sums of gradients in the device's memory.
+// Completes a vote whose norms already hold the sums of gradients in the device's memory.
 // device_loss: sum of the losses that the device itself was given.
 constexpr void complete_vote(const StepRequest& request, double device_loss, StepVote& vote) {
   static_cast<StepNews&>(vote) = request;
@@ -207,8 +207,8 @@ constexpr void decide_by(const StepVote& joint, const StepRequest& request, Deci
   decision.applied_steps += 1;
 }
 
-// Decides by the votes of all ranks, and the losses as in joint_vote(), in one thread. Once ranks
-// have disagreed, no later step is applied.
+// Decides by the votes of all ranks, and the losses as in joint_vote(), in a single thread. Once
+// ranks have disagreed, no later step is applied.
 template <class Decision>
 constexpr void decide_step(const StepVote* votes, int ranks, const StepRequest& request,
                            Decision& decision, const double* losses = nullptr) {

@@ -43,7 +43,7 @@ constexpr float step_of(const float* factors, const Sums& sums) {
       step, trust_ratio(norm_of(sums.parameter), norm_of(sums.direction), step.least, step.most));
 }
 
-// Adafactor's step of a tensor, and its decay.
+// Adafactor's step of a tensor, and the decay.
 struct StepAndDecay {
   float step = 0, decay = 0;
 };
@@ -63,7 +63,7 @@ constexpr StepAndDecay adafactor_step(const float* factors, const Sums& sums,
           static_cast<float>(own.scales_decay > 0 ? decay * rate : decay)};
 }
 
-// A rule with a direction, computed first because the step depends on its norm.
+// A rule with a direction, computed first because the step depends on the direction's norm.
 template <class Rule>
 concept HasDirection = requires(const typename Rule::template Factors<float>& factors,
                                 float* state) {

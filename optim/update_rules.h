@@ -1,7 +1,7 @@
 // Element-wise formulas of the update rules, shared by every vector width and device. F is float or
-// a vector of floats with + * / and fma, sqrt; each line rounds as it is written, so the caller
-// compiles without contraction (CUDA: -fmad=false) and with correctly rounded division and sqrt.
-// All are constexpr templates: nvcc takes them in device code with --expt-relaxed-constexpr.
+// a vector of floats with + * / and fma, sqrt; each line rounds as written, so the caller compiles
+// without contraction (CUDA: -fmad=false) and with correctly rounded division and sqrt. All are
+// constexpr templates: nvcc compiles these in device code with --expt-relaxed-constexpr.
 #pragma once
 
 #include <cmath>
@@ -10,11 +10,11 @@
 
 namespace zero::optim {
 
-// fma and sqrt of floats; vector types bring their own.
+// fma and sqrt of floats; vector types define both too.
 using std::fma;
 using std::sqrt;
 
-// Factors of one call, in the order of use; computed once in double and rounded to fp32.
+// Factors of a call, in the order of use; computed once in double and rounded to fp32.
 template <class F>
 struct AdamFactors {
   F gradient_multiplier;
@@ -51,14 +51,14 @@ template <class F>
 struct SgdFactors {
   F gradient_multiplier;
   F weight_decay;
-  F keep, take;  // of momentum and gradient: 0 and 1 at step 1, so that it starts as the gradient
-  F momentum;    // nesterov looks ahead with it at every step
+  F keep, take;  // of momentum and gradient: 0 and 1 at step 1, to start as the gradient
+  F momentum;    // of nesterov's look-ahead, at every step
   F step;        // -learning_rate
 };
 
 enum class Momentum { none, plain, nesterov };
 
-// state: the momentum, if there is one.
+// state: the momentum, if any.
 template <Momentum momentum>
 struct SgdRule {
   template <class F>
@@ -95,8 +95,8 @@ struct LionFactors {
   F step;                   // -learning_rate
 };
 
-// state: the momentum. The sign of zero is zero (Chen and others, 2023), but DeepSpeed's two
-// versions step up and down there.
+// state: the momentum. The sign of zero is zero (Chen et al., 2023), but DeepSpeed's two versions
+// step up and down there.
 struct LionRule {
   template <class F>
   using Factors = LionFactors<F>;
@@ -146,8 +146,8 @@ struct LambFactors {
   F step;  // -learning_rate * sqrt(1 - beta2^step) / (1 - beta1^step) * trust ratio of the tensor
 };
 
-// state: first and second moment. direct() updates them and returns the direction, since the trust
-// ratio needs its norm; apply() recomputes the same direction and steps along it.
+// state: first and second moment. direct() updates both and returns the direction, whose norm the
+// trust ratio needs; apply() recomputes the same direction and steps along it.
 template <bool eps_inside_sqrt>
 struct LambRule {
   template <class F>
@@ -242,7 +242,7 @@ struct AdafactorFactors {
 // For parameters of any shape, after the step and the decay of the tensor are known.
 using AdafactorStepRule = AlongDirectionRule<AdafactorFactors>;
 
-// For parameters with fewer than two dimensions; factored_matrix.h has the others. state: the
+// For parameters with fewer than two dimensions; for matrices see factored_matrix.h. state: the
 // second moment, updated by direct().
 struct AdafactorRule {
   template <class F>
@@ -291,14 +291,14 @@ enum class RuleKind : std::uint8_t {
   adafactor_matrix,
 };
 
-// Returns the multiplier of a matrix of directions before it is made orthogonal.
+// Returns the multiplier of a matrix of directions before orthogonalization.
 constexpr float inverse_of_norm(RuleKind rule, double norm) {
   constexpr double least = 1e-7;
   if (rule != RuleKind::muon_clamped) norm += least;
   return static_cast<float>(1 / (norm < least ? least : norm));
 }
 
-// Returns the Factors of a rule from floats in their order.
+// Returns the Factors of a rule from floats in the order of the struct.
 template <class Rule, class F>
 constexpr typename Rule::template Factors<F> factors_from(const float* factors) {
   constexpr auto count = sizeof(typename Rule::template Factors<float>) / sizeof(float);
@@ -319,7 +319,7 @@ constexpr void with_tensor_rule(RuleKind kind, const Body& body) {
 template <class... Rules>
 struct RuleList {};
 
-// In the order of RuleKind; rules that see whole matrices by the second half of their step.
+// In the order of RuleKind; rules that see whole matrices by the second half of the step.
 using AllRules =
     RuleList<AdamRule<true>, AdamRule<false>, SgdRule<Momentum::none>, SgdRule<Momentum::plain>,
              SgdRule<Momentum::nesterov>, LionRule, AdagradRule, LambRule<false>, LambRule<true>,

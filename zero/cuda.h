@@ -1,5 +1,6 @@
-// For programs whose kernels run on GPUs, in place of zero/zero.h; they link ZeroCore::cuda. It maps
-// CUDA's 16-bit types to DType, for scope.value<__nv_bfloat16>() and scope.value<__half>().
+// For programs whose kernels run on GPUs, in place of zero/zero.h; such programs link
+// ZeroCore::cuda. Maps CUDA's 16-bit types to DType, for scope.value<__nv_bfloat16>() and
+// scope.value<__half>().
 #pragma once
 
 #include <cuda_bf16.h>
@@ -18,7 +19,7 @@ struct dtype_of<__half> {
   static constexpr DType value = DType::fp16;
 };
 
-// The stream on which the program launches its kernels: native(runtime.stream()).
+// The stream on which the program launches kernels: native(runtime.stream()).
 inline cudaStream_t native(Stream stream) {
   return static_cast<cudaStream_t>(stream.handle);
 }

@@ -1,5 +1,5 @@
-// Declaration of a model: units, with their parameters and buffers, in the order of the forward
-// pass. Local. Part of zero/zero.h.
+// Declaration of a model: units, with parameters and buffers, in the order of the forward pass.
+// Local. Part of zero/zero.h.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ using Shape = std::vector<std::int64_t>;
 struct ParamOptions {
   bool decay = true;
   bool trainable = true;
-  std::string group = "";           // optimizer group by name, as zero_core.param_groups names it
+  std::string group = "";           // optimizer group, named as in zero_core.param_groups
   std::optional<DType> dtype = {};  // overrides the config's compute dtype
-  // Muon: whether its rule for whole matrices updates this parameter; not set: by shape and name.
+  // Muon: whether the rule for whole matrices updates this parameter; not set: by shape and name.
   std::optional<bool> whole = {};
   // Under tensor parallelism (zero::adopt with a model-parallel group): each rank of that group
   // holds a different slice of the parameter, as for a column-parallel weight. Otherwise all hold
-  // the same values (checked before the first step), and the norm counts them once.
+  // the same values (checked before the first step), which count once in the norm.
   bool split = false;
 };
 
@@ -42,28 +42,30 @@ class UnitSpec {
  public:
   // Global name: "unit.name", of at most 960 bytes.
   UnitSpec& param(const std::string& name, Shape shape, ParamOptions = {});
-  // Untrained state of a unit, such as running statistics; each rank has its own copy, see
+  // Untrained state of a unit, such as running statistics; each rank has a copy, see
   // Engine::buffer(). Checkpoints and exports contain rank 0's.
   UnitSpec& buffer(const std::string& name, Shape shape, DType dtype = DType::fp32);
-  // A buffer of any other type of elements, by its name in safetensors files ("BOOL", "F64"), which
-  // is kept unchanged: see Engine::buffer_bytes().
+  // A buffer of any type of elements, by the type's name in safetensors files ("BOOL", "F64"), kept
+  // unchanged: see Engine::buffer_bytes().
   UnitSpec& buffer(const std::string& name, Shape shape, const std::string& file_dtype);
   // Further global names of a parameter or buffer that the unit has declared. Exported models, and
-  // readers of whole weights, have its values under each of them.
+  // readers of whole weights, have the values under each name.
   UnitSpec& also_named(const std::string& global_name, std::vector<std::string> others);
-  // Another unit's parameter, tied or read by a fused kernel: one storage, gradients add up.
+  // Another unit's parameter, tied or read by a fused kernel: a single storage, gradients add up.
   UnitSpec& uses(const std::string& global_name);
-  // Forward and backward happen in one BackwardScope (a loss head); evaluation opens forward().
+  // Forward and backward happen in the same BackwardScope (a loss head); evaluation opens
+  // forward().
   UnitSpec& fused();
-  // Its scopes open and close while those of `unit` are open, as a child module runs within its
-  // parent module. Declare `unit` first, with no unrelated unit in between. Backward runs in
+  // This unit's scopes open and close while those of `unit` are open, as a child module runs within
+  // the parent module. Declare `unit` first, with no unrelated unit in between. Backward runs in
   // reverse, the outer unit first.
   UnitSpec& within(const std::string& unit);
   // A pass may leave out the unit's scopes, also on some ranks only (a dropped layer, an expert
-  // without tokens): the engine then takes part in its exchanges, and its gradient counts as zero.
+  // without tokens): the engine then takes part in the unit's exchanges, and the gradient counts as
+  // zero.
   UnitSpec& optional();
-  // Its parameters and buffers are named by global names, without the unit's name as a prefix. Call
-  // it before the first param(). For parameters that a module owns directly, next to its child
+  // Parameters and buffers are named by global names, without the unit's name as a prefix. Call
+  // before the first param(). For parameters that a module owns directly, next to its child
   // modules.
   UnitSpec& names_as_given();
 
@@ -74,39 +76,39 @@ class UnitSpec {
   int index_;
 };
 
-// Declaration order is the forward order; backward is its reverse.
+// Declaration order is the forward order; backward is the reverse.
 class ModelSpec {
  public:
   ModelSpec();
   UnitSpec& unit(const std::string& name);
-  // Repeats a unit that was declared before at this position of each pass (layers that share their
-  // weights). Its gradients add up, and its memory is held from its first use to its last.
+  // Repeats an already declared unit at this position of each pass (layers that share weights).
+  // Gradients add up, and the unit's memory is held from the first use to the last.
   ModelSpec& again(const std::string& unit);
-  // The first forward pass opens units in any order and any number of times; the ranks agree on the
-  // order, and later passes follow it: see Engine::forward_order(). That first pass pays one small
-  // exchange per scope, and its gathers are not overlapped. In backward, a unit that was used k
-  // times has forward() scopes for the first k - 1 uses, and its backward() scope, with the whole
+  // The first forward pass opens units in any order and any number of times; the ranks agree on
+  // this order, which later passes must follow: see Engine::forward_order(). The first pass pays a
+  // small exchange per scope, and does not overlap gathers. In backward, a unit that was used k
+  // times has forward() scopes for the first k - 1 uses, and the backward() scope, with the whole
   // gradient, at the last.
   ModelSpec& learn_order();
-  // Like learn_order(), but later passes may open units in other orders and more often, and may run
-  // forward again after backward; Engine::evaluate(), saves and reads may come between micro steps.
-  // A pass that leaves the order continues in step with the other ranks, at the cost of one
-  // exchange and one gather without overlap per scope. If ranks differ, those that keep to the
-  // order join when their micro step ends. If parameters are sharded, or each micro step reduces,
-  // one small exchange per micro step detects this. All units are UnitSpec::optional().
+  // Like learn_order(), but later passes may open units in different orders and more often, and may
+  // run forward again after backward; Engine::evaluate(), saves and reads may come between micro
+  // steps. A pass that leaves the order continues in step with the other ranks, at the cost of an
+  // exchange and a gather without overlap per scope. If ranks differ, those that keep to the order
+  // join at the end of the micro step. If parameters are sharded, or each micro step reduces, a
+  // small exchange per micro step detects this. All units are UnitSpec::optional().
   ModelSpec& any_order();
   // Allows any number of micro steps per step from Engine::begin_micro_step(), also with
-  // gradient_accumulation_steps of 1, and, if each micro step reduces, after one declared last. The
-  // memory for their sum is planned as for 2 or more.
+  // gradient_accumulation_steps of 1, and, if each micro step reduces, after a micro step declared
+  // last. The memory for gradient sums is planned as for 2 or more.
   ModelSpec& any_micro_steps();
   // Assigns the parameters declared so far with matching global names to an optimizer group, as
   // ParamOptions::group does; * stands for any characters ("h.*.ln_*").
   ModelSpec& group(std::string_view pattern, const std::string& name);
-  // Declares a state of the program's own: for each trained parameter an array of its shape, in the
-  // dtype of the optimizer's states, next to these. It is sharded, offloaded, saved, resharded,
-  // planned and hashed as they are; Engine::visit() reads and writes it, for averages of weights
-  // (EMA, SWA) or a rule of the program's own. The name has letters, digits and underscores, and is
-  // none of the optimizer's states.
+  // Declares a state of the program's own: for each trained parameter an array of the same shape,
+  // in the dtype of the optimizer's states. Like these, the state is sharded, offloaded, saved,
+  // resharded, planned and hashed. Engine::visit() reads and writes the state, for averages of
+  // weights (EMA, SWA) or a rule of the program's own. The name has letters, digits and
+  // underscores, and is none of the optimizer's states.
   ModelSpec& state(const std::string& name, StateStart start = StateStart::zeros);
 
   const detail::Model& declared() const { return *model_; }

@@ -1,12 +1,12 @@
-// For programs that call MPI_Init themselves and own their communicators. The only public header
-// that names MPI's types: a program that includes it links MPI::MPI_C.
+// For programs that call MPI_Init and own communicators. The only public header that names MPI's
+// types: a program that includes this header links MPI::MPI_C.
 //
 // Collective over the communicator; the Runtime uses a duplicate. Destroy the Runtime before
 // MPI_Finalize. If MPI provides less than MPI_THREAD_MULTIPLE, communication runs on the calling
 // thread.
 #pragma once
 
-// MPI's old C++ bindings would need a library of their own.
+// MPI's old C++ bindings would need another library.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -18,17 +18,16 @@ namespace zero {
 // Creates a Runtime over the ranks of the program's own communicator. Several may exist at a time.
 //
 // With options.abort_job = false the library never aborts, exits or finalizes: errors are
-// exceptions only. Let them leave the scope of the Runtime: its destructor then notifies the other
-// ranks of the group, and they throw PeerFailed at their next wait. Catch outside of that scope.
+// exceptions only. Let exceptions leave the scope of the Runtime: the destructor then notifies the
+// peers of the group, which throw PeerFailed at the next wait. Catch outside of that scope.
 Runtime adopt(MPI_Comm data_parallel, RuntimeOptions options = {});
 
 // Creates a Runtime for a model that is also split over the ranks of a second communicator (tensor
-// parallelism, as in Megatron-LM): each rank of model_parallel declares its own part of each split
-// parameter (ParamOptions::split) and the whole of all others. Gradient norm, clipping, the
-// decision to skip a step, the loss scale and stop requests span both groups; gradients are summed,
-// and losses averaged, over data_parallel only. Each data-parallel group writes its own
-// checkpoints, so give each a directory of its own. CPU only; with MPI_COMM_NULL there is no second
-// group.
+// parallelism, as in Megatron-LM): each rank of model_parallel declares a part of each split
+// parameter (ParamOptions::split) and the whole of the rest. Gradient norm, clipping, the decision
+// to skip a step, the loss scale and stop requests span both groups; gradients are summed, and
+// losses averaged, over data_parallel only. Each data-parallel group writes checkpoints, so give
+// each a separate directory. CPU only; with MPI_COMM_NULL there is no second group.
 Runtime adopt(MPI_Comm data_parallel, MPI_Comm model_parallel, RuntimeOptions options = {});
 
 }  // namespace zero

@@ -1,5 +1,5 @@
-// For programs that start their ranks without MPI: what RuntimeOptions::rendezvous takes. A
-// Messages of the program's own is needed if CPU ranks are on several hosts.
+// For programs that start ranks without MPI: the type of RuntimeOptions::rendezvous. A Messages of
+// the program's own is needed if CPU ranks are on several hosts.
 #pragma once
 
 #include "zero/base/messages.h"

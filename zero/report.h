@@ -13,7 +13,7 @@ struct TrafficUse {
   std::string operation;
   std::int64_t calls = 0;
   std::int64_t bytes_sent = 0;  // as defined for the collective, equal on every transport
-  // Bytes on the actual path: to ranks of the same node, and to ranks of other nodes.
+  // Bytes on the actual path: to ranks of the same node, and to other nodes.
   std::int64_t bytes_inside_node = 0, bytes_between_nodes = 0;
 };
 
@@ -34,12 +34,12 @@ struct TimeUse {
   double forward = 0, backward = 0;  // the two parts of `kernels`
 };
 
-// Work of the streams other than the program's, such as "gather", since the engine's first step.
-// The time includes waits for other ranks. On GPU ranks it is that of the calls that issue the work.
+// Work of the engine's streams, such as "gather", since the engine's first step. The time includes
+// waits for ranks. On GPU ranks the time is that of the calls that issue the work.
 struct ExchangeUse {
   std::string operation;  // an instruction of docs/architecture.md
   std::int64_t calls = 0;
-  std::int64_t bytes_sent = 0;  // to other ranks
+  std::int64_t bytes_sent = 0;  // to peers
   double seconds = 0;
 };
 
@@ -61,14 +61,14 @@ struct RankReport {
   std::vector<MemoryUse> memory;
   std::vector<MemoryUse> in_host;    // GPU ranks: in host memory
   std::vector<MemoryUse> in_pinned;  // the page-locked part of in_host
-  std::vector<CopyUse> copies;       // if state is offloaded to it
+  std::vector<CopyUse> copies;       // if state is offloaded there
   std::vector<MemoryUse> in_file;    // if anything is offloaded to a file
   std::vector<FileUse> file;         // as in_file
   std::vector<TrafficUse> traffic;
   std::vector<ExchangeUse> exchanges;  // those that have been issued
   TimeUse time;
-  std::int64_t control_bytes = 0;   // sent for agreement and other small host values
-  std::int64_t baseline_bytes = 0;  // resident (PSS) before the engine took its memory
+  std::int64_t control_bytes = 0;   // sent for agreement and small host values
+  std::int64_t baseline_bytes = 0;  // resident (PSS) before the engine took memory
   std::int64_t resident_bytes = 0;  // now
 };
 

@@ -1,5 +1,5 @@
-// The ranks of a job as one program sees them: their device, their transport, sums over them, and
-// job shutdown. Part of zero/zero.h; its rules on threads and collective calls also apply here.
+// The ranks of a job from the view of a program: device, transport, sums over ranks, and job
+// shutdown. Part of zero/zero.h, whose rules on threads and collective calls also apply here.
 #pragma once
 
 #include <cstdint>
@@ -26,32 +26,33 @@ struct RuntimeOptions {
   // cpu, or cuda: the memory of parameters and gradients, and hence the target of the program's
   // kernels. auto is cpu.
   std::string device = "auto";
-  Stream stream = {};      // the program's own compute stream on that device, if it has one
-  bool share_gpu = false;  // several ranks may use one GPU: for tests, slowly
+  Stream stream = {};      // the program's own compute stream on that device, if any
+  bool share_gpu = false;  // several ranks may use a GPU: for tests, slowly
   bool abort_job = true;   // false in a hosted program: the library never aborts or exits
   // SIGTERM, SIGINT and SIGUSR2 request a stop (StepResult::stop_requested); a second SIGTERM or
-  // SIGINT ends the process. SIGXFSZ and SIGPIPE are ignored if the program has no handler of its
-  // own, so that the failing call returns an error with its cause.
+  // SIGINT ends the process. SIGXFSZ and SIGPIPE are ignored unless the program has a handler, so
+  // that the failing call returns an error with the cause.
   bool catch_signals = true;
   std::string transport = "auto";  // auto, self, shm, mpi, gloo, hierarchical; ZERO_TRANSPORT wins
-  // How the ranks find each other if no MPI launcher has started them; null: MPI, or one rank. With
-  // it, MPI is left alone.
+  // How the ranks find each other without an MPI launcher; null: MPI, or one rank. With a
+  // rendezvous, MPI is left alone.
   std::shared_ptr<Rendezvous> rendezvous = {};
-  // The thread that communicates on CPU ranks: inline (the caller's), worker (a thread of its own),
-  // auto (worker if a core is left for it). The environment's ZERO_EXECUTOR overrides it.
+  // The thread that communicates on CPU ranks: inline (the caller's), worker (a separate thread),
+  // auto (worker if a core is left). The environment's ZERO_EXECUTOR overrides this.
   std::string executor = "auto";
-  int threads = 0;  // compute threads of this rank; 0: the node's cores shared by its ranks
+  int threads = 0;  // compute threads of this rank; 0: the node's cores, shared by the ranks there
   double start_limit_seconds = 120;  // until all ranks have started; ZERO_START_LIMIT overrides it
 };
 
-// The ranks, their device and transport. Must outlive its engines. <zero/mpi.h> adopts a program's
+// The ranks, with device and transport. Must outlive all engines. <zero/mpi.h> adopts a program's
 // own communicators.
 class Runtime {
  public:
-  // Calls MPI_Init unless it is already up or there is a rendezvous; finalizes only what it began.
+  // Calls MPI_Init unless MPI is already up or there is a rendezvous; finalizes only after such a
+  // call.
   Runtime(int& argc, char**& argv, RuntimeOptions = {});
   explicit Runtime(std::unique_ptr<detail::RuntimeCore> core);
-  // One rank, no MPI. <zero/testing.h> runs N ranks as threads of one process.
+  // A single rank, no MPI. <zero/testing.h> runs N ranks as threads of a process.
   static Runtime single(RuntimeOptions = {});
   Runtime(Runtime&&) noexcept;
   ~Runtime();
@@ -66,12 +67,12 @@ class Runtime {
   // The compute threads, for the program's own kernels between engine calls.
   ThreadPool& pool();
   Stream stream() const;
-  int gpu() const;  // CUDA's number of this rank's device in its process; -1 on the CPU
+  int gpu() const;  // CUDA's number of this rank's device in this process; -1 on the CPU
   // "shm over 4 ranks on 1 node, ...": transport, executor and threads as chosen at start.
   std::string describe() const;
 
   // Sums host values over ranks, in rank order: bitwise identical on all ranks. This and the
-  // following calls wait for up to 600 s, and once an engine exists, for its
+  // following calls wait for up to 600 s, or once an engine exists, up to
   // zero_core.time_limit_seconds.
   double sum(double value);
   void sum(std::span<double> values);
@@ -87,15 +88,16 @@ class Runtime {
   // Local. Adds the program's own memory (activations, say) to the ledger and the plan; a second
   // call with the same name replaces the figure.
   void track(std::string_view what, std::int64_t bytes);
-  // Local. From here on these signals ask for a stop, as RuntimeOptions::catch_signals says: for a
-  // program that has handlers of its own for others, or none before it trains.
+  // Local. From here on these signals request a stop, as with RuntimeOptions::catch_signals: for a
+  // program that handles some signals itself, or wants no handlers before training.
   void catch_signals(std::span<const int> numbers);
-  // Local. This rank gives up; the others throw PeerFailed with the reason.
+  // Local. This rank gives up; the peers throw PeerFailed with the reason.
   [[noreturn]] void fail(const std::string& reason);
-  // Local, for programs that catch what a Runtime throws and end by themselves. give_up() tells the
-  // other ranks why, who throw PeerFailed; it returns true on the one rank of a node that should
-  // print it. abort() then ends the process as run() does: with the first cause's code, once the
-  // others have noticed, a second later at most. Without options.abort_job it returns.
+  // Local, for programs that catch a Runtime's errors and end by themselves. give_up() sends the
+  // reason to the peers, which throw PeerFailed; returns true on the single rank of a node that
+  // should print the reason. abort() then ends the process as run() does: with the first cause's
+  // code, once the peers have noticed, a second later at most. Without options.abort_job abort()
+  // returns.
   bool give_up(const std::string& reason, int exit_code) noexcept;
   void abort(int exit_code) noexcept;
 
@@ -106,11 +108,11 @@ class Runtime {
 };
 
 // Runs the body with a Runtime; catches any exception, notifies the peers, prints the first cause
-// once and returns its exit code.
+// once and returns that cause's exit code.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body, RuntimeOptions = {});
 
 // Local, before a Runtime exists: returns whether the launcher's environment makes this process
-// rank 0 (without a launcher it is). Use it to report an invalid command line on one rank only.
+// rank 0 (true without a launcher). For reporting an invalid command line on one rank only.
 bool launched_as_root();
 
 }  // namespace zero

@@ -1,6 +1,6 @@
-// Reads whole weights, of a checkpoint or of safetensors files, in one process: without ranks, and
-// with every digest checked before data are used. Local, in host memory. Throws LoadError. Part of
-// no other header.
+// Reads whole weights, of a checkpoint or of safetensors files, in a single process: without ranks,
+// and with every digest checked before data are used. Local, in host memory. Throws LoadError. Part
+// of no other header.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +16,15 @@ namespace zero {
 // The parameters and buffers of a checkpoint.
 class SavedWeights {
  public:
-  // Opens the newest valid checkpoint of the directory, or the one with the tag. Throws UsageError
-  // if there is none.
+  // Opens the checkpoint of the tag, or without a tag the newest valid checkpoint of the directory.
+  // Throws UsageError if there is none.
   explicit SavedWeights(const std::string& directory, const std::string& tag = "");
   ~SavedWeights();
 
   struct Entry {
-    std::vector<std::string> names;  // several for a tied or shared one
+    std::vector<std::string> names;  // several for a tied or shared parameter
     std::vector<std::int64_t> shape;
-    std::string dtype;  // of read(), by its name in safetensors files; F32 for BF16 and F16
+    std::string dtype;  // of read(), as named in safetensors files; F32 for BF16 and F16
     bool is_trained = false, is_buffer = false;
 
     std::int64_t elements = 0;
@@ -35,7 +35,7 @@ class SavedWeights {
   // SaveOptions::program_state.
   std::string program_state() const;
 
-  // Reads some entries whole. `memory` has their elements in the entry's dtype.
+  // Reads some entries whole. `memory` receives the elements in the entry's dtype.
   struct Wanted {
     std::size_t entry;
     std::span<std::byte> memory;
@@ -47,14 +47,14 @@ class SavedWeights {
   std::unique_ptr<Parts> parts_;
 };
 
-// A model in safetensors: a file, an index, or a directory with one of these.
+// A model in safetensors: a file, an index, or a directory with either.
 class SavedModel {
  public:
   explicit SavedModel(const std::string& path);
   ~SavedModel();
 
   bool has(std::string_view name) const;
-  // Whether two tensors that it has are equal in dtype, shape and every byte.
+  // Whether two tensors of the model are equal in dtype, shape and every byte.
   bool are_equal(const std::string& name, const std::string& other) const;
 
  private:

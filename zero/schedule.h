@@ -11,7 +11,7 @@ namespace zero {
 
 struct ScheduledStep {
   double learning_rate = 0;
-  std::optional<std::pair<double, double>> betas;  // if the scheduler changes them
+  std::optional<std::pair<double, double>> betas;  // if set by the scheduler
 };
 
 // `step` counts applied steps, from 1. Without a scheduler the rate is the optimizer's. Throws

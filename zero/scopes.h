@@ -1,6 +1,6 @@
 // Handles of an engine: scopes, for access of the program's kernels to a unit's values and
-// gradients, micro steps, and other handles that live between two calls. Part of zero/zero.h; its
-// rules on threads and collective calls also apply here.
+// gradients, micro steps, and handles that live between two calls. Part of zero/zero.h, whose rules
+// on threads and collective calls also apply here.
 #pragma once
 
 #include <concepts>
@@ -17,13 +17,13 @@ namespace detail {
 class EngineCore;
 enum class Op : std::uint8_t;
 
-// Link from a handle to its engine; the handle may outlive the engine.
+// Link from a handle to an engine; the handle may outlive the engine.
 class EngineLink {
  public:
   explicit EngineLink(std::shared_ptr<EngineCore* const> core) : core_(std::move(core)) {}
   // Null after the engine was destroyed, or the handle was moved from.
   EngineCore* get() const noexcept { return core_ ? *core_ : nullptr; }
-  // Throws UsageError if it is null; `handle` names the handle in the message.
+  // Throws UsageError if get() is null; `handle` names the handle in the message.
   EngineCore& of(const char* handle) const;
 
  private:
@@ -32,11 +32,11 @@ class EngineLink {
 }  // namespace detail
 
 // Pointers are invalid after the scope; ZERO_STRICT (docs/environment.md) finds uses of stale ones.
-// A unit's values and gradients have the same addresses in each of its scopes, multiples of 64
-// bytes; other units may use the memory in between (while a FullModel lives, values are in its
+// A unit's values and gradients have the same addresses in each scope, multiples of 64 bytes; in
+// between, other units may use the memory (while a FullModel lives, values are in that model's
 // memory). Reading a value as a type other than the parameter's dtype throws UsageError. Names are
 // the unit's own ("weight") or global ("embed.wte"). Scopes can be moved, also into containers; a
-// moved-from scope does nothing. A scope that outlives its engine does nothing either, but throws
+// moved-from scope does nothing. A scope that outlives the engine does nothing either, but throws
 // UsageError when values are requested.
 class Scope {
  public:
@@ -62,7 +62,7 @@ class Scope {
   const void* raw(std::string_view name, DType dtype) const;
 };
 
-// Scopes of several units may overlap. Destructors only record the end; they never wait or throw.
+// Scopes of several units may overlap. Destructors only record the end, and never wait or throw.
 // Assignment ends the replaced scope.
 class [[nodiscard]] ForwardScope : public Scope {
   friend class Unit;
@@ -76,16 +76,17 @@ struct GradTarget {
   float beta = 0;
 };
 
-// Gives access to values too: recompute the forward pass in here. Its end queues the reduction; if
-// an exception leaves the scope, nothing is sent.
+// Gives access to values too: recompute the forward pass in here. The scope's end queues the
+// reduction; if an exception leaves the scope, nothing is sent.
 class [[nodiscard]] BackwardScope : public Scope {
  public:
-  // Zeroed at first use in a reduction period, because kernels add to it.
+  // Zeroed at first use in a reduction period, because kernels add to the gradient.
   template <class T>
   T* grad(std::string_view name) {
     return static_cast<T*>(raw_grad(name, dtype_of<T>::value, nullptr));
   }
-  // Not zeroed at first use, as beta states: saves a pass if a matrix product writes all of it.
+  // Not zeroed at first use, as beta states: saves a pass if a matrix product writes the whole
+  // gradient.
   template <class T>
   GradTarget<T> grad_target(std::string_view name) {
     float beta = 0;
@@ -117,19 +118,19 @@ class MicroStep {
  public:
   int index() const { return index_; }
   // The number of the micro batch among those of all ranks in the step, from 0 on. With
-  // zero_core.rank_independent the results of a step depend on these numbers and on nothing else:
-  // choose samples and random numbers by it. It is another rank's if this micro step repeats it for
-  // zero_core.recompute_every.
+  // zero_core.rank_independent the results of a step depend on these numbers alone: choose samples
+  // and random numbers by number(). A micro step that repeats another rank's micro batch for
+  // zero_core.recompute_every has that micro batch's number.
   std::int64_t number() const;
   // True in the last of the rank's own micro steps, and in those that repeat a micro batch.
   bool last() const;
-  // Multiply d(mean loss of this micro-batch) by it, and by nothing else; the engine divides by
-  // ranks x micro steps. On a GPU with a dynamic scale this waits for the previous step.
+  // Multiply d(mean loss of this micro-batch) by this scale, and by nothing else; the engine
+  // divides by ranks x micro steps. On a GPU with a dynamic scale this waits for the previous step.
   float loss_scale() const;
   // The loss scale in device memory, for kernels; never waits.
   const float* device_loss_scale() const;
   // Reports the mean loss of this micro-batch, from host or device memory (read in the order of the
-  // compute stream); it is averaged over micro steps and ranks when the step is agreed on.
+  // compute stream). The loss is averaged over micro steps and ranks when the step is agreed on.
   void loss(double mean);
   void loss(const float* device_mean);
   void loss(std::integral auto mean) { loss(static_cast<double>(mean)); }  // 0 is not a pointer
@@ -142,10 +143,10 @@ class MicroStep {
   int index_;
 };
 
-// The micro steps of one optimizer step; run all of them, then call Engine::step(). With
-// zero_core.rank_independent ranks may have different numbers of them. In the steps of
-// zero_core.recompute_every the end of a loop compares results over all ranks, and throws
-// NumericError, or PeerFailed on the ranks that are not named, if they differ.
+// The micro steps of one optimizer step; run all, then call Engine::step(). With
+// zero_core.rank_independent ranks may have different numbers of micro steps. In the steps of
+// zero_core.recompute_every the end of a loop compares results over all ranks, and if results
+// differ throws NumericError, or PeerFailed on the ranks that are not named.
 class MicroSteps {
  public:
   class iterator {
@@ -165,7 +166,7 @@ class MicroSteps {
     bool repeats() const;
     detail::EngineLink core_;
     int index_;
-    std::int64_t pass_;  // number of the begin() that made it
+    std::int64_t pass_;  // number of the begin() that made this
   };
   iterator begin() const;
   iterator end() const { return {core_, count_, 0}; }
@@ -178,12 +179,12 @@ class MicroSteps {
 };
 
 // Forward scopes outside micro_steps(), without gradients. Movable like scopes; the engine's next
-// call throws an error that occurs at its end. next() returns false once this rank has no batch
-// left and has served the gathers of the others.
+// call throws an error that occurs at the end. next() returns false once this rank has no batch
+// left and has served the gathers of all ranks.
 class [[nodiscard]] Evaluation {
  public:
   Evaluation(Evaluation&&) noexcept = default;
-  Evaluation& operator=(Evaluation other) noexcept {  // ends the replaced one
+  Evaluation& operator=(Evaluation other) noexcept {  // ends the replaced
     std::swap(core_, other.core_);
     return *this;
   }
@@ -197,12 +198,12 @@ class [[nodiscard]] Evaluation {
   detail::EngineLink core_;
 };
 
-// While it lives, forward() is local on the ranks that hold the whole model, such as for sampling
+// Until destroyed, forward() is local on the ranks that hold the whole model, such as for sampling
 // on the root.
 class [[nodiscard]] FullModel {
  public:
   FullModel(FullModel&&) noexcept = default;
-  FullModel& operator=(FullModel other) noexcept {  // ends the replaced one
+  FullModel& operator=(FullModel other) noexcept {  // ends the replaced
     std::swap(core_, other.core_);
     return *this;
   }

@@ -10,7 +10,7 @@ namespace zero::testing {
 void run_ranks(int ranks, const std::function<void(Runtime&)>& body, RuntimeOptions = {});
 
 // From now on, a random sleep of up to this many microseconds precedes every plan instruction and
-// collective of this process; 0 ends it.
+// collective of this process; 0 ends this.
 void inject_delays(std::uint64_t seed, int max_microseconds);
 
 }  // namespace zero::testing

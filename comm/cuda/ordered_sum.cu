@@ -15,7 +15,7 @@ constexpr int threads = 256;
 constexpr std::int64_t most_blocks = 2048;
 
 // Sums by lanes if every source and the target are aligned, otherwise element by element. Elements
-// after the last whole lane are also summed one by one.
+// after the last whole lane are always summed singly.
 template <class T>
 __global__ void __launch_bounds__(threads) ordered_sum_kernel(OrderedSum sum) {
   const auto* sources = static_cast<const T*>(sum.sources);

@@ -9,7 +9,7 @@
 
 namespace zero::comm::cuda {
 
-// Source s begins s * stride elements after the first; `out` may be one of the sources.
+// Source s begins s * stride elements after the first; `out` may be a source.
 struct OrderedSum {
   const void* sources = nullptr;
   std::int64_t stride = 0;

@@ -1,9 +1,9 @@
-// Shared memory in which ranks that can read each other's memory meet: every rank's posted call,
-// its progress, and a bounce area for data that peers cannot read in place.
+// Shared memory in which ranks that can read each other's memory meet: per rank the posted call,
+// the progress, and a bounce area for data that peers cannot read in place.
 //
-// In a round each rank posts, waits until all have posted, reads the data that it needs, and marks
-// itself done. Postings and bounce areas exist twice, so that round n + 1 may begin while others
-// still read round n.
+// In a round each rank posts, waits until all have posted, reads peers' data, and marks itself
+// done. Postings and bounce areas exist twice, so that round n + 1 may begin while peers still read
+// round n.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace zero::comm {
 
-// Location of a rank's data: one of its shared segments, its bounce area, or none.
+// Location of a rank's data: a shared segment, the bounce area, or none.
 struct Location {
   static constexpr std::int64_t nothing = -2, bounce = -1;
   std::int64_t segment = nothing;

@@ -51,7 +51,7 @@ const std::byte* DirectCommunicator::resolve(int peer, Location location) const 
 
 Location DirectCommunicator::place(const void* data, std::int64_t span_bytes,
                                    std::int64_t exposed_bytes) const {
-  if (size() == 1) return {};  // no other rank reads it
+  if (size() == 1) return {};  // there is no peer to read
   if (is_small(exposed_bytes)) return {Location::bounce, 0};
   return locate(data, span_bytes);
 }
@@ -129,8 +129,8 @@ void DirectCommunicator::throw_late(std::uint64_t round, bool posted) const {
   throw_stalled(late);
 }
 
-// Each operation runs in one round over whole buffers if all of them can be read in place,
-// otherwise in rounds over chunks that fit the bounce area.
+// An operation takes a single round over whole buffers if all can be read in place, otherwise
+// rounds over chunks that fit the bounce area.
 
 void DirectCommunicator::do_all_gather(const void* send, void* recv, std::int64_t count,
                                        DType dtype, std::int64_t stride) {
@@ -219,7 +219,7 @@ void DirectCommunicator::do_all_to_all(const void* send, void* recv, const PairC
   await_readers(exposure);
 }
 
-// Sums all elements on every rank: one round, without waiting for the readers.
+// Sums all elements on every rank: a single round, without waiting for the readers.
 void DirectCommunicator::reduce_small(const Exposure& exposure, void* data, DType dtype) {
   const std::int64_t count = exposure.call.count;
   copy_bytes(begin_round(), data, count * size_of(dtype));
@@ -230,7 +230,7 @@ void DirectCommunicator::reduce_small(const Exposure& exposure, void* data, DTyp
   close_round();
 }
 
-// Takes two rounds per chunk: in the first this rank's slice becomes its sum, in the second all
+// Takes two rounds per chunk: in the first this rank's slice becomes the sum, in the second all
 // ranks copy the summed slices.
 void DirectCommunicator::do_all_reduce(void* data, std::int64_t count, DType dtype) {
   const std::int64_t width = size_of(dtype), bytes = count * width;

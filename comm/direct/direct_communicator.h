@@ -1,7 +1,7 @@
 // Collectives among ranks that can read each other's memory: threads of a process, or processes of
-// a node with shared segments. Every rank reads its peers' buffers in place and computes its own
-// part of a sum. Buffers that peers cannot read go through the bounce area in chunks, and so do
-// small ones, because that saves a wait. Derived classes add the readable segments.
+// a node with shared segments. Every rank reads peers' buffers in place and computes a part of a
+// sum. Buffers that peers cannot read go through the bounce area in chunks, and so do small
+// buffers, because that saves a wait. Derived classes add the readable segments.
 #pragma once
 
 #include <algorithm>
@@ -40,39 +40,40 @@ class DirectCommunicator : public HostCommunicator {
   void do_barrier() override { meet(call_of(DType::int64, 0)); }
 
  private:
-  // Returns the location of these bytes for peers, or Location::bounce if they cannot read them.
+  // Returns the location of these bytes for peers, or Location::bounce if peers cannot read the
+  // bytes.
   Location locate(const void* data, std::int64_t bytes) const;
   const std::byte* resolve(int peer, Location location) const;
 
-  // HierarchicalCommunicator drives the rounds of its intra-node DirectCommunicator.
+  // HierarchicalCommunicator drives the rounds of an intra-node DirectCommunicator.
   friend class HierarchicalCommunicator;
 
-  // Data that this rank exposes in a call, and its location.
+  // Data that this rank exposes in a call, and the location.
   struct Exposure {
     Call call;
     Location where;
     std::int64_t stride = 0;
   };
-  // Returns the location of span_bytes if peers may read exposed_bytes of them.
+  // Returns the location of span_bytes, of which peers may read exposed_bytes.
   Location place(const void* data, std::int64_t span_bytes, std::int64_t exposed_bytes) const;
 
   // Starts a round: makes this rank's half of the bounce area writable.
   std::byte* begin_round();
   void post(const Exposure& exposure);
-  // Waits until all have posted; throws DisagreementError if they posted different calls.
+  // Waits until all have posted; throws DisagreementError for different calls.
   void join();
   void close_round();
   // Waits until no peer reads this rank's exposed buffer any more.
   void await_readers(const Exposure& exposure);
   // Runs a round that moves no data.
   void meet(const Call& call);
-  // Moves `count` elements in one round if all buffers are read in place, otherwise in rounds over
-  // chunks. stage(bounce, first, n) fills the bounce area; read(first, n, staged) reads the data
-  // that peers expose, `staged` elements of which are in the bounce areas.
+  // Moves `count` elements in a single round if all buffers are read in place, otherwise in rounds
+  // over chunks. stage(bounce, first, n) fills the bounce area; read(first, n, staged) reads the
+  // data that peers expose, `staged` elements of which are in the bounce areas.
   template <class Stage, class Read>
   void in_rounds(const Exposure& exposure, std::int64_t count, std::int64_t chunk,
                  const Stage& stage, const Read& read);
-  // Copies these bytes of the root's vector to all other ranks.
+  // Copies these bytes of the root's vector to all ranks.
   void hand_out(const Exposure& exposure, void* data, std::int64_t begin, std::int64_t bytes,
                 int root);
   // Exchanges the counts that a larger group's table has for `members`, the ranks of this group.
@@ -80,7 +81,7 @@ class DirectCommunicator : public HostCommunicator {
                 std::span<const int> members);
 
   bool any_bounced() const;
-  // Returns a peer's exposed bytes: from `offset` of its buffer, or from `in_bounce` of its bounce
+  // Returns a peer's exposed bytes: from `offset` of the buffer, or from `in_bounce` of the bounce
   // area.
   const std::byte* exposed(int peer, std::int64_t offset, std::int64_t in_bounce = 0) const;
   // Returns the elements per piece if the bounce area is divided into this many pieces.
@@ -91,7 +92,7 @@ class DirectCommunicator : public HostCommunicator {
   void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
 
   void reduce_small(const Exposure& exposure, void* data, DType dtype);
-  // Returns true for small data. All ranks copy it, even if peers could read it in place.
+  // Returns true for small data, which all ranks copy even if peers could read in place.
   bool is_small(std::int64_t exposed_bytes) const;
 
   const Posting& posting(int peer) const { return board_.slot(peer).postings[round_ % 2]; }

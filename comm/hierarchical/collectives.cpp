@@ -100,7 +100,7 @@ void HierarchicalCommunicator::share_on_node(const Exposure& exposure, void* dat
   if (root != rank()) read_inside(bytes);
 }
 
-// The root sends to one rank of each node, which passes the vector on to the others.
+// The root sends to one rank of each node, which passes the vector on inside the node.
 void HierarchicalCommunicator::do_broadcast(void* data, std::int64_t count, DType dtype, int root) {
   const Call call = call_of(dtype, count, root);
   const std::int64_t bytes = count * size_of(dtype);

@@ -5,7 +5,7 @@
 namespace zero::comm {
 namespace {
 
-// The ranks of this node, as a group of their own.
+// The ranks of this node, as a group.
 Subgroup on_this_node(const Subgroup& part, const NodeMap& map) {
   Subgroup result;
   for (const int r : map.members(map.node(part.group.rank))) {
@@ -47,7 +47,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(Group members,
       clients_(map_.clients(rank())),
       sources_(size()) {
   for (int n = 0; n < map_.nodes(); ++n) leaders_.push_back(map_.members(n).front());
-  // Partners start at the next node, so that not all nodes send to the same one first.
+  // Partners start at the next node, so that not all nodes send to the same node first.
   for (int step = 1; step < map_.nodes(); ++step)
     partners_.push_back(map_.partner(rank(), (own_node() + step) % map_.nodes()));
   std::rotate(clients_.begin(), std::upper_bound(clients_.begin(), clients_.end(), rank()),
@@ -61,7 +61,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(Group members,
     own_slices_.push_back({member});
     client_slices_.push_back(map_.clients(member));
   }
-  // Peers of this node may wait for messages that move only while this rank is inside of it.
+  // Peers of this node may wait for messages that move only while this rank is inside of MPI.
   if (map_.nodes() > 1) node_->set_poll([this] { messages_->poll(); });
 }
 

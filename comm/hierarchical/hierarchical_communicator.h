@@ -1,11 +1,11 @@
 // Collectives over nodes: shared memory inside a node and messages between nodes, in chunks, so
-// that the network carries one chunk while the node processes the next. If each rank counts as its
-// own node, this is a pairwise exchange of messages.
+// that the network carries one chunk while the node processes the next. If each rank counts as a
+// node, this is a pairwise exchange of messages.
 //
-// Each node sends partial sums, which cross the network once per node instead of once per rank, and
-// each slice is sent to a node once. All ranks of a node send and receive: each rank exchanges its
-// slice with its partners on the other nodes. Reading a peer's buffer in place needs a shared
-// arena, as in the shm transport.
+// Nodes send partial sums: these cross the network once per node instead of once per rank. A slice
+// is sent to a node once. All ranks of a node send and receive: each exchanges a slice with a
+// partner on every other node. Reading a peer's buffer in place needs a shared arena, as in the shm
+// transport.
 #pragma once
 
 #include <functional>
@@ -57,13 +57,15 @@ class HierarchicalCommunicator final : public HostCommunicator {
   void receive_header(Requests& requests, int from);
   void send_header(Requests& requests, const Header& header, int to);
   void exchange_headers(Requests& requests, const Header& header);
-  // Waits until all requests are complete. With `own_header`, received headers must equal it.
+  // Waits until all requests are complete. With `own_header`, received headers must equal
+  // `own_header`.
   void finish(Requests& requests, const Header* own_header = nullptr);
 
   void send(Requests& requests, const void* data, std::int64_t bytes, int to);
-  // Runs chunk after chunk, so that one is sent while the one before is processed: post(chunk, in,
-  // out) posts its messages, meanwhile() runs while the first ones are in transit, take(chunk, out)
-  // processes the received ones. `head` contains the requests of the headers.
+  // Runs chunk after chunk, so that a chunk is sent while the chunk before is processed:
+  // post(chunk, in, out) posts the messages, meanwhile() runs while the first messages are in
+  // transit, take(chunk, out) processes the received messages. `head` contains the requests of the
+  // headers.
   using Post = std::function<void(std::int64_t, Requests& in, Requests& out)>;
   using Take = std::function<void(std::int64_t, Requests& out)>;
   void in_chunks(
@@ -87,7 +89,7 @@ class HierarchicalCommunicator final : public HostCommunicator {
       return at(data, (layout.first(target) + index * chunk) * width());
     }
   };
-  // Per rank of this node: the slices that it receives and passes on to the node's other ranks.
+  // Per rank of this node: the slices that the rank receives and passes on to the rest of the node.
   using Holdings = std::vector<std::vector<int>>;
 
   // The phases of all_reduce; reduce and gather are also the operations of that name.
@@ -104,7 +106,7 @@ class HierarchicalCommunicator final : public HostCommunicator {
                 std::int64_t offset, void* out);
   // Adds the sums of all nodes into `out`.
   void complete(const Reduction& work, std::int64_t index, void* out);
-  // Copies these elements of the held slices to the other ranks of the node.
+  // Copies these elements of the held slices to all ranks of the node.
   void pass_on(const Exposure& exposure, const Holdings& holdings, void* recv, const Layout& layout,
                Slice elements, std::int64_t width);
   void share_on_node(const Exposure& exposure, void* data, std::int64_t first, std::int64_t bytes,
@@ -121,7 +123,7 @@ class HierarchicalCommunicator final : public HostCommunicator {
   int own_node() const { return map_.node(rank()); }
   const std::vector<int>& local_members() const { return map_.members(own_node()); }
   bool leads() const { return map_.local(rank()) == 0; }
-  // Whether it is the only rank of its node; it then sends its own values without a copy.
+  // Whether this is the node's only rank, whose values are then sent without a copy.
   bool alone() const { return local_members().size() == 1; }
   Exposure expose(const Call& call, const void* data, std::int64_t span,
                   std::int64_t exposed) const;
@@ -144,8 +146,7 @@ class HierarchicalCommunicator final : public HostCommunicator {
   std::vector<const void*> sources_;
 };
 
-// All ranks of `part`, a subgroup, call it at the same time; the messages are those of the
-// subgroup.
+// Collective over the ranks of `part`, a subgroup; the messages are those of the subgroup.
 std::unique_ptr<Communicator> create_hierarchical_communicator(Mailboxes& mailboxes,
                                                                const Subgroup& part,
                                                                std::shared_ptr<ControlPlane> plane,

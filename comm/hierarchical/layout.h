@@ -8,8 +8,8 @@
 
 namespace zero::comm {
 
-// Slices of a vector by rank, in elements: one every `stride`; at the end of the vector they are
-// short or empty.
+// Slices of a vector by rank, in elements: a slice starts every `stride`; at the end of the vector
+// slices are short or empty.
 struct Layout {
   std::int64_t stride, longest;
   std::int64_t end = std::numeric_limits<std::int64_t>::max();
@@ -26,7 +26,7 @@ inline constexpr std::int64_t message_bytes = 1024 * 1024;
 // Up to here an all_reduce moves whole vectors.
 inline constexpr std::int64_t small_vector_bytes = 16 * 1024;
 
-// At least one, so that empty vectors are agreed on too.
+// At least 1, so that empty vectors are agreed on too.
 std::int64_t chunks_of(std::int64_t count, std::int64_t chunk);
 // Elements of chunk `index` in a vector of `count`.
 std::int64_t chunk_count(std::int64_t count, std::int64_t chunk, std::int64_t index);

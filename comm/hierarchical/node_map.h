@@ -27,12 +27,13 @@ class NodeMap {
   int nodes() const { return static_cast<int>(members_.size()); }
   const std::vector<int>& node_of() const { return node_of_; }
   int node(int rank) const { return node_of_[rank]; }
-  // Among the ranks of its node, in rank order.
+  // Among the ranks of the same node, in rank order.
   int local(int rank) const { return local_[rank]; }
   const std::vector<int>& members(int node) const { return members_[node]; }
-  // The rank of `node` that sends sums to `rank`, on another node, and receives its slice.
+  // The rank of `node` that sends sums to `rank`, on another node, and receives the slice of
+  // `rank`.
   int partner(int rank, int node) const;
-  // The ranks of other nodes that have `rank` as their partner on this node, in rank order.
+  // The ranks of other nodes whose partner on this node is `rank`, in rank order.
   std::vector<int> clients(int rank) const;
 
  private:
@@ -40,8 +41,8 @@ class NodeMap {
   std::vector<std::vector<int>> members_;
 };
 
-// A node sums the largest reduce groups that are completely on it, and sends the values of its
-// other ranks. The receiver puts them back into rank order.
+// A node sums the largest reduce groups that are completely on the node, and sends the values of
+// the remaining ranks. The receiver restores the rank order.
 struct SumPlan {
   using Item = std::vector<int>;  // the ranks in the sum
   struct Source {
@@ -55,7 +56,7 @@ struct SumPlan {
   ReduceGroups groups;
   std::vector<std::vector<Item>> items;  // by node
   std::vector<Source> sources;           // in the order of the sum
-  std::vector<std::uint8_t> ending;      // by source: at how many levels a group ends with it
+  std::vector<std::uint8_t> ending;      // by source: at how many levels a group ends there
 
  private:
   void add(const NodeMap& map, int first, int last, int level);

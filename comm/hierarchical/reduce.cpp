@@ -1,5 +1,5 @@
-// Sums in HierarchicalCommunicator: each node takes partial sums of every slice, chunk by chunk,
-// and sends them to the slice's rank, which adds the sums of all nodes in order.
+// Sums in HierarchicalCommunicator: each node sums every slice in part, chunk by chunk, and sends
+// the partial sums to the slice's rank. This rank adds the sums of all nodes in order.
 #include <algorithm>
 
 #include "comm/bytes.h"
@@ -10,18 +10,18 @@ namespace zero::comm {
 namespace {
 
 constexpr std::int64_t kib = 1024, mib = 1024 * kib;
-constexpr std::int64_t staging_budget = 8 * mib;  // of one chunk; there are two
+constexpr std::int64_t staging_budget = 8 * mib;  // per chunk; there are two
 
 }  // namespace
 
-// How many sums a rank's node prepares for it to send.
+// How many sums a node prepares for `rank` to send.
 std::int64_t HierarchicalCommunicator::items_sent(int rank) const {
   const int node = map_.node(rank);
   if (map_.members(node).size() == 1) return 0;
   return static_cast<std::int64_t>(map_.clients(rank).size()) * plan_.items_of(node);
 }
 
-// Bytes of one chunk; equal on all ranks, however many ranks their nodes have.
+// Bytes of one chunk; equal on all ranks, however many ranks a node has.
 std::int64_t HierarchicalCommunicator::staging_chunk_bytes() const {
   std::int64_t most = 0;
   for (int r = 0; r < size(); ++r) most = std::max(most, items_sent(r));
@@ -58,7 +58,7 @@ void HierarchicalCommunicator::open_round(Reduction& work, std::int64_t first, s
   work.in_round = true;
 }
 
-// A piece of the target's slice; in the bounce area it is at `offset`.
+// A piece of the target's slice; its offset in the bounce area is `offset`.
 void HierarchicalCommunicator::sum_item(Reduction& work, const SumPlan::Item& item, int target,
                                         Slice piece, std::int64_t offset, void* out) {
   const std::int64_t position = (work.layout.first(target) + piece.first) * work.width();
@@ -151,7 +151,8 @@ void HierarchicalCommunicator::reduce(const Call& call, const void* data, std::i
   node_->await_readers(work.exposure);
 }
 
-// One message between any two nodes: their first ranks sum, and hand the result to their nodes.
+// A single message between any two nodes: the first rank of a node sums, and hands the result to
+// the node.
 void HierarchicalCommunicator::reduce_small(const Call& call, void* data, DType dtype) {
   const std::int64_t bytes = call.count * size_of(dtype);
   plan();

@@ -1,4 +1,4 @@
-// The MPI libraries that a program finds which loads MPI when it needs it.
+// The MPI libraries found by a program that loads MPI on demand.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace zero::comm {
 
 struct FoundMpi {
   std::string name;     // of the binary interface: "Open MPI" or "MPICH"
-  std::string version;  // as the library prints it; empty: there is a problem
+  std::string version;  // the library's own text; empty: there is a problem
   std::string path;     // of the library
-  std::string problem;  // why ranks cannot use one
+  std::string problem;  // why ranks cannot use MPI
 };
 
 // Looks for a library of each interface: in these folders, then where the linker looks. Loads the

@@ -1,10 +1,10 @@
 // The functions of comm/mpi/mpi_bootstrap.h for a program that is not linked with MPI: ranks that
-// an MPI launcher has not started need none.
+// an MPI launcher has not started need no MPI.
 //
 // MPI's functions have the same names in all libraries, but types and constants differ between two
 // binary interfaces: that of Open MPI, and that of MPICH, Intel MPI and MVAPICH. For each there is
-// a plugin, comm/mpi compiled against its headers. Plugins are linked with no library: the loader
-// makes the functions of the launcher's own library visible first.
+// a plugin, comm/mpi compiled against the headers of that interface. Plugins are linked with no
+// library: the loader makes the functions of the launcher's own library visible first.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 struct MpiInterface {
   const char* name;
   const char* plugin_file;
-  std::vector<const char*> libraries;  // the names by which programs are linked with it
+  std::vector<const char*> libraries;  // the names by which programs link it
 };
 
 const MpiInterface& open_mpi() {
@@ -42,7 +42,7 @@ const MpiInterface& mpich() {
   return own;
 }
 
-// Returns the plugin's path: it is in the folder of the file that has this code.
+// Returns the plugin's path: the folder is that of the file with this code.
 std::string plugin_path(const MpiInterface& interface) {
   Dl_info own{};
   if (dladdr(reinterpret_cast<const void*>(&mpi_initialized), &own) == 0 ||
@@ -51,7 +51,7 @@ std::string plugin_path(const MpiInterface& interface) {
   return fs::path(own.dli_fname).replace_filename(interface.plugin_file);
 }
 
-// Returns the library if this process has loaded it, as mpi4py does. Adds the flags to it.
+// Returns the library if this process has loaded it, as mpi4py does. Adds the flags to the library.
 void* loaded_library(const MpiInterface& interface, int flags = RTLD_LAZY) {
   for (const char* name : interface.libraries)
     if (void* library = dlopen(name, flags | RTLD_NOLOAD)) return library;
@@ -75,8 +75,8 @@ void* load_library(const MpiInterface& interface, const std::vector<std::string>
   return nullptr;
 }
 
-// Returns the folders of libraries that belong to the launcher, which is an ancestor of this
-// process: an mpirun outside of /usr has its own library, which the linker may not find.
+// Returns the folders of libraries that belong to the launcher, an ancestor of this process: an
+// mpirun outside of /usr has a library that the linker may not find.
 std::vector<std::string> launcher_folders() {
   std::vector<std::string> folders;
   for (long process = getppid(); process > 1;) {
@@ -104,7 +104,7 @@ std::vector<const MpiInterface*> interfaces_for(const Launcher& launcher) {
   for (const MpiInterface* interface : {&open_mpi(), &mpich()})
     if (loaded_library(*interface) != nullptr) return {interface};
   if (launcher.variable == "OMPI_COMM_WORLD_SIZE") return {&open_mpi()};
-  // Hydra's, or Slurm's for any MPI that was built for it.
+  // Set by Hydra, or by Slurm for any MPI that was built for Slurm.
   if (launcher.variable == "PMI_SIZE" && std::getenv("SLURM_STEP_ID") == nullptr) return {&mpich()};
   if (launcher.variable == "PMI_SIZE") return {&mpich(), &open_mpi()};
   return {&open_mpi(), &mpich()};
@@ -139,7 +139,7 @@ FoundMpi find_mpi(const MpiInterface& interface, const std::vector<std::string>&
       found.problem = "a library of MPI has no MPI_Get_library_version";
       return found;
     }
-    std::array<char, 8192> text{};  // MPI_MAX_LIBRARY_VERSION_STRING of MPICH, the larger one
+    std::array<char, 8192> text{};  // MPI_MAX_LIBRARY_VERSION_STRING of MPICH, the larger value
     int length = 0;
     reinterpret_cast<GetVersion*>(function)(text.data(), &length);
     found.version = text.data();
@@ -151,7 +151,7 @@ FoundMpi find_mpi(const MpiInterface& interface, const std::vector<std::string>&
 
 }  // namespace
 
-// The program may have done it, through a library of its own.
+// The program may have initialized MPI, through another library.
 bool mpi_initialized() {
   for (const MpiInterface* interface : {&open_mpi(), &mpich()}) {
     void* library = loaded_library(*interface);

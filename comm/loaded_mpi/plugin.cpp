@@ -1,4 +1,4 @@
-// The library that is loaded: it is linked with MPI.
+// The library that is loaded, and linked with MPI.
 #include "comm/loaded_mpi/plugin.h"
 
 extern "C" __attribute__((visibility("default"))) zero::comm::Bootstrap* zerocore_open_mpi(

@@ -1,5 +1,5 @@
-// Names that a program that loads MPI when it needs it has in common with the plugins that it loads
-// for that. All are parts of one build.
+// Names shared by a program that loads MPI on demand and the plugins loaded for that. All are parts
+// of the same build.
 #pragma once
 
 #include "comm/mpi/mpi_bootstrap.h"

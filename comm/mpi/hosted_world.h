@@ -1,6 +1,6 @@
-// A World over a communicator of a program that uses MPI itself. MPI must be initialized, and stay
-// so until the World is destroyed. With abort_job = false the library never aborts, finalizes or
-// exits. The communicator is duplicated. Collective over it.
+// A World over a communicator of a program that uses MPI. MPI must be initialized, and stay so
+// until the World is destroyed. With abort_job = false the library never aborts, finalizes or
+// exits. The communicator is duplicated. Collective over its ranks.
 #pragma once
 
 #include <mpi.h>

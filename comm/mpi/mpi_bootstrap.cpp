@@ -79,7 +79,7 @@ std::unique_ptr<Messages> MpiBootstrap::open_messages(const std::string& transpo
   return std::make_unique<MpiMessages>(UniqueComm::duplicate(world_.get()));
 }
 
-// MPI_Finalize waits for all processes of the job, and one of them may have been stopped since.
+// MPI_Finalize waits for all processes of the job, and any process may have been stopped since.
 void MpiBootstrap::limit_end(std::shared_ptr<ControlPlane> plane, milliseconds limit) {
   if (!session_->finalizes()) return;
   try {

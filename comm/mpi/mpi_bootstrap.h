@@ -13,7 +13,8 @@ namespace zero::comm {
 // Whether this library or the program has initialized MPI.
 bool mpi_initialized();
 
-// Initializes MPI unless it is initialized. Throws PeerFailed on every rank if one has a problem.
+// Initializes MPI unless the program has. Throws PeerFailed on every rank if any rank has a
+// problem.
 std::unique_ptr<Bootstrap> create_mpi_bootstrap(int& argc, char**& argv, const Launcher& launcher,
                                                 const WorldOptions& options,
                                                 const StartProblem& problem);

@@ -37,7 +37,7 @@ inline bool mpi_is_up() {
   return begun != 0 && ended == 0;
 }
 
-// Owns a communicator; errors on it return instead of aborting.
+// Owns a communicator, whose errors return instead of aborting.
 class UniqueComm {
  public:
   UniqueComm() = default;
@@ -59,7 +59,7 @@ class UniqueComm {
   }
 
   MPI_Comm get() const { return comm_; }
-  // For communicators of a broken job, since freeing them could wait for the peers.
+  // For communicators of a broken job, since freeing could wait for the peers.
   void forget() { comm_ = MPI_COMM_NULL; }
 
  private:

@@ -10,7 +10,7 @@
 namespace zero::comm {
 namespace {
 
-// Short enough that MPI sends a notice at once, even if the receiver does not look for it.
+// Short enough that MPI sends a notice at once, even if the receiver does not poll.
 constexpr std::size_t most_text = 2047;
 
 }  // namespace
@@ -33,7 +33,7 @@ void MpiNotices::send(const Cause& cause) noexcept {
     for (const int rank : remote_ranks_)
       requests_.send(&outgoing_, offsetof(Cause, message) + text, rank, tag_notice);
   } catch (const std::exception&) {
-    // The ranks of other nodes are ended by the launcher.
+    // The launcher ends the ranks of other nodes.
   }
 }
 
@@ -61,7 +61,7 @@ void MpiNotices::poll(ControlPage& page) {
   if (found == 0) return;
   Cause notice;
   check_mpi(MPI_Mrecv(&notice, sizeof notice, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
-  // A rank of the node of the failure prints it.
+  // A rank of the failure's node prints the cause.
   page.claim_print();
   page.publish(notice);
 }

@@ -65,13 +65,13 @@ void MpiPending::cancel() noexcept {
   }
 }
 
-// MPI moves data only while a rank is inside one of its calls.
+// MPI moves data only while a rank is inside a call of MPI.
 void MpiMessages::poll() {
   int found = 0;
   MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_.get(), &found, MPI_STATUS_IGNORE);
 }
 
-// All ranks have just called this together, so it does not wait long.
+// All ranks have just called this together, so the split does not wait long.
 std::unique_ptr<Messages> MpiMessages::split(int color, int rank, int size) {
   MPI_Comm made = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(comm_.get(), color, rank, &made), "MPI_Comm_split");

@@ -37,7 +37,7 @@ ProcessTimeLimit::ProcessTimeLimit(std::chrono::milliseconds limit,
     if (changed_.wait_for(lock, limit, [this] { return in_time_; })) return;
     const int code = StalledError::code;
     last_words(code);
-    // The launcher then ends the others, and prints which were missing.
+    // The launcher then ends all ranks, and prints which were missing.
     std::this_thread::sleep_for(time_to_be_read);
     _exit(code);
   });

@@ -1,4 +1,4 @@
-// Initializes MPI, and finalizes it if this library initialized it.
+// An initialized MPI, finalized at the end if this library initialized MPI.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ namespace zero::comm {
 
 class MpiSession {
  public:
-  // Finalizes at its end, unless MPI belongs to the program.
+  // `finalizes`: the destructor finalizes MPI; false if MPI belongs to the program.
   explicit MpiSession(bool finalizes);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
@@ -30,7 +30,7 @@ class MpiSession {
 // limit take too long. The time counts from the constructor to the destructor.
 class ProcessTimeLimit {
  public:
-  // last_words() prints the reason, on a thread of its own.
+  // last_words() prints the reason, on a background thread.
   ProcessTimeLimit(std::chrono::milliseconds limit, std::function<void(int exit_code)> last_words);
   ~ProcessTimeLimit();
   ProcessTimeLimit(const ProcessTimeLimit&) = delete;

@@ -40,7 +40,7 @@ std::string own_host_prefix() {
   return "zero-" + std::to_string(getpid()) + "-";
 }
 
-// NCCL reads its environment once per process: if it was used before, these values may have no
+// NCCL reads the environment once per process: after an earlier use these values may have no
 // effect.
 void warn_of_earlier_use() {
   void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);

@@ -13,16 +13,16 @@ struct ConnectOptions {
   std::function<std::shared_ptr<Api>()> load = load_nccl;  // called once the environment is set
   std::function<void()> check_peers = [] {};               // as in GuardOptions
   std::chrono::milliseconds start_limit{120'000};
-  bool share_gpu = false;  // several ranks on one GPU: correct, and slow
+  bool share_gpu = false;  // several ranks on a GPU: correct, and slow
   bool abort_job = true;
 };
 
-// Collective. The check-in over the host names ranks that do not come; two ranks on one GPU are a
-// TopologyError unless share_gpu is set, which sets NCCL's environment for it.
+// Collective. The check-in over the host names ranks that do not come. Two ranks on the same GPU
+// are a TopologyError, unless share_gpu is set, which also sets NCCL's environment.
 std::unique_ptr<Communicator> connect(Communicator& host, Device& device,
                                       const ConnectOptions& options);
 
-// Overwrites NCCL's environment for share_gpu: every process counts as its own host, connected by
+// Overwrites NCCL's environment for share_gpu: every process counts as a host, connected by
 // sockets.
 void set_shared_gpu_environment(int rank);
 

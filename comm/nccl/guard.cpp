@@ -45,7 +45,7 @@ bool Guard::take_oldest() {
     if (!operations_.empty()) ended = operations_.front().ended;
   }
   if (!ended || !ended->complete()) return false;
-  // Launched operations are not taken back: it is still the oldest.
+  // Launched operations are not taken back, so the oldest is still the same.
   const std::lock_guard lock(mutex_);
   operations_.pop_front();
   if (!operations_.empty()) operations_.front().start = Clock::now();
@@ -104,7 +104,7 @@ void Guard::end(std::exception_ptr failure, const zero::Error& cause) {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(failure);
   }
-  failed_ = true;  // before inside_ is read, in one order for all threads
+  failed_ = true;  // before inside_ is read, in the same order for all threads
   const Clock::time_point deadline = Clock::now() + options_.abort_limit;
   while (inside_ > 0 && Clock::now() < deadline) std::this_thread::sleep_for(options_.tick);
   if (inside_ == 0) {

@@ -1,7 +1,7 @@
 // Watches the launched operations of a communicator: a thread polls NCCL for asynchronous errors
 // and the oldest operation in progress, and ends the communicator if a peer has failed, if NCCL
-// has, or if the time limit has passed. It does not abort NCCL while another thread of this process
-// is inside it, and does not wait for an abort that blocks: then the handle is leaked, or the
+// has, or if the time limit has passed. The guard does not abort NCCL while a thread of this
+// process is inside, and does not wait for an abort that blocks: then the handle is leaked, or the
 // process ended.
 #pragma once
 
@@ -23,10 +23,10 @@ namespace zero::comm::nccl {
 struct GuardOptions {
   std::shared_ptr<Api> api;
   Handle communicator = nullptr;
-  // Throws PeerFailed if another rank has published a first cause. Any thread may call it.
+  // Throws PeerFailed if another rank has published a first cause. Any thread.
   std::function<void()> check_peers = [] {};
-  // Calls on the communicator return only when NCCL has carried them out on the host, as those of a
-  // split subgroup do.
+  // Calls on the communicator return only after NCCL's work on the host, as calls of a split
+  // subgroup do.
   bool blocking = false;
   // Ends the process, after printing the cause, if abort() blocks or a thread does not return from
   // NCCL. If may_exit is false, the handle is leaked instead.
@@ -61,13 +61,13 @@ class Guard {
   };
 
   // Locks out the guard's queries. While a communicator is split or grows, only one thread may
-  // query it, because the answer can complete the operation. The holder must watch the peers
+  // query NCCL, because the answer can complete the operation. The holder must watch the peers
   // meanwhile.
   std::unique_lock<std::mutex> asking_alone() { return std::unique_lock(asking_); }
 
-  // Call before an operation is launched: its limit includes the NCCL call, which connects to peers
-  // at the first use and blocks meanwhile. launched() then sets its event, or forget() withdraws
-  // it. The calls of one communicator come from one thread at a time.
+  // Call before launching an operation: the limit includes the NCCL call, which connects to peers
+  // at the first use and blocks meanwhile. Then call launched(), or forget() to withdraw the
+  // operation, before the next announce(). One thread at a time.
   void announce(std::string what, std::chrono::milliseconds limit);
   // `ended` is complete when the announced operation has run.
   void launched(std::unique_ptr<Event> ended);
@@ -83,14 +83,14 @@ class Guard {
   using Clock = std::chrono::steady_clock;
   struct Operation {
     std::string what;
-    std::shared_ptr<Event> ended;  // null until it is launched
+    std::shared_ptr<Event> ended;  // null until the launch
     Clock::time_point start;
     std::chrono::milliseconds limit;
   };
 
   void run();
-  // Whether the oldest operation had ended; then the next one is the oldest. Nothing is locked
-  // while NCCL or CUDA is called, which may not come back.
+  // Whether the oldest operation had ended, and was removed. Nothing is locked while NCCL or CUDA
+  // is called, which may not return.
   bool take_oldest();
   std::string oldest();
   // Throws the error that ends the communicator: PeerFailed, also for NCCL's own failures, or

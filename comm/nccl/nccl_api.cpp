@@ -40,7 +40,7 @@ ncclDataType_t type_of(DType dtype) {
 }
 
 void* open_library() {
-  // Never closed: NCCL's threads may outlive its communicators.
+  // Never closed: NCCL's threads may outlive all communicators.
   void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     throw TopologyError(std::string("several ranks on GPUs need NCCL: ") + dlerror() +
@@ -89,7 +89,7 @@ struct Functions {
   decltype(&ncclBroadcast) broadcast = Symbol(library, "ncclBroadcast");
 };
 
-// The library is opened once. Ranks may be threads: the others wait.
+// The library is opened once. Ranks may be threads, which then wait here.
 const Functions& functions() {
   static const Functions found;
   return found;

@@ -177,7 +177,7 @@ void NcclCommunicator::do_all_to_all(const void* send, void* recv, const PairCou
   connection_->api().copy(in(rank()), out(rank()), counts(rank(), rank()) * width, stream());
 }
 
-// NCCL has none, and on a stream there is nothing to wait for: the host's communicator has one.
+// NCCL has no barrier, and on a stream there is nothing to wait for: use the host's communicator.
 void NcclCommunicator::do_barrier() {
   throw UsageError("a barrier is the host's: device communicators order streams, not ranks");
 }
@@ -211,7 +211,7 @@ void NcclCommunicator::share(const Arena& arena) {
     connection_->register_buffer(arena.data(), arena.size());
   } catch (const Error&) {
     connection_->guard().check();
-    // Without a registration NCCL copies the data through its own buffers.
+    // Without a registration NCCL copies the data through internal buffers.
   }
 }
 

@@ -13,8 +13,8 @@
 
 namespace zero::comm::nccl {
 
-// One communicator of NCCL and the memory that is registered with it; destroyed, registrations
-// first, unless its guard had to give it up.
+// A communicator of NCCL and the memory registered there. The destructor destroys both,
+// registrations first, unless the guard had to give up the communicator.
 class Connection {
  public:
   Connection(GuardOptions options, std::shared_ptr<Connection> parent);
@@ -39,8 +39,8 @@ class Connection {
   std::unique_ptr<Guard> guard_;
 };
 
-// Waits for a non-blocking call to end. Throws StalledError or Error with `what`, or the error of
-// `check` if there is one.
+// Waits for a non-blocking call to end. Throws StalledError or Error with `what`, or any error of
+// `check`.
 void await_progress(Api& api, Handle communicator, std::chrono::milliseconds limit,
                     const std::string& what, const std::function<void()>& check = {});
 
@@ -72,7 +72,8 @@ class NcclCommunicator final : public Communicator {
  private:
   template <class Call>
   void launch(const Call& call);
-  // Rank r's slice of `send` to its slice of `recv`; strides in elements, 0 for one same slice.
+  // Sends slice r of `send` to rank r, and receives slice r of `recv` from there. Strides are in
+  // elements; 0: the same slice for all.
   void exchange(const void* send, std::int64_t send_stride, void* recv, std::int64_t recv_stride,
                 std::int64_t count, DType dtype);
   void reduce_in_order(const void* send, void* recv, std::int64_t count, DType dtype,

@@ -11,9 +11,9 @@ namespace zero::comm {
 namespace {
 
 using std::chrono::milliseconds;
-// Messages begin with one of these: a value, or the exit code and the reason of a failure.
+// The first character of a message: a value follows, or the exit code and the reason of a failure.
 constexpr char good = '+', failed = '-';
-// The others wait a little longer than rank 0, whose error names the missing ranks.
+// Other ranks wait a little longer than rank 0, whose error names the missing ranks.
 constexpr milliseconds for_the_verdict{3000};
 
 std::string failure(int exit_code, const std::string& reason) {
@@ -40,14 +40,14 @@ milliseconds Exchange::time_left() const {
 
 void Exchange::publish_failure(const std::string& key, const std::string& message) {
   rendezvous_->set(key, message);
-  // The place ends with this process when rank 0 hosts it.
+  // If rank 0 hosts the store, the store ends with this process.
   const auto end = std::chrono::steady_clock::now() + for_the_verdict;
   for (int r = 1; r < rendezvous_->size(); ++r) {
     const auto left =
         std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
     try {
       const std::string came = rendezvous_->get(of_rank(key, r), milliseconds(1));
-      if (came.empty() || came[0] == failed) continue;  // it has left
+      if (came.empty() || came[0] == failed) continue;  // rank r has left
       rendezvous_->get(of_rank(key, r) + "/read", std::max(left, milliseconds(1)));
     } catch (const StalledError&) {
       // Rank r is missing, or stopped.
@@ -171,7 +171,7 @@ void Exchange::give_up(int exit_code, const std::string& reason) noexcept {
     else
       rendezvous_->set(of_rank(key, rank), message);
   } catch (const std::exception&) {
-    // Then the others wait for the start limit.
+    // Then the peers wait for the start limit.
   }
 }
 

@@ -1,5 +1,6 @@
-// Exchanges data through a Rendezvous while the ranks start: rank 0 collects, and the others read
-// the collection.
+// Exchanges data through a Rendezvous while the ranks start: rank 0 collects, and each other rank
+// reads the collection. Order on every rank: compare_sizes() once, then the same number of gather()
+// calls. give_up() takes the place of a gather(), after which no call may follow.
 #pragma once
 
 #include <chrono>
@@ -16,17 +17,17 @@ class Exchange {
  public:
   Exchange(std::shared_ptr<Rendezvous> rendezvous, std::chrono::milliseconds limit);
 
-  // Throws TopologyError, or PeerFailed on the others, if ranks count different numbers of ranks.
-  // Call it first. Collective.
+  // Throws TopologyError on a rank whose number of ranks is not rank 0's; the next gather() then
+  // throws PeerFailed on all remaining ranks. Collective.
   void compare_sizes();
   // Returns each rank's `own`, in rank order; all must have the same size. Throws PeerFailed if a
-  // rank has given up, and StalledError if one does not come. Collective.
+  // rank has given up, and StalledError if a rank does not come. Collective.
   std::vector<std::string> gather(std::string_view own);
   // Call in place of the next gather().
   void give_up(int exit_code, const std::string& reason) noexcept;
 
  private:
-  // On the others: waits for a value of rank 0.
+  // On every rank but 0: waits for a value of rank 0.
   std::string value_of_root(const std::string& key);
   std::string collect(std::string_view own, const std::string& key);
   // On rank 0. Returns when the ranks that came have read the failure, or after 3 s.

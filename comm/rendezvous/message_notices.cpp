@@ -23,7 +23,7 @@ void MessageNotices::send(const Cause& cause) noexcept {
     outgoing_ = cause;
     for (const int rank : remote_ranks_) out_->send(&outgoing_, sizeof(Cause), rank, tag_notice);
   } catch (const std::exception&) {
-    // The ranks of other nodes find that their messages do not come.
+    // The ranks of other nodes find that messages do not come.
   }
 }
 
@@ -45,7 +45,7 @@ void MessageNotices::poll(ControlPage& page) {
   if (!lock.owns_lock() || page.failed() || in_->empty()) return;
   for (const int rank : in_->test_received()) {
     const auto found = std::find(remote_ranks_.begin(), remote_ranks_.end(), rank);
-    // A rank of the node of the failure prints it.
+    // A rank of the failure's node prints the cause.
     page.claim_print();
     page.publish(incoming_[static_cast<std::size_t>(found - remote_ranks_.begin())]);
   }

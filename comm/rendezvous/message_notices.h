@@ -1,4 +1,4 @@
-// Notices as messages of a group of their own.
+// Notices as messages of a separate group.
 #pragma once
 
 #include <atomic>

@@ -17,8 +17,8 @@
 namespace zero::comm {
 namespace {
 
-// Ranks with equal texts can pass descriptors to each other: they share a kernel, and the network
-// namespace that contains the names of their sockets.
+// Ranks with equal texts can pass descriptors to each other: the ranks share a kernel, and the
+// network namespace of the sockets' names.
 std::string node_identity(int rank) {
   std::array<char, 96> text{};
   std::string boot;
@@ -101,7 +101,7 @@ std::unique_ptr<World> create_rendezvous_world(const WorldOptions& options,
   if (options.abort_job)
     mark("start", rank,
          std::to_string(std::chrono::ceil<std::chrono::seconds>(options.start_limit).count()));
-  // Its agent starts the ranks, and may be killed without a word to them.
+  // torchrun's agent starts the ranks, and may be killed without telling the ranks.
   if (options.abort_job && std::getenv("TORCHELASTIC_RUN_ID") != nullptr) die_with_parent();
   return create_process_world(std::make_unique<RendezvousBootstrap>(options, problem), options);
 }

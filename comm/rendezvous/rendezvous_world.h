@@ -8,8 +8,8 @@
 
 namespace zero::comm {
 
-// Collective. Throws PeerFailed on every rank if one has a problem, and StalledError, which names
-// the ranks, if some do not come within the start limit.
+// Collective. Throws PeerFailed on every rank if any rank has a problem, and StalledError, with the
+// names of the missing ranks, if some do not come within the start limit.
 std::unique_ptr<World> create_rendezvous_world(const WorldOptions& options,
                                                const StartProblem& problem);
 

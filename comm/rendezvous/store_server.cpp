@@ -85,7 +85,8 @@ bool StoreServer::answer_all(Client& client) {
     return false;
   }
   client.unread.erase(0, client.unread.size() - unread.size());
-  // A client reads its answers before it asks again, so that they fit into the socket's buffer.
+  // A client reads all answers before the next command, so that answers fit into the socket's
+  // buffer.
   return answers.empty() || send(client.socket.get(), answers.data(), answers.size(),
                                  MSG_NOSIGNAL) == static_cast<ssize_t>(answers.size());
 }

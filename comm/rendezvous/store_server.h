@@ -13,7 +13,7 @@
 
 namespace zero::comm {
 
-// Answers on a thread of its own, from its construction until its end.
+// Answers on a background thread, from construction until destruction.
 class StoreServer {
  public:
   // Takes a listening socket.
@@ -32,7 +32,8 @@ class StoreServer {
   // Returns false if the client has left, or sends what is no command.
   bool read_from(Client& client);
   bool answer_all(Client& client);
-  // Returns the answer to the first command, and removes it; `whole` is false if it is incomplete.
+  // Removes the first command and returns the answer; `whole` is false if the command is
+  // incomplete.
   std::string answer(std::string_view& unread, bool& whole);
 
   Descriptor listener_;

@@ -78,7 +78,7 @@ Addresses addresses_of(const Variables& at) {
   return {found, &freeaddrinfo};
 }
 
-// Takes the address itself, so that the store is not open to other networks.
+// Binds to this address alone: the store must not be open to further networks.
 Descriptor listen_at(const Variables& at) {
   int error = 0;
   const Addresses addresses = addresses_of(at);
@@ -242,9 +242,10 @@ void store::put_text(std::string& bytes, std::string_view text) {
 }
 
 std::shared_ptr<Rendezvous> join_store(milliseconds limit) {
-  // One per process, which all of its Runtimes use, and which no child of fork() ends.
+  // One per process, shared by all Runtimes, and never destroyed: no child of fork() may end the
+  // store.
   static auto* const joined = new std::shared_ptr<Rendezvous>;
-  // Each restart by torchrun's agent uses keys of its own.
+  // Each restart by torchrun's agent uses new keys.
   const std::string prefix = "zerocore-cpp/" + variable("TORCHELASTIC_RUN_ID") + "/" +
                              variable("TORCHELASTIC_RESTART_COUNT") + "/";
   if (!*joined) *joined = std::make_shared<TcpStore>(read_variables(), prefix, limit);

@@ -22,7 +22,7 @@ class SelfCommunicator : public Communicator {
                      std::int64_t) override {
     copy_bytes(recv, send, count * size_of(dtype));
   }
-  // The sum of one rank is its values: nothing is rounded twice.
+  // The sum of one rank is the values themselves: nothing is rounded twice.
   void do_reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
                          std::int64_t) override {
     copy_bytes(recv, send, count * size_of(dtype));

@@ -98,7 +98,7 @@ FdMailbox::Message FdMailbox::receive(ControlPlane* plane, std::chrono::millisec
     if (poll(&waiting, 1, 10) <= 0) continue;
     const Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection || !is_of_same_user(connection.get())) continue;
-    // Our ranks write as soon as they have connected; any other process is dropped.
+    // Ranks write right after connecting; any process that does not is dropped.
     pollfd readable{connection.get(), POLLIN, 0};
     Message message;
     if (poll(&readable, 1, 1000) > 0 && read_message(connection.get(), message)) return message;

@@ -20,7 +20,7 @@ std::shared_ptr<std::byte> map_memory(int fd, Access access) {
   if (fstat(fd, &status) != 0) throw Error("cannot map shared memory: " + errno_text(errno));
   const int protection = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
   const std::int64_t size = status.st_size;
-  // Memory that is only read is a peer's, who may not have touched it yet.
+  // Memory that is only read belongs to a peer, who may not have touched the pages yet.
   const int populate = access == Access::read ? 0 : MAP_POPULATE;
   void* memory = mmap(nullptr, size, protection, MAP_SHARED | populate, fd, 0);
   if (memory == MAP_FAILED)

@@ -58,7 +58,7 @@ void ShmCommunicator::share(const Arena& arena) {
 }
 
 void ShmCommunicator::withdraw(const Arena& arena) {
-  // Other segments keep their numbers, because peers use the same numbers.
+  // Segments are emptied, not removed: peers use the same numbers.
   for (Segment& segment : segments_)
     if (segment.own == arena.data()) segment = Segment{};
 }

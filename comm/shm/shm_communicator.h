@@ -1,5 +1,5 @@
 // Ranks as processes of one node, connected by a shared segment without a name. Buffers in shared
-// arenas are read in place, all others through the segment's bounce area.
+// arenas are read in place, any buffer elsewhere through the segment's bounce area.
 #pragma once
 
 #include <memory>
@@ -31,8 +31,8 @@ struct Mailboxes {
   std::chrono::milliseconds limit;
 };
 
-// All ranks of the subgroup call these at the same time; all of them run on this node. Calls move
-// `pieces` pieces through the bounce area at a time.
+// Collective over the ranks of the subgroup, which all run on this node. Calls move `pieces` pieces
+// through the bounce area at a time.
 Board open_shm_board(Mailboxes& mailboxes, const Subgroup& part, int pieces, ControlPlane& plane);
 std::unique_ptr<Communicator> create_shm_communicator(Mailboxes& mailboxes, const Subgroup& part,
                                                       std::shared_ptr<ControlPlane> plane);

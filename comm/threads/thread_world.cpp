@@ -37,7 +37,8 @@ class ThreadWorld final : public World {
 
   bool fail(const std::string& reason, int exit_code) noexcept override {
     plane_->slot().state.store(RankState::failing);
-    // A thread cannot die without reporting, so the rank that publishes the cause also prints it.
+    // A thread cannot die without reporting, so the rank that publishes the cause also prints the
+    // cause.
     return plane_->page().publish({topology_.rank, exit_code, false, reason});
   }
   bool failed() const noexcept override { return plane_->failed(); }

@@ -49,15 +49,15 @@ struct Scaling {
 
 [[gnu::always_inline]] constexpr float e4m3_value(std::uint32_t code) {
   const std::uint32_t magnitude = code & 0x7fu;
-  // A denormal lacks the leading one, so 2^-6, its value at this exponent, is subtracted.
+  // A denormal lacks the leading 1, so 2^-6, the value of that bit at this exponent, is subtracted.
   const std::uint32_t exponent = magnitude < 8 ? 121u << 23 : 120u << 23;
   const float excess = magnitude < 8 ? 0x1p-6f : 0.0f;
   const float value = std::bit_cast<float>((magnitude << 20) + exponent) - excess;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | (code & 0x80u) << 24);
 }
 
-// Formats with the maximum of the block, in fp32, as their scale; NaN if the block has a value that
-// is not finite.
+// Formats whose scale is the maximum of the block, in fp32; NaN if the block has a value that is
+// not finite.
 template <int largest_code>
 struct MaximumScale {
   using Scale = float;
@@ -105,12 +105,12 @@ struct Fp8 : MaximumScale<448>, E4m3 {
 };
 
 // The scale is a power of two with the bias 127 (E8M0), the smallest by which no element exceeds
-// 448; 255 is NaN. Its reciprocal is exact.
+// 448; 255 is NaN. The reciprocal is exact.
 struct Mxfp8 : E4m3 {
   using Scale = std::uint8_t;
   [[gnu::always_inline]] static constexpr std::uint8_t scale_of(std::uint32_t maximum_bits) {
     if (maximum_bits >= infinity_bits) return 255;
-    // The exponent, plus one if the mantissa is above 1.75.
+    // The exponent, plus 1 if the mantissa is above 1.75.
     const std::uint32_t exponent = (maximum_bits + 0x1fffffu) >> 23;
     return static_cast<std::uint8_t>(exponent > 8 ? exponent - 8 : 0);
   }

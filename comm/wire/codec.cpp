@@ -25,7 +25,7 @@ void zero_padding(const Codec& codec, std::int64_t count, void* encoded) {
                   block_count(codec, count) * scale_bytes(codec.format));
 }
 
-// Adds n elements of a source, from `first` on, to the sum, or begins the sum with them.
+// Adds n elements of a source, from `first` on, to the sum, or begins the sum.
 void add_source(const Codec& codec, const std::byte* source, std::int64_t count, std::int64_t first,
                 std::int64_t n, bool begins, float* sum) {
   if (codec.format == Format::none) {

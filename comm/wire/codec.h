@@ -10,15 +10,15 @@
 //             blocks of 32
 //
 // Codes are rounded to nearest even, and quotients are products with the reciprocal in fp32. The
-// largest magnitude of a block is exact, except in mxfp8, where it is rounded like all others (the
-// largest fp32 values to infinity, as in bf16). A block that contains an infinity or NaN decodes as
-// NaN. `bf16` rounds each element and has no blocks; `none` sends the elements unchanged, in the
-// given dtype; encoder and decoder must be given the same.
+// largest magnitude of a block is exact, except in mxfp8, which rounds all elements (the largest
+// fp32 values to infinity, as in bf16). A block that contains an infinity or NaN decodes as NaN.
+// `bf16` rounds each element and has no blocks; `none` sends the elements unchanged, in the given
+// dtype; encoder and decoder must be given the same.
 //
-// An encoded vector is its codes, then its scales, each padded with zeros to a multiple of 16
+// An encoded vector has the codes, then the scales, each padded with zeros to a multiple of 16
 // bytes. Elements are fp32, bf16 or fp16. Every SIMD level and GPU gives bitwise identical results
 // (payloads of NaN excepted). Functions of this header run on the calling thread at once, even if a
-// stream is given, allocate no memory, and may run at the same time on other buffers.
+// stream is given, allocate no memory, and may run concurrently on different buffers.
 //
 // int8 weights and int4 gradients: ZeRO++, arXiv 2306.10209. mxfp8: OCP Microscaling Formats (MX)
 // Specification 1.0.
@@ -80,7 +80,7 @@ struct ErrorSums {
   double difference = 0, values = 0;
 };
 
-// The sums that errors are added to; none by default. On a GPU each block adds up its own first, in
+// The sums that errors are added to; none by default. On a GPU each thread block first sums in
 // `parts`: that many sums, which nothing else uses meanwhile.
 inline constexpr int most_error_parts = 512;
 struct ErrorTarget {
@@ -88,8 +88,8 @@ struct ErrorTarget {
   ErrorSums* parts = nullptr;
 };
 
-// Elements to encode, and the sums that the errors of this encoding are added to. On a GPU all of it
-// is in its memory. `none` has no errors.
+// Elements to encode, and the sums that the errors of this encoding are added to. On a GPU all
+// pointers are to GPU memory. `none` has no errors.
 struct Elements {
   const void* data;
   DType dtype;

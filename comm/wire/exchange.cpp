@@ -21,7 +21,7 @@ std::int64_t words(std::int64_t bytes) {
   return bytes / size_of(word);
 }
 
-// Encodes slice number `slice` of a hop to its place among the slices to send.
+// Encodes the elements as slice number `slice` of `sent`.
 void encode_slice(const Hop& hop, const Elements& elements, std::int64_t slice, std::byte* sent,
                   const Workspace& workspace) {
   const std::int64_t bytes = encoded_bytes(hop.codec, elements.count, elements.dtype);

@@ -40,7 +40,7 @@ struct Encoded {
   void* scales;
 };
 
-// Returns the blocks from element `first` on; `first` must start one.
+// Returns the blocks from element `first` on; `first` must start a block.
 inline Encoded encoded_at(const Codec& codec, const void* encoded, std::int64_t count,
                           std::int64_t first = 0) {
   auto* codes = static_cast<std::uint8_t*>(const_cast<void*>(encoded));

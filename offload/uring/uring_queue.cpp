@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::size_t most_bytes_per_buffer = std::size_t{1} << 30;  // the kernel's limit
 
-// Held while a ring is set up or freed: its memory is reused by another thread's queue through
-// system calls that ThreadSanitizer does not see.
+// Held while a ring is set up or freed: another thread's queue reuses the memory through system
+// calls that ThreadSanitizer does not see.
 std::mutex& rings() {
   static std::mutex mutex;
   return mutex;

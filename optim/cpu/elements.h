@@ -1,4 +1,4 @@
-// Ranges of elements that the threads of a rank process, and their addresses.
+// Ranges of elements that the threads of a rank process, and addresses of elements.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Adafactor's factored second moment on the threads of a rank: the squares of rows and columns, the
-// moments after them, and the directions.
+// Adafactor's factored second moment on the threads of a rank: the squares of rows and columns,
+// then the moments, and the directions.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace zero::optim::cpu {
 
-// Squares of a range of one tensor. No two threads add to the same sum.
+// Squares of a range of a tensor. No two threads add to the same sum.
 struct FactorSums {
   const DeviceUpdate& update;
   const TensorRange& tensor;
@@ -28,7 +28,7 @@ struct FactorSums {
   }
 };
 
-// Updates the moments of a matrix and its scales.
+// Updates the moments and scales of a matrix.
 void take_moments(const AdafactorFactors<float>& factors, const FactoredMatrix& matrix);
 
 // Replaces gradients of a range by directions; `at`: elements from the start of the range.

@@ -40,8 +40,8 @@ constexpr int step_position = offsetof(typename Rule::template Factors<float>, s
 
 constexpr int decay_position = offsetof(AdafactorFactors<float>, decay) / sizeof(float);
 
-// Calls run(arrays, first element) for elements of the update, given their master weights and
-// states in fp32.
+// Calls run(arrays, first element) for elements of the update, given the master weights and states
+// in fp32.
 template <class Run>
 void run_on(const DeviceUpdate& update, const Elements& part, float* master, float* const* states,
             const Run& run) {
@@ -53,8 +53,8 @@ void run_on(const DeviceUpdate& update, const Elements& part, float* master, flo
       part.begin);
 }
 
-// Calls run_on() for all elements of a part. If master weights or states are stored in 16 bits,
-// they are converted block by block to fp32 on the thread's stack and rounded back to nearest even.
+// Calls run_on() for all elements of a part. Master weights or states stored in 16 bits are
+// converted block by block to fp32 on the thread's stack and rounded back to nearest even.
 template <class Run>
 void in_fp32(const DeviceUpdate& update, int states, const Elements& part, const Run& run) {
   constexpr std::int64_t block_elements = 2048;  // few enough to stay in cache
@@ -68,7 +68,7 @@ void in_fp32(const DeviceUpdate& update, int states, const Elements& part, const
   float* pointers[most_states] = {wide[1], wide[2]};
   for (Elements block = part; block.begin < part.end; block.begin = block.end) {
     block.end = std::min(block.begin + block_elements, part.end);
-    // Calls move(narrow, its dtype, wide) for the block's elements of each array.
+    // Calls move(narrow, dtype of narrow, wide) for the block's elements of each array.
     const auto for_arrays = [&](const auto& move) {
       move(element(update.master, update.master_dtype, block.begin), update.master_dtype, wide[0]);
       for (int s = 0; s < states; ++s)
@@ -273,8 +273,8 @@ class HostKernels final : public DeviceKernels {
   }
 
  private:
-  // Cuts [0, count) into one part per thread, each of which adds to its own sum. Small counts are
-  // not cut, because one thread finishes them before the others are awake.
+  // Cuts [0, count) into a part per thread, each with its own sum. Small counts are not cut,
+  // because a single thread finishes before more threads are awake.
   template <class Sum, class Add, class Collect>
   void by_threads(std::int64_t count, const Add& add, const Collect& collect) {
     const std::int64_t threads = pool_.threads();

@@ -1,4 +1,4 @@
-// The kernels of one vector type, with the dtypes resolved.
+// The kernels of a vector type, with the dtypes resolved.
 #pragma once
 
 #include "optim/cpu/hash_kernel.h"

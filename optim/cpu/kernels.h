@@ -1,6 +1,6 @@
-// CPU kernels of one SIMD level behind function pointers. The arguments are plain values, because a
-// file compiled for more instructions than the others must not emit inline functions that the
-// linker shares with them.
+// CPU kernels of a SIMD level behind function pointers. The arguments are plain values, because a
+// file compiled for more instructions than the rest must not emit inline functions: the linker
+// would share these with all files.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +25,15 @@ struct UpdateArrays {
 };
 
 struct Kernels {
-  // Factors as UpdateRule::write() writes them.
+  // Factors as written by UpdateRule::write().
   void (*update)(RuleKind rule, const float* factors, const UpdateArrays& arrays);
-  // Writes fp32 directions, one per element; arrays that the rule does not update stay unchanged.
+  // Writes an fp32 direction per element; arrays that the rule does not update stay unchanged.
   void (*direct)(RuleKind rule, const float* factors, const UpdateArrays& arrays,
                  float* directions);
   // Computes rows [begin, end) of a product.
   void (*product)(const Product& product, std::int64_t begin, std::int64_t end);
   // Adds up to norm_tile squares to normalized limbs, without carrying; returns the number of
-  // elements left out because they are not finite.
+  // elements left out as not finite.
   std::int64_t (*add_squares)(const void* gradient, DType dtype, std::int64_t count,
                               std::int64_t* limbs);
   void (*accumulate)(void* accumulated, DType dtype, const void* addend, DType addend_dtype,

@@ -100,7 +100,7 @@ std::int64_t add_block(const SquareSum<V, T>& block, std::int64_t* limbs) {
   return 0;
 }
 
-// Adds the block again with zeros for elements that are not finite; returns their number.
+// Adds the block again with zeros for elements that are not finite; returns the number of these.
 template <class V, class T>
 std::int64_t add_finite_squares(const SquareSum<V, T>& block, std::int64_t* limbs) {
   float finite[norm_tile];

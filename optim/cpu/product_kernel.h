@@ -1,4 +1,4 @@
-// Matrix product with elements that do not depend on how it is cut: each is one chain of fused
+// Matrix product with elements that do not depend on the cut: each is a single chain of fused
 // multiply-adds over the depth. Tiles of rows x columns stay in registers; between blocks of the
 // depth the chain is stored in `out`, which is exact.
 #pragma once
@@ -12,7 +12,7 @@ template <class V>
 struct ProductKernel {
   static constexpr int vectors = V::lanes == 1 ? 4 : 2;
   static constexpr int columns = vectors * V::lanes;
-  // As many rows as the registers hold next to one row of b.
+  // As many rows as the registers hold next to a row of b.
   static constexpr int rows = V::lanes == 16 ? 12 : V::lanes == 8 ? 6 : 4;
   static constexpr std::int64_t depth_block = 256;
 

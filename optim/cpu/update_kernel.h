@@ -1,4 +1,4 @@
-// One pass of an update rule over a range.
+// A pass of an update rule over a range.
 #pragma once
 
 #include <type_traits>
@@ -15,8 +15,8 @@ template <class V, class Rule, class Gradient, class Copy>
 struct Update {
   using Factors = typename Rule::template Factors<V>;
   static constexpr bool copies = !std::is_same_v<Copy, NoCopy>;
-  // Copies of at least this size bypass the caches, which is about 5 % faster, since their lines
-  // are not read first.
+  // Copies of at least this size bypass the caches, which is about 5 % faster, since the cache
+  // lines are not read first.
   static constexpr std::int64_t streaming_bytes = 1 << 20;
 
   const Gradient* gradient;
@@ -59,7 +59,7 @@ struct Update {
   }
 };
 
-// One pass that updates the states and also writes directions.
+// A pass that updates the states and also writes directions.
 template <class V, class Rule, class Gradient>
 struct Direct {
   using Factors = typename Rule::template Factors<V>;

@@ -1,5 +1,5 @@
-// Exact sums of squares over tiles, one thread block at a time. Since the sums are of integers, no
-// result depends on the order of threads.
+// Exact sums of squares over tiles, by thread block. Since the sums are of integers, no result
+// depends on the order of threads.
 #pragma once
 
 #include "optim/cuda/lanes.cuh"
@@ -10,7 +10,7 @@ namespace zero::optim::cuda {
 inline constexpr int tile_lanes = norm_tile / (threads * lane_elements);  // per thread
 static_assert(tile_lanes * threads * lane_elements == norm_tile);
 
-// Returns the range of a block's values in all of its threads.
+// Returns the range of a block's values in all threads of the block.
 __device__ inline MagnitudeRange range_of_block(MagnitudeRange own) {
   __shared__ MagnitudeRange warps[threads / 32];
   for (int offset = 16; offset > 0; offset /= 2) {
@@ -64,7 +64,7 @@ __device__ void add_tile(const float (*values)[lane_elements], unsigned finite_l
   if (threadIdx.x == 0) carry_limbs(limbs);
 }
 
-// Values of a tile that one thread holds. Values that are not finite are counted separately.
+// Values of a tile that a thread holds. Values that are not finite are counted separately.
 struct Tile {
   float values[tile_lanes][lane_elements];
   unsigned finite = 0;
@@ -82,12 +82,12 @@ __device__ inline std::int64_t lane_at(std::int64_t tile, int lane) {
   return tile * norm_tile + (std::int64_t{lane} * threads + threadIdx.x) * lane_elements;
 }
 
-// Sum over the tiles of one block.
+// Sum over the tiles of a block.
 struct BlockSum {
   std::int64_t limbs[norm_limb_count] = {};  // in thread 0
   unsigned long long non_finite = 0;         // of each thread
 
-  // Adds to the total; call it from all threads. Carried limbs of up to 2^23 blocks add up without
+  // Adds to the total; call from all threads. Carried limbs of up to 2^23 blocks add up without
   // overflow; the reader carries the total once more.
   __device__ void add_to(NormSum& sum) const {
     const unsigned long long left_out = sum_of_block(non_finite);

@@ -1,6 +1,6 @@
-// Adafactor's matrices, whose second moment is factored: sums of squares by rows and columns, the
-// moments after them, and steps along directions. Sums are of integers, and the mean of moments has
-// a fixed order, so no result depends on the order of threads.
+// Adafactor's matrices, whose second moment is factored: sums of squares by rows and columns, then
+// moments, and steps along directions. Sums are of integers, and the mean of moments has a fixed
+// order, so no result depends on the order of threads.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using Factors = AdafactorFactors<float>;
 
-// A range of one tensor in the arrays of an update.
+// A range of a tensor in the arrays of an update.
 struct Part {
   std::int64_t begin, count, group;
   TensorRange tensor;
@@ -36,7 +36,7 @@ __device__ void add_atomically(const NormSum& sum, NormSum& to) {
               static_cast<unsigned long long>(sum.non_finite));
 }
 
-// Adds up every `stride`-th element of the tensor in [first, end) by one thread.
+// Adds up every `stride`-th element of the tensor in [first, end) by a single thread.
 __device__ void add_elements(const DeviceUpdate& update, const Part& part, std::int64_t first,
                              std::int64_t end, std::int64_t stride, NormSum& to) {
   NormSum sum;
@@ -47,7 +47,7 @@ __device__ void add_elements(const DeviceUpdate& update, const Part& part, std::
   add_atomically(sum, to);
 }
 
-// A warp takes a row at a time, its threads every 32nd element.
+// A warp takes a row at a time, and a thread every 32nd element.
 __device__ void add_rows(const DeviceUpdate& update, const Part& part) {
   const FactoredMatrix& matrix = part.tensor.matrix;
   const std::int64_t first = part.tensor.first, end = first + part.count, cols = matrix.cols;

@@ -26,8 +26,8 @@ using zero::cuda::Launch;
 using zero::cuda::launch;
 using zero::cuda::native;
 
-// Launches one thread per item, or one per several items if there are too many. Launches nothing if
-// there are no items.
+// Launches a thread per item, or per several items if there are too many. Launches nothing if there
+// are no items.
 template <class... Parameters>
 void launch_over(const char* name, std::int64_t items, Stream stream, void (*kernel)(Parameters...),
                  const std::type_identity_t<Parameters>&... arguments) {
@@ -61,7 +61,7 @@ __device__ inline void for_lanes(std::int64_t count, const Body& body) {
     body(at);
 }
 
-// Loads one element of an array without alignment.
+// Loads an element of an array without alignment.
 __device__ inline float load_one(const void* from, DType dtype, std::int64_t at) {
   return with_float_type(dtype,
                          [&]<class T>() { return to_float(static_cast<const T*>(from)[at]); });

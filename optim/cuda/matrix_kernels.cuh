@@ -12,7 +12,7 @@ inline constexpr int tile = 64, depth_block = 16;
 inline constexpr int of_thread = 4, side = tile / of_thread;  // each thread has a square
 static_assert(side * side == threads);
 
-// Rows of a and columns of b, for one block of the depth.
+// Rows of a and columns of b, for a block of the depth.
 struct Panels {
   float left[depth_block][tile], right[depth_block][tile];
 
@@ -51,7 +51,7 @@ __device__ inline void product_tile(const Product& p, std::int64_t rows, std::in
     __syncthreads();
     panels.load(p, rows, row, col, depth);
     __syncthreads();
-    // Stops at the depth, because adding 0 * 0 beyond it would turn -0 into 0.
+    // Stops at the depth, because adding 0 * 0 beyond would turn -0 into 0.
     const int length = static_cast<int>(min(std::int64_t{depth_block}, p.depth - depth));
     for (int k = 0; k < length; ++k)
       for (int r = 0; r < of_thread; ++r)

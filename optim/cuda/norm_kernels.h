@@ -1,6 +1,5 @@
 // Launches of the sums of squares for norms, and of the matrices whose second moment is factored.
-// They have files of their own, since these kernels take most of the compile time of an optimizer
-// step.
+// In separate files, since these kernels take most of the compile time of an optimizer step.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// Arguments of an update rule on the GPU: its factors, and the elements of one lane with their
-// states.
+// Arguments of an update rule on the GPU: the factors, and the elements of a lane with states.
 #pragma once
 
 #include "optim/cuda/lanes.cuh"
@@ -15,7 +14,7 @@ __device__ auto factors_of(const DeviceUpdate& update, const StepDecision& decis
   return factors;
 }
 
-// Elements of one lane, with their states.
+// Elements of a lane, with states.
 template <class Rule, int elements = lane_elements>
 struct Lane {
   float gradient[elements], master[elements];

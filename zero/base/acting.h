@@ -1,5 +1,5 @@
-// Classes that act on keys of the config if a program makes one: the engine names these keys to a
-// program that does not. Any thread.
+// Classes of a program that act on keys of the config: without such an object, the engine reports
+// these keys as without effect. Any thread.
 #pragma once
 
 #include <array>

@@ -150,7 +150,7 @@ void Arena::reserve(std::int64_t bytes, Sharing sharing, const std::string& name
                munmap(data, size);
                if (fd >= 0) close(fd);
              }};
-  // Before any page exists, since pages that exist keep their size. Failing is harmless.
+  // Before any page exists, since existing pages keep their size. Failing is harmless.
   madvise(mapping, size_, MADV_HUGEPAGE);
   untouched_ = std::make_shared<Untouched>(name, size_);
 }

@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 
-// The files of one version. Version 1 includes the child groups only in the totals.
+// The files of a cgroup version. Version 1 includes the child groups only in the totals.
 struct Version {
   const char* folder;      // below the mount
-  const char* controller;  // as /proc/self/cgroup names it
+  const char* controller;  // as named in /proc/self/cgroup
   const char *limit, *usage;
   std::vector<std::string_view> reclaimable;  // fields of memory.stat
 };
@@ -83,8 +83,8 @@ std::vector<CgroupRoom> cgroup_rooms(const std::string& mount, const std::string
   std::vector<CgroupRoom> rooms;
   for (const Version& version : versions) {
     const std::string root = mount + "/" + version.folder;
-    // In a container the path may be the host's path, and its groups are not visible: the
-    // container's own group is the mount itself.
+    // In a container the path may be the host's path, whose groups are not visible: the container's
+    // own group is the mount itself.
     for (std::filesystem::path group = group_of_process(membership, version);;
          group = group.parent_path()) {
       const std::string folder = root + group.string();

@@ -6,7 +6,7 @@
 
 namespace zero {
 
-// Those of its affinity mask, within its cpuset.
+// The CPUs of the affinity mask, within the cpuset.
 std::vector<int> allowed_cpus();
 
 // Returns the whole CPUs within the tightest quota of the control groups of this process, rounded

@@ -23,7 +23,7 @@ class Descriptor {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  // The caller closes it then.
+  // The caller must then close the descriptor.
   int release() { return std::exchange(fd_, -1); }
 
  private:

@@ -1,5 +1,5 @@
 // Time limit and error messages of waits for a device, because NCCL, a driver or a kernel may block
-// its streams forever. One per device, used by its streams and events. Any thread.
+// a stream forever. One per device, used by all streams and events there. Any thread.
 #pragma once
 
 #include <atomic>
@@ -13,16 +13,16 @@ namespace zero {
 
 class DeviceWaits {
  public:
-  // `check` throws the known cause of a stalled device, if there is one.
+  // `check` throws the known cause of a stalled device, if any.
   void describe(int rank, std::function<void()> check);
   void set_limit(std::chrono::milliseconds limit);
   std::chrono::milliseconds limit() const;
   // The newest work given to the device: "reduce of unit h.3".
   void set_subject(const std::string& subject);
 
-  // Returns once `complete` holds; throws like stall() if it does not within the limit.
+  // Returns once `complete` holds; after the limit throws like stall().
   void await(const std::function<bool()>& complete);
-  // Marks the device as stalled, so that no thread waits for it again. Throws as check() does, or
+  // Marks the device as stalled, so that no thread waits there again. Throws as check() does, or
   // StalledError.
   [[noreturn]] void stall();
   // If true, memory that the device may still use is not freed, because freeing would wait too.

@@ -10,7 +10,7 @@
 
 namespace zero {
 
-// int64 is used in votes and counters; no parameter has it.
+// int64 is for votes and counters, not for parameters.
 enum class DType : std::uint8_t { fp32, bf16, fp16, int64 };
 
 struct bf16 {
@@ -21,7 +21,7 @@ struct fp16 {
   std::uint16_t bits = 0;
 };
 
-// Maps a C++ type to its DType. A program may add specializations for its own types.
+// Maps a C++ type to its DType. A program may add specializations for further types.
 template <class T>
 struct dtype_of;
 template <>
@@ -60,8 +60,8 @@ constexpr auto with_float_type(DType dtype, const Body& body) {
   return body.template operator()<float>();
 }
 
-// Branch-free, so that loops over them vectorize. Always inlined, because a caller may be compiled
-// for newer instructions than its callees.
+// Branch-free, so that loops vectorize. Always inlined, because a caller may be compiled for newer
+// instructions than the callee.
 [[gnu::always_inline]] constexpr float to_float(float value) {
   return value;
 }
@@ -72,7 +72,7 @@ constexpr auto with_float_type(DType dtype, const Body& body) {
 
 [[gnu::always_inline]] constexpr float to_float(fp16 value) {
   const std::uint32_t magnitude = value.bits & 0x7fffu;
-  // A denormal lacks the leading one, worth 2^-14 there.
+  // A denormal lacks the leading 1, worth 2^-14 there.
   const std::uint32_t exponent = magnitude < 0x400u ? 113u << 23 : 112u << 23;
   const std::uint32_t excess = magnitude < 0x400u ? 113u << 23 : 0u;
   const float finite =

@@ -1,4 +1,4 @@
-// An array with one element per value of an enumeration, indexed by that value.
+// An array with an element per value of an enumeration, indexed by that value.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Errors, one type and one exit code per kind. Messages state the expectation and the remedy. After
-// one of these the engine refuses further work.
+// Errors, with a type and an exit code per kind. Messages state the expectation and the remedy.
+// After an error the engine refuses further work.
 #pragma once
 
 #include <stdexcept>
@@ -53,7 +53,7 @@ class LoadError : public detail::CodedError<15> {
 class NumericError : public detail::CodedError<16> {
   using CodedError::CodedError;
 };
-// Another rank failed or died; the message carries its reason, the first cause.
+// Another rank failed or died; the message carries the reason, the first cause.
 class PeerFailed : public detail::CodedError<17> {
  public:
   explicit PeerFailed(const std::string& reason, int cause_exit_code = code)
@@ -64,7 +64,7 @@ class PeerFailed : public detail::CodedError<17> {
  private:
   int cause_exit_code_;
 };
-// A wait reached its time limit; the message names the missing rank, unit and operation.
+// A wait reached the time limit; the message names the missing rank, unit and operation.
 class StalledError : public detail::CodedError<18> {
   using CodedError::CodedError;
 };

@@ -1,5 +1,5 @@
-// Types of elements by their names in safetensors files: "F32" for DType::fp32, and those that the
-// engine only keeps, such as "BOOL".
+// Types of elements by name in safetensors files: "F32" for DType::fp32, and types that the engine
+// only keeps, such as "BOOL".
 #pragma once
 
 #include <optional>

@@ -10,7 +10,7 @@ namespace zero {
 
 namespace {
 
-// One message, with room for a file.
+// A message, with room for a file.
 struct Packet {
   Packet(void* data, std::size_t size) : part{data, size} {
     header.msg_iov = &part;

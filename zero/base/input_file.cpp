@@ -28,7 +28,7 @@ struct Opened {
   }
 };
 
-// Opens without blocking, also if it is a pipe or a device.
+// Opens without blocking, even a pipe or a device.
 int open_regular(const InputFile& file) {
   const int descriptor = ::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) refuse(file, "cannot be read: " + std::string(std::strerror(errno)));

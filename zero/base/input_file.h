@@ -1,5 +1,5 @@
 // Reads small files that users write or name: at once, with a size limit, and regular files only,
-// because others could block or never end.
+// because any other file could block or never end.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@ struct InputFile {
   std::string path;
   std::string name;  // the subject of messages: the path, or an option and the path
   std::size_t most_mebibytes = 1;
-  const char* wanted = "a file";  // for the message if it is a directory
+  const char* wanted = "a file";  // for the message if the path is a directory
 };
 
 // Throws ConfigError if the file does not exist, cannot be read, is a directory, a device or a
 // pipe, or has more bytes than expected.
 std::string read_input_file(const InputFile& file);
 
-// Returns the number of the line, from 1, that contains this byte of a text; past its end: the last
+// Returns the number of the line, from 1, that contains this byte of a text; past the end: the last
 // line's.
 int line_at(std::string_view text, std::size_t byte);
 

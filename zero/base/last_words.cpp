@@ -39,7 +39,7 @@ void print_last_words(int seen_by, int failed_rank, int exit_code,
             ",\"exit_code\":" + std::to_string(exit_code) + ",\"message\":" + json_text(text) +
             "}\n";
   mark_failure(failed_rank, exit_code);
-  // One call, so that the lines of ranks do not mix.
+  // A single call, so that the lines of ranks do not mix.
   std::fputs(line.c_str(), stderr);
   std::fflush(nullptr);
   std::this_thread::sleep_for(unread_output);

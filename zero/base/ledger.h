@@ -1,4 +1,4 @@
-// Bytes by category and tier: one account per category, planned before any memory is taken, then
+// Bytes by category and tier: an account per category, planned before any memory is taken, then
 // current and peak. One thread.
 #pragma once
 
@@ -58,7 +58,7 @@ class Ledger {
     return accounts_[tier][category];
   }
   MemoryAccount total(Tier tier = Tier::memory) const;
-  // Tier by tier, one line per category in use.
+  // Tier by tier, a line per category in use.
   std::string table() const;
 
  private:

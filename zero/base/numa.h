@@ -12,11 +12,11 @@ int numa_node_of_pci(const std::string& bus_id);
 // Whether this process may run outside the node's CPUs; false if those are unknown.
 bool runs_beyond_numa_node(int node);
 
-// Requests that untouched pages come from the node. Returns the reason if it was refused, or ""; a
-// node of -1 is "unknown".
+// Requests that untouched pages come from the node. Returns the reason of a refusal, or ""; a node
+// of -1 is "unknown".
 std::string prefer_numa_node(void* data, std::int64_t bytes, int node);
 
-// While it lives, pages that this thread touches first come from the node, if the kernel grants it;
+// Until destroyed, pages that this thread touches first come from the node, if the kernel agrees;
 // -1 changes nothing.
 class PreferNumaNode {
  public:

@@ -10,7 +10,7 @@ std::string shortest_text(double value) {
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
-// Uses GiB only from 10 GiB on, so that small figures next to a large one keep their digits.
+// Uses GiB only from 10 GiB on, so that small figures next to a large figure keep all digits.
 ByteUnit byte_unit(double largest) {
   if (largest >= 10 * gibibyte) return {"GiB", gibibyte};
   if (largest >= mebibyte) return {"MiB", mebibyte};

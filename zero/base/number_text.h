@@ -17,7 +17,7 @@ struct ByteUnit {
   const char* name;
   double size;
 };
-// The unit for figures that belong together, chosen by the largest of them.
+// The unit for figures that belong together, chosen by the largest figure.
 ByteUnit byte_unit(double largest);
 // "1.50 MiB"
 std::string byte_text(double bytes);

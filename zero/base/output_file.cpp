@@ -76,7 +76,7 @@ std::string ReplacedFile::open(const std::string& path) {
   if (!made) return std::strerror(errno);
   beside_ = beside;
   if (exists) fchmod(made.get(), old.st_mode & 07777);
-  // The old file's permissions say whether this user may change it; rename() does not ask.
+  // The old file's permissions say whether this user may change the file; rename() does not check.
   if (exists && access(path_.c_str(), W_OK) != 0) return std::strerror(errno);
   out_.open(beside_, std::ios::binary | std::ios::trunc);
   return out_ ? "" : std::strerror(errno);

@@ -1,6 +1,6 @@
 // The rendezvous of a job's ranks without MPI: each rank stores a few bytes under a name, and waits
-// for those of others. A program with a launcher of its own (a scheduler, Ray, Kubernetes)
-// implements this class and passes it to RuntimeOptions::rendezvous.
+// for those of peers. A program with another launcher (a scheduler, Ray, Kubernetes) implements
+// this class for RuntimeOptions::rendezvous.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 
 namespace zero {
 
-// One object on each rank. It is used by one thread at a time, while a Runtime starts and, if
-// ranks are on several hosts, in collective calls that make groups.
+// One object on each rank, used by one thread at a time: while a Runtime starts and, if ranks are
+// on several hosts, in collective calls that make groups.
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
@@ -25,16 +25,16 @@ class Rendezvous {
   // Waits until a rank has set the key. Throws StalledError with the key's name if none has within
   // the limit.
   virtual std::string get(const std::string& key, std::chrono::milliseconds limit) = 0;
-  // Waits until all ranks have called it with this name, which may be used once.
+  // Waits until all ranks have called barrier() with this name, which may be used once.
   virtual void barrier(const std::string& name, std::chrono::milliseconds limit);
   // Returns messages for ranks on several hosts, under a name that may be used once. Null: there
-  // are none, and all ranks must be on one host. Collective.
+  // are none, and all ranks must be on the same host. Collective.
   virtual std::unique_ptr<Messages> connect(const std::string& name,
                                             std::chrono::milliseconds limit);
   // The rendezvous in error messages: "the store at 127.0.0.1:29500".
   virtual std::string describe() const { return "the program's rendezvous"; }
 
-  // Returns a new name, equal on all ranks if they call it equally often: "zero/0", then "zero/1".
+  // Returns a new name, equal on all ranks after equally many calls: "zero/0", then "zero/1".
   std::string fresh_name() { return "zero/" + std::to_string(names_++); }
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 SimdLevel best_level() {
 #if defined(__x86_64__)
-  // Every CPU with AVX2 and FMA has F16C, and older compilers cannot test for it.
+  // Every CPU with AVX2 and FMA has F16C, and older compilers cannot test for F16C.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

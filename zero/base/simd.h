@@ -7,7 +7,7 @@
 
 namespace zero {
 
-// Each level includes the previous ones: avx2 with FMA and F16C; avx512 is F, BW, DQ and VL.
+// Each level includes all previous levels: avx2 with FMA and F16C; avx512 is F, BW, DQ and VL.
 enum class SimdLevel : std::uint8_t { scalar, avx2, avx512 };
 
 const char* name_of(SimdLevel level);

@@ -1,4 +1,4 @@
-// The nearest of the known names to one that was probably mistyped, for error messages.
+// The known name nearest to a probably mistyped name, for error messages.
 #pragma once
 
 #include <cstddef>

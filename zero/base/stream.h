@@ -1,7 +1,7 @@
 // Ordered execution: streams run work in the order given, and events order streams among each
 // other. The CPU compute stream is the caller's own thread; the communication stream is either
-// inline (work runs at once, on the caller's thread) or a worker thread. A device back end adds its
-// own kind.
+// inline (work runs at once, on the caller's thread) or a worker thread. A device back end adds
+// further kinds.
 #pragma once
 
 #include <chrono>
@@ -11,21 +11,21 @@
 
 namespace zero {
 
-// A native stream by value, for programs that launch their own kernels; null on the CPU.
+// A native stream by value, for programs that launch kernels; null on the CPU.
 struct Stream {
   void* handle = nullptr;
 };
 
-// A point in a stream. Recording it again moves it to the newer point. New events are complete.
+// A point in a stream. Recording again moves the event to the newer point. New events are complete.
 class Event {
  public:
   virtual ~Event() = default;
   virtual bool complete() const = 0;
-  // Blocks the calling thread until complete; rethrows the failure of the stream that recorded it.
+  // Blocks the calling thread until complete; rethrows the failure of the recording stream.
   virtual void synchronize() = 0;
 };
 
-// Only one thread at a time queues work; work of one stream never runs concurrently with itself.
+// Only one thread at a time queues work; no two work items of a stream run concurrently.
 class ExecutionStream {
  public:
   using Work = std::function<void(Stream)>;
@@ -37,9 +37,9 @@ class ExecutionStream {
   virtual std::unique_ptr<Event> create_event() = 0;
 
   // Queues the work. After a failure in the stream, later work is dropped, and the next call here,
-  // or synchronize() of an event recorded after it, throws the failure.
+  // or synchronize() of an event recorded later, throws the failure.
   virtual void enqueue(Work work) = 0;
-  // The event completes when all work queued so far has run. It must come from this stream.
+  // The event completes when all work queued so far has run. The event must come from this stream.
   virtual void record(Event& event) = 0;
   // Work queued from now on runs after the event, of any stream.
   virtual void wait(Event& event) = 0;
@@ -51,7 +51,7 @@ class ExecutionStream {
 
 // Work runs in enqueue(), on the calling thread.
 std::unique_ptr<ExecutionStream> create_inline_stream();
-// Work runs on one thread of its own, named for debuggers.
+// Work runs on a separate thread, named for debuggers.
 std::unique_ptr<ExecutionStream> create_worker_stream(const std::string& thread_name);
 
 }  // namespace zero

@@ -1,5 +1,5 @@
-// Measures the time between two points of a stream, by its device's clock. Made by the device;
-// reusable once it has been read. One thread.
+// Measures the time between two points of a stream, by the device's clock. Made by the device. Call
+// start(), stop(), then nanoseconds() until there is a result; then reusable. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace zero {
 class StreamTimer {
  public:
   virtual ~StreamTimer() = default;
-  // Called by work of the stream, and ordered on it.
+  // Called by work of the stream, and ordered there.
   virtual void start(Stream stream) = 0;
   virtual void stop(Stream stream) = 0;
   // Returns nothing until the stream has passed both points. Never blocks.

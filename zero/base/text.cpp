@@ -11,7 +11,7 @@ namespace zero {
 
 namespace {
 
-// Whether it is printable ASCII.
+// Whether c is printable ASCII.
 bool is_plain(char c) {
   return c >= 0x20 && c < 0x7f;
 }

@@ -37,7 +37,7 @@ std::string count_of(std::int64_t count, std::string_view noun);
 // The system's name of this host.
 std::string host_name();
 
-// A JSON string, with its quotes. Non-ASCII bytes appear as \xNN, because they need not be UTF-8.
+// A JSON string, with quotes. Non-ASCII bytes, which need not be UTF-8, appear as \xNN.
 std::string json_text(std::string_view text);
 
 }  // namespace zero

@@ -1,4 +1,4 @@
-// Starts a thread; if that fails, the error names its purpose and the remedy.
+// Starts a thread; the error of a failed start names the purpose and the remedy.
 #pragma once
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-// Writes the data of one file from state that others will change: one thread copies it to a staging
+// Writes the data of a file from state that will change: a thread copies the state to a staging
 // memory as fast as there is room and computes the digests, another writes from there. The progress
 // of the copy is visible: if the staging is as large as the data, the state is free long before the
 // file is written, and with Copying::first before anything is digested. Belongs to a save; code
@@ -31,8 +31,8 @@ class BackgroundCopy {
   using Create = std::function<std::unique_ptr<checkpoint::SafetensorsWriter>()>;
 
   // in_turn: a piece is digested while it is in cache. first: copies as soon as the staging has
-  // room, because others wait for the state. elsewhere: there is no source; the staging holds all
-  // of the data, and other code fills it from the start and reports by note_copied().
+  // room, because updates wait for the state. elsewhere: there is no source; the staging holds all
+  // of the data; the caller fills the staging from the start and reports by note_copied().
   // in_place: as first, into the memory of the file itself, so that nothing has to be written.
   enum class Copying : std::uint8_t { in_turn, first, elsewhere, in_place };
 
@@ -45,13 +45,13 @@ class BackgroundCopy {
     return (wanted + piece_bytes - 1) / piece_bytes * piece_bytes;
   }
 
-  // With Copying::in_place, `create` of run() calls it with the memory of the file's data.
+  // With Copying::in_place, `create` of run() must call this with the memory of the file's data.
   void set_memory(std::span<std::byte> data) { staging_ = data; }
   // Copies until the staging is full, on the calling thread; run() continues from there.
   void copy_ahead() {
     while (has_room()) copy_piece();
   }
-  // Creates the file, writes it and returns its digests. Throws any failure. `written` is called
+  // Creates and writes the file, and returns the digests. Throws any failure. `written` is called
   // with the bytes of each write.
   std::vector<checkpoint::Digest> run(const Create& create,
                                       const std::function<void(std::int64_t)>& written) {
@@ -97,7 +97,7 @@ class BackgroundCopy {
  private:
   // Small enough to be digested in cache.
   static constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
-  // Limit of one write, so that the disk gets the next one while the processor still copies.
+  // Limit of a write, so that the disk gets the next write while the processor still copies.
   static constexpr std::int64_t longest_write = std::int64_t{4} << 20;
 
   // Applies a change under the mutex and wakes the waiters.

@@ -131,7 +131,8 @@ bool is_gone(const std::string& path) {
 
 std::vector<Candidate> candidates(const Directory& root, std::vector<std::string>* retired) {
   std::vector<Candidate> found;
-  // A checkpoint that disappears was replaced by a newer one, and the listing may have missed that.
+  // A checkpoint that disappears was replaced by a newer checkpoint, which the listing may have
+  // missed.
   for (bool complete = false; !complete;) {
     complete = true;
     found.clear();

@@ -134,7 +134,7 @@ void CheckpointReader::read_wants(std::size_t number, const std::vector<FileEntr
   const auto memory_of = [&](std::size_t i) {
     return buffer_.subspan(i % 2 * chunk_bytes, end_of(chunks[i]) - chunks[i] * chunk_bytes);
   };
-  // The next chunk is read while the current one is processed.
+  // The next chunk is read while the current chunk is processed.
   std::future<void> reading;
   const auto start = [&](std::size_t i) {
     if (i < chunks.size())
@@ -143,7 +143,7 @@ void CheckpointReader::read_wants(std::size_t number, const std::vector<FileEntr
       });
   };
   start(0);
-  std::size_t first = 0;  // all earlier ones end before the chunk
+  std::size_t first = 0;  // all earlier wants end before the chunk
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     reading.get();
     start(i + 1);

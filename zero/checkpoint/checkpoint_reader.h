@@ -1,6 +1,6 @@
-// Reads a checkpoint: its manifest, the headers of its files, and their data in chunks that are
-// checked before any of their data is used. Throws LoadError with file, tensor, bytes, expected and
-// found values; Retired if the checkpoint has been removed meanwhile. One thread.
+// Reads a checkpoint: the manifest, the headers of the files, and data in chunks, each checked
+// before use. Throws LoadError with file, tensor, bytes, expected and found values; Retired if the
+// checkpoint has been removed meanwhile. One thread.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 
 namespace zero::checkpoint {
 
-// Size of the read buffer: one chunk is read while another is processed.
+// Size of the read buffer: a chunk is read while another is processed.
 inline constexpr std::int64_t read_buffer_bytes = 2 * chunk_bytes;
 
-// Returns the start of the file, checked against its digest in the manifest.
+// Returns the start of the file, checked against the digest in the manifest.
 std::string read_shard_header(const Directory& checkpoint, const ManifestFile& file);
 
-// Returns the file of that name, checked against its digest; empty if there is none.
+// Returns the file of that name, checked against the digest; empty if there is none.
 std::string read_program_state(const Directory& checkpoint, const Manifest& manifest);
 
 class CheckpointReader {
@@ -40,8 +40,8 @@ class CheckpointReader {
   // Indexed by the number of the file.
   const std::vector<Shard>& shards() const { return shards_; }
 
-  // Passes the wanted ranges to the sink in one or more pieces each; ranges must not overlap. A
-  // file without any of them is not opened.
+  // Passes the wanted ranges to the sink, each in one or more pieces; ranges must not overlap.
+  // Opens only files with wanted elements.
   void read(std::vector<ElementRange> wanted, const Sink& sink) const;
   // Reads elements [first, first + values.size()) of a parameter (kind 0) or state, as fp32.
   void read(int parameter, int kind, std::int64_t first, std::span<float> values) const;

@@ -21,7 +21,7 @@ Checkpoints::Checkpoints(RuntimeCore& runtime, Ranks& ranks, const Config& confi
     : context_(runtime, ranks, config, std::move(snapshot)) {
   if (config.zero_core.peer_copies > 0) context_.find_keepers();
   const std::int64_t staging = staging_bytes(), copies = planned_copies();
-  // All ranks have taken the memory of the engine before they looked for keepers.
+  // All ranks took the engine's memory before looking for keepers.
   if (config.zero_core.peer_copies > 0)
     require_memory(memory_rooms(runtime), staging + copies,
                    "the copies in memory of zero_core.peer_copies, which `zero run` holds, and for "
@@ -41,13 +41,14 @@ std::int64_t Checkpoints::staging_bytes() const {
   const std::vector<FileEntry> entries =
       file_entries(model, model.describe(false), context_.rank(), false);
   const std::int64_t own = entries.empty() ? 0 : entries.back().end();
-  // State that no other thread can read is copied at once, so the staging must hold all of it.
+  // State that no other thread can read is copied at once, so the staging must hold all of that
+  // state.
   const std::int64_t wished =
       model.readable_during_steps() ? context_.config.zero_core.async_staging_bytes : 0;
   return BackgroundCopy::staging_for(wished > 0 ? std::min(wished, own) : own);
 }
 
-// After a restart the keepers hold copies already, which new ones replace.
+// After a restart the keepers hold copies already, which new copies replace.
 std::int64_t Checkpoints::planned_copies() const {
   const auto start = checkpoint::own_generation();
   return context_.keeper && (!start || start->number <= 1) ? context_.planned_copy_bytes() : 0;
@@ -59,14 +60,14 @@ void Checkpoints::end(bool completes) noexcept {
   } catch (const std::exception& error) {
     print_notice(error.what());
   }
-  // The program may still hold its ticket.
+  // The program may still hold the save's ticket.
   if (pending_) pending_->cancel();
   pending_.reset();
   try {
     // Copies of a failed save may still be writing to the staging.
     if (context_.copies) context_.copies->synchronize();
   } catch (const std::exception&) {
-    // The failure has been thrown at its origin.
+    // The failure has been thrown at the origin.
   }
 }
 

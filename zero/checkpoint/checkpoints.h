@@ -1,8 +1,8 @@
-// An engine's checkpoints: resuming, and saves, including those written while steps run, with their
-// part of each step. Access to the state is through its Snapshot only. Each step's votes carry the
-// progress of the save on each rank, and all ranks advance it together. On GPU ranks the host reads
-// a decision one step late, so it acts on the decision of the step before last, because every rank
-// has read that one. Functions are collective if they say so; for the program's thread.
+// An engine's checkpoints: resuming, and saves, including saves written while steps run, which take
+// part in each step. The state is accessed through a Snapshot only. Each step's votes carry the
+// progress of the save on each rank, and all ranks advance the save together. On GPU ranks the host
+// reads a decision one step late, and therefore acts on the decision of the step before last, which
+// every rank has read. Functions are collective where noted; for the program's thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace zero::detail {
 
-// Progress of a save's phase on one rank, or on all ranks together.
+// Progress of a save's phase on a rank, or on all ranks together.
 struct SaveNews {
   bool busy = false, failed = false;
 };
@@ -29,15 +29,15 @@ class Checkpoints {
 
   // Collective, between steps, with no save pending.
   void open(const std::string& directory) { context_.open(directory); }
-  // Rank 0 chooses a checkpoint, and every rank finds its own elements by name and position, for
-  // any world size and stage of the save. Throws on all ranks if it fails.
+  // Rank 0 chooses a checkpoint, and every rank finds its elements by name and position, for any
+  // world size and stage of the save. A failure throws on all ranks.
   std::optional<Resumed> resume(const std::string& directory, Resume mode, const std::string& tag);
-  // Whether the last resume() failed after it had begun to change the state.
+  // Whether the last resume() failed after beginning to change the state.
   bool spoiled() const { return context_.spoiled; }
   std::shared_ptr<SaveJob> save(const std::string& directory, const SaveOptions& options);
   // Whether a copy in memory may begin now; equal on all ranks.
   bool may_copy() const { return context_.keeper && !pending_; }
-  // Begins a copy in memory, if it may.
+  // Begins a copy in memory if may_copy().
   void copy_to_peers(const std::string& directory, const SaveOptions& options);
   // Whether a save of this kind may begin while work is in flight.
   bool copies_behind_steps(const SaveOptions& options) const;
@@ -52,9 +52,9 @@ class Checkpoints {
   void end(bool completes) noexcept;
   double predicted_seconds() const { return context_.last_save_seconds; }
 
-  // Returns the progress of this rank's part of the pending save, for its vote.
+  // Returns the progress of this rank's part of the pending save, for the vote.
   SaveNews own_news() const;
-  // Record that the step's vote was given, and its decision. GPU ranks read that at a later step.
+  // Record that the step's vote was given, and the decision. GPU ranks read that at a later step.
   void note_reported(std::int64_t step) {
     if (pending_) reports_.push_back({step, pending_->phase(), {}});
   }
@@ -66,8 +66,8 @@ class Checkpoints {
   void advance(std::int64_t step);
 
   bool saves() const { return pending_ != nullptr; }
-  // Call it before the state of a group of the snapshot changes. If the pending save has yet to
-  // copy that state, the stream of a device waits for the copy, or the host waits.
+  // Call before the state of a group of the snapshot changes. If the pending save has yet to copy
+  // that state, the stream of a device waits for the copy, or the host waits.
   void precede_by_copies(int group, ExecutionStream& stream) {
     if (pending_) pending_->precede_by_copies(group, stream);
   }

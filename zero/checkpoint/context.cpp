@@ -74,7 +74,7 @@ void CheckpointContext::find_keepers() {
                  list_of({problems.begin(), problems.end()}, 3));
 }
 
-// Rank 0 leaves a file of random content, and checks that the others see it.
+// Rank 0 leaves a file of random content, and every other rank checks that the file is visible.
 void CheckpointContext::open(const std::string& path) {
   if (directory == path) return;
   agree_on_text(ranks, "checkpoint directory", path);

@@ -1,7 +1,8 @@
 // Copies of a GPU rank's state to host memory, for a save that is written while steps run: on a
-// separate stream, after all work given to the compute stream before they began. Streams that will
-// change a flat unit's state wait for its copies; the host never waits. Belongs to the engine; for
-// the program's thread.
+// separate stream, after all work given to the compute stream before begin(). Streams that will
+// change a flat unit's state wait for the unit's copies; the host never waits. Per save: begin(),
+// then copy() and call(), with end_of() after the copies of each flat unit. Belongs to the engine;
+// for the program's thread.
 #pragma once
 
 #include <functional>
@@ -30,14 +31,14 @@ class DeviceCopies {
   void copy(void* to, const void* from, std::int64_t bytes) {
     stream_->enqueue([=, this](Stream stream) { runtime_.device().copy(to, from, bytes, stream); });
   }
-  // Calls it when all copies queued so far are complete, on a thread of the device; never after a
-  // device failure.
+  // Calls `work` when all copies queued so far are complete, on a thread of the device; never after
+  // a device failure.
   void call(std::function<void()> work) {
     stream_->enqueue([this, work = std::move(work)](Stream stream) mutable {
       runtime_.device().call(std::move(work), stream);
     });
   }
-  // Call it when a flat unit's copies have been queued.
+  // Call when a flat unit's copies have been queued.
   void end_of(int flat_unit) { stream_->record(*ended_[flat_unit]); }
 
   // Makes later work of the stream wait for the copies of a flat unit.

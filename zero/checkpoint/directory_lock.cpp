@@ -40,7 +40,7 @@ bool lock_now(const Directory& root, const Descriptor& lock) {
   return false;
 }
 
-// Returns false if the file was replaced before it was locked.
+// Returns false if the file was replaced before the lock.
 bool is_in_place(const Directory& root, const Descriptor& lock) {
   struct stat own {};
   struct stat there {};

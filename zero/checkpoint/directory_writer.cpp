@@ -48,8 +48,8 @@ std::int64_t DirectoryWriter::next_sequence(std::int64_t least) {
   return sequence_;
 }
 
-// Repairs the directory after a job that died while it replaced a checkpoint: if there is no
-// successor, the old one gets its name back.
+// Repairs the directory after a job that died while replacing a checkpoint: if there is no
+// successor, the old checkpoint gets its name back.
 void DirectoryWriter::finish_replacement() const {
   for (const std::string& name : root_.names()) {
     if (!name.starts_with(replaced_prefix)) continue;
@@ -101,7 +101,7 @@ void DirectoryWriter::begin(const std::string& tag, const std::string& save_id,
     if (valid && !replaces_)
       throw SaveError(root_.path() + ": has " + tag +
                       " already; a checkpoint is overwritten only with SaveOptions::replace");
-    // A training run that was resumed from before a damaged checkpoint reaches its tag again.
+    // A training run that was resumed from before a damaged checkpoint reaches that tag again.
     if (!valid) set_aside(tag);
   }
   const std::int64_t free = root_.free_bytes();
@@ -123,8 +123,8 @@ void DirectoryWriter::abandon() noexcept {
   temporary_.clear();
 }
 
-// An old checkpoint of this tag is kept under another name, and is still the one that loads, until
-// the new one is known to be on disk.
+// An old checkpoint of this tag is kept under another name, and still loads from there, until the
+// new checkpoint is known to be on disk.
 void DirectoryWriter::put_in_place() {
   const std::string replaced = replaced_prefix + tag_;
   bool renamed = false;
@@ -137,7 +137,7 @@ void DirectoryWriter::put_in_place() {
     renamed = true;
     root_.sync();
   } catch (const SaveError&) {
-    // It may not be on disk, so it is not committed: undo the rename and rethrow.
+    // The checkpoint may not be on disk, and is not committed: undo the rename and rethrow.
     if (renamed) root_.rename(tag_, temporary_, false);
     if (replaces_ && root_.has(replaced)) root_.rename(replaced, tag_, false);
     throw;
@@ -149,7 +149,7 @@ std::vector<std::string> DirectoryWriter::commit(const Manifest& manifest) {
   const std::string text = format_manifest(manifest);
   if (std::ssize(text) > max_manifest_bytes)
     throw SaveError(root_.path() + "/" + tag_ + ": the manifest would be larger than 256 MiB");
-  // Parse it first, because a committed checkpoint must be readable.
+  // Parse first, because a committed checkpoint must be readable.
   parse_manifest(root_.path() + "/" + temporary_ + "/" + manifest_name, text);
   {
     const Directory inside = root_.child(temporary_);

@@ -1,4 +1,5 @@
-// Changes a directory of checkpoints (checkpoint_directory.h) for the saves of one process of a job.
+// Changes a directory of checkpoints (checkpoint_directory.h) for the saves of one process of a
+// job.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,17 @@
 
 namespace zero::checkpoint {
 
-// Treatment of a valid checkpoint of a save's tag; a damaged one is always set aside.
+// Treatment of a valid checkpoint of a save's tag; a damaged checkpoint is always set aside.
 enum class Existing {
   refuse,
-  replace,    // once the new one is complete
-  set_aside,  // its files are known to be damaged
+  replace,    // once the new checkpoint is complete
+  set_aside,  // the files are known to be damaged
 };
 
-// Holds the directory's lock while it lives. Throws SaveError.
+// Holds the directory's lock until destroyed. Throws SaveError.
 class DirectoryWriter {
  public:
-  // Creates the directory if it is missing, and claims it for this process's generation
+  // Creates the directory if missing, and claims the directory for this process's generation
   // (generation.h). Throws while another job holds the lock.
   explicit DirectoryWriter(const std::string& directory);
   ~DirectoryWriter() { abandon(); }
@@ -30,7 +31,8 @@ class DirectoryWriter {
 
   // Removes leftovers of dead jobs.
   void clear() const;
-  // Writes a small file of random content, for check_sign() on other hosts; at most one at a time.
+  // Writes a small file of random content, for check_sign() on other hosts; call remove_sign()
+  // before the next.
   std::string leave_sign() const;
   void remove_sign(const std::string& sign) const noexcept;
   // Clears, checks for a checkpoint of this tag, creates the temporary directory.
@@ -43,11 +45,10 @@ class DirectoryWriter {
   std::vector<std::string> commit(const Manifest& manifest);
   // Removes the temporary directory.
   void abandon() noexcept;
-  // Removes all but the `keep` newest valid checkpoints, never the last one committed. Returns
-  // notices.
+  // Removes all but the `keep` newest valid checkpoints, never the last committed. Returns notices.
   std::vector<std::string> retain(int keep);
-  // Moves damaged checkpoints, and those of a larger sequence number, to .trash-*, until the user
-  // removes them.
+  // Moves damaged checkpoints, and those of a larger sequence number, to .trash-*, which only the
+  // user removes.
   std::vector<std::string> set_aside_later_than(std::int64_t sequence);
 
  private:
@@ -59,7 +60,7 @@ class DirectoryWriter {
   Descriptor lock_;
   std::string tag_, temporary_, committed_;
   bool replaces_ = false;      // the save in progress
-  std::int64_t sequence_ = 0;  // last one returned, 0: not known yet
+  std::int64_t sequence_ = 0;  // last number returned, 0: not known yet
 };
 
 // Throws LoadError if the directory lacks the file of DirectoryWriter::leave_sign().

@@ -33,10 +33,10 @@ milliseconds since(Clock::time_point begin) {
 
 }  // namespace
 
-// Progress of one rank.
+// Progress of a rank.
 struct FileTask::Round {
   std::int64_t busy, calls, done, total;
-  std::int64_t quiet_ms;  // since any rank made progress, as seen by this one
+  std::int64_t quiet_ms;  // since any rank made progress, as seen by this rank
 
   std::string text() const {
     return total > 0 ? byte_text(done) + " of " + byte_text(total)
@@ -67,7 +67,7 @@ void FileTask::got_on(std::int64_t bytes) {
   calls_.ended.fetch_add(1, std::memory_order_relaxed);
 }
 
-// If a rank does not take part, its neighbors report its progress from the previous round.
+// If a rank does not take part, the error reports the busy ranks' progress of the previous round.
 std::vector<FileTask::Round> FileTask::exchange(Ranks& ranks, const std::string& what,
                                                 std::int64_t quiet_ms,
                                                 const std::vector<Round>& before) {
@@ -110,7 +110,7 @@ Outcome FileTask::watch(Ranks& ranks, const std::string& what) {
     const std::string late = "rank " + std::to_string(slowest - rounds.begin());
     if (calls != std::exchange(known, calls))
       moved = Clock::now();
-    else if (rounds.front().quiet_ms >= limit.count())  // one clock decides for all ranks
+    else if (rounds.front().quiet_ms >= limit.count())  // rank 0's clock decides for all ranks
       throw StalledError(what + " has made no progress for " + comm::duration_text(limit) + ": " +
                          late + " is at " + slowest->text() +
                          "; look at that rank and its file system, or raise "

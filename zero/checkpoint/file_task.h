@@ -1,7 +1,7 @@
-// Work on files that every rank does for itself, on a separate thread, while the ranks exchange
-// their progress. All wait as long as any rank makes progress; if none does within the time limit,
-// all throw StalledError with the ranks that are late. A rank that no longer takes part (a stopped
-// process, a broken link) is missing in the exchange itself, and the same limit applies there.
+// Work on files that every rank does alone, on a separate thread, while the ranks exchange
+// progress. All wait as long as any rank makes progress; if none does within the time limit, all
+// throw StalledError with the late ranks. A rank that no longer takes part (a stopped process, a
+// broken link) is missing in the exchange itself, and the same limit applies there.
 //
 // Belongs to a save or a load; for the program's thread, except for functions marked as the
 // worker's.
@@ -27,17 +27,17 @@ class FileTask {
   FileTask(const FileTask&) = delete;
   ~FileTask() { cancel(); }
 
-  // The work may throw; it must not communicate. Its file calls fail once a rank has failed, so
-  // that a process that was stopped and resumes writes no more.
+  // The work may throw, and must not communicate. After a rank has failed, the work's file calls
+  // fail, so that a process that was stopped and resumes writes no more.
   void start(RuntimeCore& runtime, std::function<void()> work);
   bool busy() const { return !await_end(std::chrono::milliseconds(0)); }
-  // Returns the outcome of this rank's work, once it has been started; waits for it.
+  // Waits for this rank's work, which must have been started, and returns the outcome.
   const Outcome& own() const { return own_.get(); }
   // Waits for this rank's work only.
   void join() {
     if (worker_.joinable()) worker_.join();
   }
-  // Does the same, but makes its next file call fail.
+  // Does the same, but makes the work's next file call fail.
   void cancel() {
     cancelled_ = true;
     join();
@@ -54,12 +54,12 @@ class FileTask {
     return files.finish(runtime, ranks, what);
   }
 
-  // After an error that ends the job: ends the process if its work is stuck in a system call,
+  // After an error that ends the job: ends the process if the work is stuck in a system call,
   // unless the program owns the process (RuntimeOptions::abort_job).
   void give_up(RuntimeCore& runtime, const Error& error);
 
-  // Called by the worker: bytes that it has to process, and that it has processed. Every file call
-  // of its thread counts as progress too.
+  // Called by the worker: bytes to process, and bytes processed. Every file call of the worker's
+  // thread counts as progress too.
   void expect(std::int64_t bytes) { total_ += bytes; }
   void got_on(std::int64_t bytes = 0);
 

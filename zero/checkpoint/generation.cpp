@@ -33,7 +33,7 @@ std::optional<Generation> generation_in(const Directory& root) {
 }
 
 // Writes the number, then renames the temporary directories of older generations. Writing alone is
-// not enough: a rank that read the old number just before could still commit its directory.
+// not enough: a rank that read the old number just before could still commit.
 void take_over(const Directory& root, const Generation& own) {
   const std::string temporary = ".tmp-generation-" + random_id();
   root.write_text(temporary, own.text() + "\n");
@@ -45,7 +45,7 @@ void take_over(const Directory& root, const Generation& own) {
       root.rename(name, retired, false);
       root.remove_tree(retired);
     } catch (const SaveError&) {
-      // It was committed just now, or a rank still writes to it. The next save removes it.
+      // Committed just now, or a rank still writes there. The next save removes the directory.
     }
   }
   root.sync();

@@ -17,8 +17,9 @@
 namespace zero::checkpoint {
 namespace {
 
-// Limits of the keeper's silence. It sends progress in long work, but not while it waits for
-// another keeper: those waits end earlier than peers_limit, with the other one's host as the cause.
+// Limits of the keeper's silence. The keeper sends progress in long work, but not while waiting for
+// another keeper: such a wait ends earlier than peers_limit, and the error names that keeper's
+// host.
 constexpr std::chrono::milliseconds longest_own_limit{10'000}, peers_limit{30'000}, tick{100};
 constexpr std::size_t generations = 2;
 

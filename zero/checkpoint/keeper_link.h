@@ -1,7 +1,8 @@
-// A rank's connection to the keeper of its host (keeper_messages.h). One thread at a time. Writing
-// throws SaveError, reading LoadError; after the keeper has gone or was silent for too long, every
-// call does: for half of the time limit or 10 s in work of its own, which a step may wait for, and
-// for 30 s in work with other keepers.
+// A rank's connection to the keeper of the host (keeper_messages.h). One thread at a time. Writing
+// throws SaveError, reading LoadError; every call does after the keeper has gone or was silent for
+// too long. The limit is half of the time limit, at most 10 s, for the keeper's own work, which a
+// step may wait for, and 30 s for work with further keepers. Calls for a copy: create() and
+// complete() for each file, then, after all ranks have completed all files, commit() on every rank.
 #pragma once
 
 #include <chrono>
@@ -21,16 +22,17 @@ class KeeperLink : public std::enable_shared_from_this<KeeperLink> {
   // none. Throws SaveError if the keeper refuses this process. `time_limit`: of waits for ranks.
   static std::shared_ptr<KeeperLink> connect(std::chrono::milliseconds time_limit);
 
-  // A new file of a copy of the checkpoints in `directory`, with its memory allocated. A new
-  // `save_id` begins a copy, and frees all former ones except the newest committed one.
+  // A new file of a copy of the checkpoints in `directory`, with allocated memory. A new `save_id`
+  // begins a copy, and frees all former copies but the newest committed.
   File create(const std::string& directory, const std::string& save_id, const std::string& name,
               std::int64_t bytes);
-  // The memory of such a file. It stays mapped for the copies that use the file again, because
-  // mapping it costs as much time as filling it.
+  // The memory of such a file, which stays mapped for copies that use the file again: mapping costs
+  // as much time as filling.
   std::shared_ptr<std::byte> map(const File& file);
-  // Call it when all of the file is written. Returns when the keeper of the next host has it too.
+  // Call when all of the file is written. Returns when the keeper of the next host has the file
+  // too.
   void complete(const std::string& save_id, const std::string& name);
-  // Frees all copies of checkpoints in `directory` except the one that was loaded; empty: all.
+  // Frees all copies of checkpoints in `directory` except the loaded copy; empty: all.
   void keep_only(const std::string& directory, const std::string& save_id);
   // Commits the copy in this keeper, once all files of all ranks are complete.
   void commit(const std::string& directory, const std::string& save_id,
@@ -39,8 +41,8 @@ class KeeperLink : public std::enable_shared_from_this<KeeperLink> {
   // Returns the manifest of the newest copy that the remaining keepers hold completely; empty if
   // there is none. Those in `without`, by save id, are excluded.
   std::string newest(const std::string& directory, const std::vector<std::string>& without);
-  // The files of a copy. Each is opened once, and kept open until commit(), because another host
-  // sends it if this one does not have it.
+  // The files of a copy. Each is opened once, and kept open until commit(), because a file that
+  // this host lacks is sent by another host.
   // `path` is for messages.
   Directory open(const std::string& path, const std::string& save_id);
 
@@ -59,9 +61,9 @@ class KeeperLink : public std::enable_shared_from_this<KeeperLink> {
   Descriptor connection_;
   const std::chrono::milliseconds own_limit_;
   bool lost_ = false;
-  std::vector<Mapping> mappings_;             // of both generations, the last one used last
+  std::vector<Mapping> mappings_;             // of both generations, last used last
   std::string opened_of_;                     // the save id of the copy that was opened last
-  std::map<std::string, Descriptor> opened_;  // its files by name, until commit()
+  std::map<std::string, Descriptor> opened_;  // the copy's files by name, until commit()
 };
 
 }  // namespace zero::checkpoint

@@ -1,16 +1,16 @@
-// Messages between ranks and the keeper of their host (tools/zero/keeper.h), which holds copies of
+// Messages between ranks and the keeper of a host (tools/zero/keeper.h), which holds copies of
 // checkpoints in memory: a text of at most message_bytes, whose fields are lines, and possibly an
 // open file. The socket's name is abstract, so that nothing remains in a file system, and both
-// sides accept only processes of their own user.
+// sides accept only processes of the same user.
 //
 // A rank first sends "hello GENERATION"; then one request at a time. The keeper answers "ok ..." or
-// "error TEXT"; in long work it sends "progress" before, so that silence means that it has failed.
+// "error TEXT"; in long work the keeper sends "progress" before, so that silence means failure.
 //
 // request                                answer
 // create DIRECTORY SAVE NAME BYTES       the file, to be written by the rank
 // complete SAVE NAME                     the next host has the file too
 // commit DIRECTORY SAVE, the manifest    the copy is complete on this host
-// keep DIRECTORY SAVE                    all others are freed; with an empty SAVE, all are
+// keep DIRECTORY SAVE                    all but SAVE are freed; with an empty SAVE, all
 // newest DIRECTORY [SAVES...]            the manifest of the newest complete copy, except these;
 //                                        no file if there is none
 // open SAVE NAME                         the file, to be read
@@ -36,15 +36,15 @@ struct KeeperMessage {
 
 // The listening socket of the keeper of a job on this host; -1, with errno set, on failure.
 Descriptor listen_to_ranks(const std::string& job);
-// A connection to it; -1 if there is none.
+// A connection to that keeper; -1 if there is none.
 Descriptor connect_to_keeper(const std::string& job);
 
-// Returns false if the other side has gone, or the text is too long.
+// Returns false if the peer has gone, or the text is too long.
 bool send_message(const Descriptor& connection, const std::vector<std::string>& fields,
                   int file = -1);
-// Waits for a message. Returns nothing if the other side has gone.
+// Waits for a message. Returns nothing if the peer has gone.
 std::optional<KeeperMessage> receive_message(const Descriptor& connection);
-// Returns true if a message has arrived, or the other side has gone, within that time.
+// Returns true if a message has arrived, or the peer has gone, within that time.
 bool await_message(const Descriptor& connection, std::chrono::milliseconds limit);
 
 // An unnamed file in memory with this text, for a message. Throws SaveError.

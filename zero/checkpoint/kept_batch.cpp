@@ -36,7 +36,7 @@ std::optional<KeptBatch> kept_batch(const std::string& directory, const std::str
   return choice ? kept_batch(*choice->candidate.manifest) : std::nullopt;
 }
 
-// Checkpoints of versions without groups do not name one.
+// Checkpoints of versions without groups do not name a group.
 std::optional<std::int64_t> kept_group(const Manifest& saved) {
   if (!kept_batch(saved)) return {};
   const std::int64_t group = term_of(saved, "rank_independent_group");

@@ -1,4 +1,4 @@
-// The batch that a training run with zero_core.rank_independent keeps from its first start on.
+// The batch that a training run with zero_core.rank_independent keeps from the first start on.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct KeptBatch {
 
 // Nothing if the checkpoint is of a run without zero_core.rank_independent.
 std::optional<KeptBatch> kept_batch(const Manifest& saved);
-// That of the newest valid checkpoint, or of the one with the tag; nothing if there is none. Throws
+// The batch of the newest valid checkpoint, or of the tag; nothing if there is none. Throws
 // LoadError.
 std::optional<KeptBatch> kept_batch(const std::string& directory, const std::string& tag);
 

@@ -84,7 +84,7 @@ class Load {
     return context_.keeper->open(path(), saved_.save_id);
   }
 
-  // Sets the text of the chosen manifest, and the name of its directory; empty if there is none.
+  // Sets the text of the chosen manifest, and the name of the directory; empty if there is none.
   void choose(Resume mode) {
     document_ = name_ = "";
     const Outcome own = attempt([&] {
@@ -108,7 +108,7 @@ class Load {
     from_memory_ = context_.ranks.broadcast_text("the place of a checkpoint", place) == "memory";
   }
 
-  // On rank 0: chooses the newest copy in memory, if it is newer than the checkpoints on disk.
+  // On rank 0: chooses the newest copy in memory, if newer than the checkpoints on disk.
   bool choose_copy() {
     std::optional<CopyInMemory> copy;
     if (tag_.empty()) copy = newer_copy(context_, directory_, damaged_copies_, passed_over_);
@@ -153,7 +153,7 @@ class Load {
 
   void match() {
     own_ = context_.snapshot->describe(false);
-    std::map<std::pair<std::string, bool>, int> own;  // key: name, and whether it is a buffer
+    std::map<std::pair<std::string, bool>, int> own;  // key: name, and whether this is a buffer
     for (const ManifestParameter& parameter : own_.parameters)
       own.emplace(std::pair(parameter.name, parameter.buffer), static_cast<int>(own.size()));
     number_of_.clear();
@@ -185,7 +185,7 @@ class Load {
     if (was.trainable != now.trainable)
       problems.push_back(was.name + (was.trainable ? " was trained, the model has it frozen"
                                                    : " was frozen, the model trains it"));
-    // If the rule of a parameter has changed, its states do not fit.
+    // If the rule of a parameter has changed, the states do not fit.
     for (int kind = 1; kind < std::ssize(kind_of_) && was.trainable == now.trainable; ++kind) {
       if (kind_of_[kind] < 0) continue;
       const bool had = saved_.has(was, kind);
@@ -341,7 +341,7 @@ class Load {
   }
 
   // Whether to use another checkpoint instead of this damaged one: if the newest was requested, and
-  // there is an older one.
+  // an older one exists.
   bool falls_back(const Outcome& outcome) {
     if (outcome.code != LoadError::code || !tag_.empty() ||
         !context_.config.zero_core.resume_fallback)
@@ -359,7 +359,7 @@ class Load {
   std::set<std::string> passed_over_;        // tags
   std::vector<std::string> damaged_copies_;  // save ids
   bool from_memory_ = false;                 // the current choice is a copy in memory
-  // The current choice: its manifest, the name of its directory, and the data read from it.
+  // The current choice: the manifest, the name of the directory, and the data read from there.
   std::string document_, name_;
   Manifest saved_;
   std::vector<std::string> headers_;

@@ -46,7 +46,7 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   return weight_map;
 }
 
-// Returns a checkpoint that is the directory or contains it; empty if there is none.
+// Returns a checkpoint that is or contains the directory; empty if there is none.
 std::string checkpoint_around(const std::string& directory) {
   std::error_code unknown;
   fs::path path = fs::weakly_canonical(directory, unknown);
@@ -59,7 +59,7 @@ std::string checkpoint_around(const std::string& directory) {
   return "";
 }
 
-// Opens the directory, through a link if it is one, or creates it.
+// Opens the directory, through any link, or creates it.
 Directory model_directory(const std::string& directory) {
   check_model_directory(directory);
   return Directory::make_path(fs::weakly_canonical(directory).string());
@@ -72,7 +72,7 @@ ModelWriter::ModelWriter(const std::string& directory, const std::vector<TensorE
     : path_(directory), directory_(model_directory(directory)), files_(1) {
   std::int64_t filled = 0;
   for (const TensorEntry& tensor : tensors) {
-    std::string ignored;  // place_tensors() reports it
+    std::string ignored;  // place_tensors() reports the problem
     const std::int64_t bytes = checked_bytes(tensor, ignored);
     if (max_file_bytes > 0 && filled > 0 && filled + bytes > max_file_bytes) {
       files_.emplace_back();
@@ -89,7 +89,7 @@ ModelWriter::~ModelWriter() {
   try {
     if (!temporary_.empty()) directory_.remove(temporary_);
   } catch (...) {
-    // The next export removes it.
+    // The next export removes the file.
   }
 }
 

@@ -55,8 +55,8 @@ void note_ended() {
   throw Unreadable(text + (error == EMFILE ? "; raise the limit with ulimit -n" : ""));
 }
 
-// Returns the errno of a call that returns 0 for success; if the hook fails it, the call is not
-// made.
+// Returns the errno of a call that returns 0 for success; if the hook returns an error, the call is
+// not made.
 template <class Call>
 int error_of(const FileEvent& event, Call&& call) {
   if (const int error = injected(event); error > 0) return error;
@@ -309,7 +309,7 @@ void Directory::rename(const std::string& from, const std::string& to, bool repl
   perform({FileOp::rename, path_of(from), path_of(to)}, "rename to " + to, [&] {
     if (replace) return ::renameat(fd, from.c_str(), fd, to.c_str());
     if (::renameat2(fd, from.c_str(), fd, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
-    // Fallback for file systems without the flag; the lock keeps other jobs away meanwhile.
+    // Fallback for file systems without the flag; meanwhile the lock excludes any other job.
     if (errno != EINVAL && errno != ENOSYS) return -1;
     if (!has(to)) return ::renameat(fd, from.c_str(), fd, to.c_str());
     errno = EEXIST;

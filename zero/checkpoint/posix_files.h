@@ -1,7 +1,7 @@
-// Every system call of checkpoints, relative to an open directory: it never follows a path found in
-// a file's content, nor a link in a last component, and opens only regular files. A hook receives
-// each call first, so that tests can fail it, end the process there, or record it. Writing throws
-// SaveError, reading LoadError; both state the path and the system's reason.
+// Every system call of checkpoints, relative to an open directory: none follows a path found in a
+// file's content, nor a link in a last component, and only regular files are opened. A hook
+// receives each call first, so that tests can fail or record it, or end the process there. Writing
+// throws SaveError, reading LoadError; both state the path and the system's reason.
 #pragma once
 
 #include <sys/stat.h>
@@ -20,8 +20,8 @@
 
 namespace zero::checkpoint {
 
-// The file exists, or may exist, but the system does not let this process read it: too many open
-// files, no permission, a failing disk. Waiting does not help.
+// The file exists, or may exist, but the system does not let this process read the file: too many
+// open files, no permission, a failing disk. Waiting does not help.
 class Unreadable : public LoadError {
   using LoadError::LoadError;
 };
@@ -49,13 +49,13 @@ struct FileEvent {
 
 inline constexpr std::int64_t direct_alignment = 4096;
 
-// Returns 0 to continue, an errno to fail with, or -1 to let a write take half of its bytes. Any
+// Returns 0 to continue, an errno to fail with, or -1 to let a write take half of the bytes. Any
 // thread.
 using FileHook = std::function<int(const FileEvent&)>;
 // For tests, while no save or load is running; empty: none.
 void set_file_hook(FileHook hook);
 
-// The calls of a thread, for observation by another one.
+// The calls of a thread, for observation by another thread.
 struct FileCalls {
   std::atomic<std::int64_t> ended{0};
   std::function<bool()> refused;  // if true, the next call fails with ECANCELED
@@ -65,8 +65,8 @@ struct FileCalls {
 void watch_own_calls(FileCalls& calls);
 // Whether the next call of this thread would fail.
 bool own_calls_refused();
-// Counts a wait that has a limit of its own as a call of this thread, so that an observer does not
-// take it for a call that is stuck.
+// Counts a wait that has its own limit as a call of this thread, so that an observer does not take
+// the wait for a stuck call.
 void note_own_wait();
 
 class File {
@@ -79,20 +79,20 @@ class File {
   int descriptor() const { return fd_.get(); }
   std::int64_t size() const;
   // From now on, aligned pieces (direct_alignment, in memory and in the file) are transferred
-  // without the page cache, if the file system supports it.
+  // without the page cache, if the file system supports that.
   void bypass_cache() { bypasses_ = true; }
-  // Appends. Continues after short writes and EINTR; other errors throw.
+  // Appends. Continues after short writes and EINTR; any other error throws.
   void write(std::span<const std::byte> bytes);
   std::int64_t written() const { return written_; }
   // Allocates the blocks now, so that a full file system is detected early; does nothing if the
-  // file system does not support it.
+  // file system does not support that.
   void reserve(std::int64_t bytes);
-  // A failed sync is final: the kernel may have dropped the pages, so a second one would wrongly
+  // A failed sync is final: the kernel may have dropped the pages, so a second sync would wrongly
   // succeed.
   void sync();
   void close();
-  // Reads all of the bytes, otherwise throws LoadError. After bypass_cache(), memory up to the next
-  // multiple of direct_alignment after them may be overwritten.
+  // Reads all of the bytes, otherwise throws LoadError. After bypass_cache(), memory beyond the
+  // bytes, up to a multiple of direct_alignment, may be overwritten.
   void read(std::int64_t offset, std::span<std::byte> bytes) const;
   // Reads the whole file; LoadError beyond max_bytes.
   std::string read_text(std::int64_t max_bytes) const;
@@ -109,16 +109,16 @@ class File {
 
 class Directory {
  public:
-  // Throws LoadError if the path is no directory, or is a link to one.
+  // Throws LoadError if the path is no directory, or is a link.
   static Directory open(const std::string& path);
-  // Opens it for writing, after creating the missing directories of the path; SaveError.
+  // Opens a directory for writing, after creating the missing directories of the path; SaveError.
   static Directory make_path(const std::string& path);
   // A set of files without a directory, for reading by name: open_file() calls `open`.
   static Directory held(const std::string& path, std::function<File(const std::string&)> open);
 
   const std::string& path() const { return path_; }
   int descriptor() const { return fd_.get(); }
-  // Whether its path still leads to it, and not to nothing or to another directory.
+  // Whether the path still leads to this directory, and not to nothing or to another directory.
   bool is_at_its_path() const;
   // Returns sorted names without "." and "..".
   std::vector<std::string> names() const;
@@ -126,8 +126,8 @@ class Directory {
   bool is_directory(const std::string& name) const { return S_ISDIR(mode_of(name)); }  // not a link
 
   Directory child(const std::string& name) const;
-  // Follows no link. A directory gets its name after all its files are in it, so a missing file is
-  // waited for briefly: a network file system may show it late.
+  // Follows no link. A directory gets its name after all files are inside, so a missing file is
+  // waited for briefly: a network file system may show the file late.
   File open_file(const std::string& name) const;
   // LoadError beyond max_bytes.
   std::string read_text(const std::string& name, std::int64_t max_bytes) const {
@@ -144,16 +144,16 @@ class Directory {
   // Renames `temporary` to `name`, replacing any file of that name, and syncs the directory.
   void replace(const std::string& name, const std::string& temporary) const;
   void remove(const std::string& name) const;
-  // Removes a file, a link itself, or a directory with its contents.
+  // Removes a file, a link itself, or a directory with all contents.
   void remove_tree(const std::string& name) const;
   void sync() const;
-  // Bytes that an unprivileged user may still write, and the file system's size.
+  // Bytes that an unprivileged user may still write.
   std::int64_t free_bytes() const;
 
  private:
   Directory(Descriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
   std::string path_of(const std::string& name) const { return path_ + "/" + name; }
-  mode_t mode_of(const std::string& name) const;  // 0 if it does not exist
+  mode_t mode_of(const std::string& name) const;  // 0 if there is none
 
   Descriptor fd_;
   std::string path_;

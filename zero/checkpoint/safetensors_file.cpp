@@ -16,7 +16,7 @@ struct Signature {
   std::string_view bytes, kind;
 };
 
-// Other files that users pass by mistake.
+// Files that users pass by mistake.
 constexpr Signature signatures[] = {
     {"PK\x03\x04", "zip file (a PyTorch checkpoint?)"},
     {"\x1f\x8b", "gzip file"},

@@ -103,7 +103,7 @@ void SaveJob::gather_rank_states() {
   manifest_.rank_states = context_.ranks.gather_texts("the ranks' own states", own);
 }
 
-// Rank 0 creates the temporary directory, and all ranks receive its name.
+// Rank 0 creates the temporary directory, and all ranks receive the name.
 void SaveJob::begin() {
   const checkpoint::Snapshot& snapshot = *context_.snapshot;
   manifest_ = snapshot.describe(options_.trainable_only);
@@ -196,8 +196,8 @@ void SaveJob::queue_copies() {
   note(entries_.back().end());
 }
 
-// Call it before joining the writer: if the device failed, the writer would block on copies that
-// never arrive.
+// Call before joining the writer: if the device failed, the writer would block on copies that never
+// arrive.
 void SaveJob::finish_copies() noexcept {
   if (!context_.copies || !writer_ || !work_.busy()) return;
   try {
@@ -207,7 +207,7 @@ void SaveJob::finish_copies() noexcept {
   }
 }
 
-// Copies the entry's elements except the first `skipped` ones.
+// Copies the entry's elements except the first `skipped`.
 void SaveJob::copy(const FileEntry& entry, std::int64_t skipped, std::span<std::byte> out) const {
   ElementRange range = entry.range;
   const auto buffer = buffers_.find(range.parameter);
@@ -234,8 +234,8 @@ void SaveJob::read_data(std::int64_t offset, std::span<std::byte> out) const {
 checkpoint::Directory SaveJob::open_temporary() {
   const std::string name = checkpoint::temporary_name(manifest_.tag, manifest_.save_id);
   std::optional<checkpoint::Directory> temporary;
-  // All hosts saw this directory when it was opened, so if it is missing now, it was removed. Rank
-  // 0 created it, and need not wait for it.
+  // All hosts saw this directory at the opening, so a missing directory was removed since. Rank 0,
+  // which created the directory, need not wait.
   const std::string problem = visibility_problem(work_, context_.rank() == 0, [&] {
     temporary.emplace(checkpoint::Directory::open(directory_).child(name));
   });
@@ -262,7 +262,7 @@ std::unique_ptr<checkpoint::SafetensorsWriter> SaveJob::create_file() {
                                                          headers_.front(), entries_.back().end());
 }
 
-// On rank 0, so that the manifest has its digest.
+// On rank 0, so that the manifest has the digest.
 void SaveJob::note_program_state() {
   if (options_.program_state.empty()) return;
   manifest_.program_state_bytes = std::ssize(options_.program_state);
@@ -342,7 +342,7 @@ void SaveJob::commit_copy() {
 void SaveJob::commit() {
   if (place_ == Place::keepers) return commit_copy();
   if (context_.rank() != 0) return;
-  // Parse it first, because a committed checkpoint must be readable.
+  // Parse first, because a committed checkpoint must be readable.
   parse_shard_headers(directory_ + "/" + manifest_.tag, manifest_, headers_);
   for (const std::string& notice : context_.writer->commit(manifest_)) print_notice(notice);
   mark("saved", manifest_.step, checkpoint::directory_text(directory_));
@@ -370,7 +370,7 @@ void SaveJob::advance(bool known_good) {
     return;
   }
   if (context_.writer) context_.writer->abandon();
-  // The failing layer may report reading, memory or threads; for the caller it is a failed save.
+  // The failing layer may report reading, memory or threads; for the caller the save has failed.
   for (const int code : {LoadError::code, MemoryError::code, TopologyError::code, Error::code})
     if (outcome_.code == code) outcome_.code = SaveError::code;
 }

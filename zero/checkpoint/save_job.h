@@ -1,7 +1,7 @@
-// One save: each rank writes its own elements, according to the layout, to one file of its own, and
-// rank 0 commits all of them. The thread that writes files makes no call to other ranks: its result
-// is sent with the vote of the next step (agreement.h), and the ranks continue from there together.
-// Shared by the engine's checkpoints and tickets; for the program's thread.
+// One save: each rank writes the elements that it owns to a file of its own, and rank 0 commits all
+// files. The thread that writes files does not communicate: the result is sent with the vote of the
+// next step (agreement.h), and the ranks continue from there together. Shared by the engine's
+// checkpoints and tickets; for the program's thread.
 #pragma once
 
 #include <chrono>
@@ -31,12 +31,12 @@ inline std::vector<FileEntry> file_entries(const checkpoint::Snapshot& snapshot,
 bool saves_asynchronously(const Config& config);
 bool is_asynchronous(const Config& config, const SaveOptions& options);
 // Whether copies in memory are made without a staging: another thread can read the state while
-// steps run, and writes it to its place.
+// steps run, and writes to the final place.
 bool copies_in_place(const CheckpointContext& context);
 
 struct SaveJob {
  public:
-  // Each phase except the last is work on every rank, then an agreement on its outcome.
+  // Each phase except the last is work on every rank, then an agreement on the outcome.
   enum class Phase { writing, committing, finished };
   // A directory of checkpoints, or the memory of hosts (keeper_link.h), always in the background.
   enum class Place { disk, keepers };
@@ -59,8 +59,8 @@ struct SaveJob {
 
   // This rank's work of the current phase.
   const FileTask& work() const { return work_; }
-  // Waits for this rank's work of the phase, and continues if it succeeded on all ranks. They agree
-  // on that here, unless it is known already.
+  // Waits for this rank's work of the phase, and continues if it succeeded on all ranks. The ranks
+  // agree on that here, unless known_good.
   void advance(bool known_good = false);
   void finish() {
     while (!is_finished()) advance();
@@ -71,8 +71,8 @@ struct SaveJob {
     work_.cancel();
   }
 
-  // Call it before the state of a group changes (-1: of any): if the device makes the copies, later
-  // work of the stream runs after them; otherwise waits for them. Throws StalledError.
+  // Call before the state of a group changes (-1: of any): if the device makes the copies, later
+  // work of the stream runs after these; otherwise waits for the copies. Throws StalledError.
   void precede_by_copies(int group, ExecutionStream& stream);
 
  private:
@@ -104,19 +104,19 @@ struct SaveJob {
   const Place place_ = Place::disk;
   const bool asynchronous_ = false;
   std::vector<FileEntry> entries_;  // this rank's file; empty: there is none
-  // Lists all files on rank 0, elsewhere this rank's; if a rank has one, it is the first.
+  // Lists all files on rank 0, elsewhere this rank's. The file of this rank, if any, is the first.
   checkpoint::Manifest manifest_;
-  std::vector<std::string> headers_;  // one per file
-  std::string document_;              // the text of the manifest of a copy, for its commit
+  std::vector<std::string> headers_;  // by file
+  std::string document_;              // the text of the manifest of a copy, for the commit
   // On rank 0, by number of the parameter: copies of the buffers at the start of the save.
   std::map<int, std::vector<std::byte>> buffers_;
   Phase phase_ = Phase::writing;
   std::shared_ptr<BackgroundCopy> writer_;
-  std::shared_ptr<std::byte> memory_;  // of this rank's file in the keeper, while it is filled
+  std::shared_ptr<std::byte> memory_;             // of this rank's file in the keeper, until filled
   std::vector<std::int64_t> copy_before_update_;  // bytes of the own file, by group
   double seconds_ = 0;                            // time to write the files, on the slowest rank
   Outcome outcome_;
-  FileTask work_;  // work of the phase on this rank; destroyed first, because it uses the others
+  FileTask work_;  // this rank's work of the phase; destroyed first, because it uses all members
 };
 
 }  // namespace zero::detail

@@ -11,7 +11,7 @@ std::vector<FileEntry> file_entries(std::vector<ElementRange> ranges, const Mani
     if (const auto& buffer = manifest.parameters[p];
         buffer.buffer && buffer.elements() > 0 && buffer.of_rank.value_or(0) == rank)
       ranges.push_back({p, 0, 0, buffer.elements()});
-  // Widest first, because every tensor is aligned to its elements.
+  // Widest first, because every tensor is aligned to the element size.
   std::ranges::stable_sort(ranges, std::greater<>(),
                            [&](const ElementRange& range) { return manifest.width_of(range); });
   return entries_of(manifest, ranges);
@@ -24,7 +24,7 @@ std::int64_t file_bytes(Manifest manifest, const std::vector<FileEntry>& entries
 }
 
 // The previous node's files are shared out among the ranks of a node in turn, so that the sum over
-// its ranks is what its keeper holds.
+// the ranks is what the node's keeper holds.
 std::int64_t peer_copy_bytes(int rank, std::span<const int> node_of,
                              const std::function<std::int64_t(int rank)>& bytes_of_file) {
   constexpr std::int64_t generations = 2;

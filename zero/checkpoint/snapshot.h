@@ -17,11 +17,11 @@ class Snapshot {
  public:
   virtual ~Snapshot() = default;
 
-  // Returns the model and the progress of its training: a manifest without files, tag, and the
-  // program's additions. If frozen parameters are left out, it is collective.
+  // Returns the model and the progress of training: a manifest without files, tag, and the
+  // program's additions. Collective if frozen parameters are left out.
   virtual Manifest describe(bool trainable_only) const = 0;
-  // Returns the ranges of parameters and states that a rank owns, in the order of its file. A
-  // function of the layout only.
+  // Returns the ranges of parameters and states that a rank owns, in the order of the rank's file.
+  // A function of the layout only.
   virtual std::vector<ElementRange> ranges_of(int rank, bool trainable_only) const = 0;
 
   // Reads a piece of this rank's elements, or all of a buffer. Any thread, if
@@ -34,14 +34,14 @@ class Snapshot {
   // Returns the first elements of a range that are in the device's memory.
   virtual std::span<const std::byte> on_device(const ElementRange& range) const = 0;
 
-  // Updates change the state of one group after the other. -1: nothing changes the parameter.
+  // Updates change the state group by group. -1: nothing changes the parameter.
   virtual int group_count() const = 0;
   virtual int group_of(int parameter) const = 0;
 
   // Whether any parameter has values that a failed load would destroy.
   virtual bool has_values() const = 0;
   // Throws LoadError, beginning with `path`, if this model cannot continue from the checkpoint
-  // although its parameters and states fit; collective.
+  // although parameters and states fit; collective.
   virtual void check(const std::string& path, const Manifest& saved) = 0;
   // Throws LoadError, beginning with `file`, for values of the dtype of this name that the config
   // rejects. Any thread.
@@ -51,7 +51,7 @@ class Snapshot {
   // Called while the program's thread waits.
   virtual void write(const ElementRange& range, std::string_view stored,
                      std::span<const std::byte> bytes) = 0;
-  // Call it after everything was written: updates all copies, and training continues from there.
+  // Call after everything was written: updates all copies, and training continues from there.
   // Collective.
   virtual void adopt(const Manifest& saved) = 0;
   virtual std::int64_t samples_per_step() const = 0;

@@ -1,4 +1,4 @@
-// The calls of Engine, forwarded to the parts of the engine; those of its handles are in
+// The calls of Engine, forwarded to the parts of the engine; those of the handles are in
 // handles.cpp.
 
 #include <cmath>
@@ -199,8 +199,7 @@ SaveTicket Engine::save_checkpoint(const std::string& directory, const SaveOptio
   if (options.keep < 0)
     throw UsageError("SaveOptions::keep is " + std::to_string(options.keep) +
                      "; expected a number of checkpoints, or 0 for all");
-  // The device's copies are ordered after its steps by streams; copies by the host need an idle
-  // device.
+  // Streams order the device's copies after the steps; copies by the host need an idle device.
   if (!core_->checkpoints().copies_behind_steps(options)) core_->finish_work();
   core_->train().require_values(" to save");
   core_->verify_before_save();

@@ -79,7 +79,7 @@ void EngineCore::share_memory() {
   transfers_.reserve_staging();
 }
 
-// Prints settings with another effect than the config requests, or a higher cost than it suggests.
+// Prints settings with another effect than the config requests, or a higher cost than suggested.
 void EngineCore::notice_settings() const {
   const ZeroOptions& zero = train_.config.zero_optimization;
   if (train_.runtime.device().is_host() && (zero.offload_optimizer.device == OffloadDevice::cpu ||
@@ -144,12 +144,12 @@ EngineCore::~EngineCore() {
   try {
     if (completes) guard_.require_same(Call::end);
   } catch (const std::exception&) {
-    // The rank that makes another call throws it.
+    // The rank that makes another call throws.
   }
   checkpoints_.end(completes);
   RuntimeCore& runtime = train_.runtime;
   try {
-    // Wait, because work in flight uses the buffers, and peers read them.
+    // Wait, because work in flight uses, and peers read, the buffers.
     runtime.communication().synchronize();
     runtime.compute().synchronize();
     if (train_.collective())

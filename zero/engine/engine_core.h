@@ -1,5 +1,5 @@
-// The engine behind the public handles: owns the model in training, its memory and the parts that
-// work on it, each in files of its own name. engine.cpp maps public calls to parts.
+// The engine behind the public handles: owns the model in training, the memory, and the parts of
+// the engine, each in files of the same name. engine.cpp maps public calls to parts.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ class EngineCore {
   ~EngineCore();
   EngineCore(const EngineCore&) = delete;
 
-  // For handles, so that they can detect the end of the engine.
+  // Lets handles detect the end of the engine.
   EngineLink link() const { return EngineLink(self_); }
 
   TrainState& train() { return train_; }
@@ -49,7 +49,7 @@ class EngineCore {
   // Checks a collective call by its row in the table of runtime/calls.h, and waits for the work
   // that the row names. Throws like CallGuard::require().
   void begin_call(Call call);
-  // Does the same without an end of the open micro step, if the row is valid in one.
+  // Does the same without an end of the open micro step, for rows that are valid inside.
   void begin_call_in_phase(Call call);
   // Engine::take_memory().
   void take_memory() { memory_.take(); }
@@ -63,7 +63,7 @@ class EngineCore {
     offload_.finish();
   }
 
-  // Returns every rank's figures, on every rank; this rank's, without the others. In
+  // Returns every rank's figures, on every rank; rank_report() only this rank's. In
   // engine_report.cpp.
   EngineReport report();
   RankReport rank_report();

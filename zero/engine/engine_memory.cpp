@@ -7,8 +7,8 @@ namespace zero::detail {
 
 namespace {
 
-// Space for generated code of kernels, because oneDNN crashes without memory for it, and for 64 MiB
-// that the C library maps for each of the first threads.
+// Space for generated code of kernels, without which oneDNN crashes, and for 64 MiB that the C
+// library maps for each of the first threads.
 constexpr std::int64_t address_space_margin = std::int64_t{256} << 20;
 
 }  // namespace

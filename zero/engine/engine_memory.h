@@ -1,4 +1,4 @@
-// All memory of an engine, reserved at its start and freed at its end, when work in flight has
+// All memory of an engine, reserved at the start and freed at the end, when work in flight has
 // ended and no peer reads the buffers.
 #pragma once
 
@@ -25,21 +25,21 @@ auto with_memory_table(const Ledger& ledger, const Work& work) {
 
 class EngineMemory {
  public:
-  // Adds all bytes to the ledger's plan, judges them with those of the other ranks, then reserves
-  // them; take() follows. `rooms` as they were before any rank took memory. Throws MemoryError with
-  // the ledger's table.
+  // Adds all bytes to the ledger's plan, judges the sum with those of the other ranks, then
+  // reserves the memory; take() follows. `rooms` as they were before any rank took memory. Throws
+  // MemoryError with the ledger's table.
   EngineMemory(TrainState& train, StepScalars& scalars, StepAgreement& agreement, Updates& updates,
                const std::vector<MemoryRoom>& rooms);
   EngineMemory(const EngineMemory&) = delete;
 
-  // Touches the memory, once: after the initial values are there, since the program may hold its
-  // own copy of them until then. Throws MemoryError with the ledger's table.
+  // Touches the memory, once: after the initial values are there, since the program may hold a copy
+  // until then. Throws MemoryError with the ledger's table.
   void take() {
     with_memory_table(ledger_, [&] { arena_.take_pages(); });
   }
   // Memory that peers may read in place.
   Arena& shared_arena() { return arena_; }
-  // The process's bytes before the engine took its own.
+  // The process's bytes before the engine took memory.
   std::int64_t baseline_bytes() const { return baseline_bytes_; }
 
  private:

@@ -46,7 +46,7 @@ RankReport read_report(const TrainState& train, const std::int64_t* word) {
 
 }  // namespace
 
-// Encodes one rank's report as words: written by the rank, read by all.
+// Encodes a rank's report as words: written by the rank, read by all.
 std::vector<std::int64_t> EngineCore::report_words() {
   using Activity = StepClock::Activity;
   const comm::Traffic& traffic = transfers_.traffic();

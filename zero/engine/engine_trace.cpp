@@ -23,7 +23,7 @@ double steady_seconds() {
   return 1e-9 * static_cast<double>(steady_nanoseconds());
 }
 
-// Returns the nanoseconds of each rank's clock ahead of rank 0's. Ranks of a node have one clock.
+// Returns the nanoseconds of each rank's clock ahead of rank 0's. Ranks of a node share a clock.
 // Collective.
 std::vector<std::int64_t> compare_clocks(Ranks& ranks) {
   const comm::Topology& topology = ranks.topology();
@@ -55,7 +55,7 @@ std::string with_suffix(const std::string& file, const std::string& noun, int nu
   return path.replace_extension("." + noun + "-" + std::to_string(number) + extension).string();
 }
 
-// Each group of ranks that holds one part of the model has a trace of its own.
+// Each group of ranks that holds a part of the model has a separate trace.
 std::string file_of_group(const std::string& file, Ranks& ranks) {
   Ranks* parts = ranks.model_parallel();
   return parts == nullptr ? file : with_suffix(file, "part", parts->topology().rank);
@@ -126,14 +126,14 @@ void EngineCore::write_own_trace(const char* reason) noexcept {
     line += "; " + (written.code == 0 ? "its trace is in " + file : written.text) + "\n";
     std::fputs(line.c_str(), stderr);  // one call, so that the lines of ranks do not mix
   } catch (const std::exception&) {
-    // There is no memory for it, and the failure itself is more important.
+    // There is no memory for the trace, and the failure itself is more important.
   }
 }
 
 std::string EngineCore::write_trace(const std::string& file) {
   begin_call(Call::write_trace);
   trace_written_ = true;
-  // Not kept, because another thread may be reading it.
+  // Not kept, because another thread may be reading the member.
   const std::vector<std::int64_t> ahead =
       clocks_ahead_.empty() ? compare_clocks(train_.ranks) : clocks_ahead_;
   const TraceNames names(train_.plan.inputs);

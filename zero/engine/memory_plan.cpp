@@ -1,5 +1,5 @@
-// The memory that an engine would need, computed by the same code that enters it into the ledger of
-// a training run.
+// The memory that an engine would need, computed by the code that fills the ledger of a training
+// run.
 #include "zero/engine/memory_plan.h"
 
 #include <memory>
@@ -33,7 +33,7 @@ std::vector<int> nodes_of(const PlanRank& on) {
   return nodes;
 }
 
-// A runtime of one rank. Its device is not used before memory is taken.
+// A runtime of one rank, whose device is not used before memory is taken.
 RuntimeCore stand_in() {
   RuntimeOptions options;
   options.threads = 1;

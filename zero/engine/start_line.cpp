@@ -17,7 +17,7 @@ using namespace detail;
 constexpr std::array states = {MemoryCategory::parameters, MemoryCategory::gradients,
                                MemoryCategory::master_weights, MemoryCategory::optimizer_state};
 
-// Returns the bytes that a rank holds of them, in memory and in files.
+// Returns the bytes of `states` that a rank holds, in memory and in files.
 std::int64_t held(const EnginePlan& plan, const Config& config) {
   const MemoryPlan memory = memory_of(plan, config);
   std::int64_t bytes = 0;

@@ -18,8 +18,8 @@ namespace zero::detail {
 
 struct RankTrace {
   int rank = 0, node = 0;
-  std::int64_t clock_ahead = 0;  // nanoseconds of its clock ahead of rank 0's
-  std::int64_t taken = 0;        // time of its clock when the spans were taken
+  std::int64_t clock_ahead = 0;  // nanoseconds of the rank's clock ahead of rank 0's
+  std::int64_t taken = 0;        // time of this clock when the spans were taken
   std::vector<Span> spans = {};
 };
 

@@ -15,10 +15,10 @@ namespace {
 
 constexpr std::chrono::milliseconds interval{100};  // between looks at the flag
 
-std::atomic<int> requests = 0;  // lock-free, as the next one
+std::atomic<int> requests = 0;  // lock-free, as the next variable
 std::atomic<pid_t> handling_process = 0;
 
-// A process that this one has forked (a worker that loads data) ends, as without a handler.
+// A forked process (a worker that loads data) ends, as without a handler.
 void on_request(int number) {
   if (getpid() != handling_process) {
     std::signal(number, SIG_DFL);

@@ -1,5 +1,5 @@
-// Calls a function after each SIGUSR1 that this process receives, on a thread of its own, so that
-// it also acts while the program's thread waits for other ranks.
+// Calls a function after each SIGUSR1 that this process receives, on a separate thread, so also
+// while the program's thread waits for other ranks.
 #pragma once
 
 #include <condition_variable>
@@ -11,8 +11,7 @@ namespace zero::detail {
 
 class TraceRequests {
  public:
-  // Handles SIGUSR1 from here on, unless the program has a handler of its own. The function must
-  // not throw.
+  // Handles SIGUSR1 from here on, unless the program has a handler. The function must not throw.
   explicit TraceRequests(std::function<void()> write);
   ~TraceRequests();
   TraceRequests(const TraceRequests&) = delete;

@@ -1,6 +1,7 @@
-// Scopes outside of any plan: before each scope the ranks exchange the unit they are about to open,
-// and all gather the one that comes first for any of them. Belongs to the code that walks such a
-// pass; for the program's thread.
+// Scopes outside of any plan: before each scope the ranks exchange the unit that each is about to
+// open, and all gather the first of these. A pass is begin(), then any calls of enter(), reopen(),
+// note() and leave(), then finish() on every rank. Belongs to the code that walks such a pass; for
+// the program's thread.
 #pragma once
 
 #include <algorithm>
@@ -22,22 +23,22 @@ class AgreedScopes {
   AgreedScopes(TrainState& train, PlanWalker& walker, const char* subject)
       : train_(train), walker_(walker), subject_(subject) {}
 
-  // Begins with no open scope. If `alone`, this rank does not consult the others. This is correct
-  // only if no scope needs an exchange.
+  // Begins with no open scope. If `alone`, this rank exchanges nothing; correct only if no scope
+  // needs an exchange.
   void begin(bool alone) {
     alone_ = alone;
     open_.clear();
   }
-  // Collective. If other ranks open other scopes, this rank first takes part in those that come
-  // before its own: forward before backward, and within one direction in the order of units.
+  // Collective. This rank first takes part in the scopes of other ranks that come before its own:
+  // forward before backward, and within a direction in the order of units.
   void enter(Op op, int unit, std::int64_t scope, const Agreed& agreed);
-  // Does the same for a forward scope that is open already, so that its parameters are at their old
-  // addresses; `agreed` is not called.
+  // Does the same for a forward scope that is open already, so that the parameters return to the
+  // old addresses; `agreed` is not called.
   void reopen(int unit, std::int64_t scope, const Agreed& agreed);
   // Does the same for a unit that has been open before: `agreed` is called with a forward scope,
   // and nothing is gathered.
   void note(int unit, const Agreed& agreed);
-  // Ends this rank's scopes. Collective: takes part in the scopes that others still open.
+  // Ends this rank's scopes. Collective: takes part in the scopes that other ranks still open.
   void finish(const Agreed& agreed);
   // Returns false if that scope is not open.
   bool leave(std::int64_t scope) noexcept {

@@ -12,7 +12,7 @@ namespace zero::detail {
 
 namespace {
 
-constexpr std::int64_t block_bytes = std::int64_t{1} << 18;  // hashed by one thread
+constexpr std::int64_t block_bytes = std::int64_t{1} << 18;  // hashed by a thread
 constexpr std::int64_t blocks_of_copy = 64;                  // copied from a device at once
 
 // A sum over hashes of numbered blocks, the first of which is number `first`.

@@ -9,10 +9,10 @@
 
 namespace zero::detail {
 
-// Returns a digest of one array of these segments, whole: &SegmentBuffers::whole or gradient_whole.
-// The arrays may be in the device's memory; then work queued on its compute stream comes first, and
-// the call waits for it. The digest depends neither on the device nor on the number of threads. For
-// the program's thread.
+// Returns a digest of an array of these segments, whole: &SegmentBuffers::whole or gradient_whole.
+// The arrays may be in the device's memory; then work queued on the compute stream comes first, and
+// the call waits. The digest depends neither on the device nor on the number of threads. For the
+// program's thread.
 std::uint64_t digest_of_segments(TrainState& train, std::span<const SegmentId> segments,
                                  std::byte* SegmentBuffers::*array);
 

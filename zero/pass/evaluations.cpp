@@ -7,7 +7,7 @@
 namespace zero::detail {
 
 void Scopes::begin_evaluation() {
-  // The micro step is unchanged by an evaluation that touches none of its state.
+  // An evaluation that runs alone touches no state of the micro step, which stays open.
   if (!evaluates_alone()) come_to_rest(Call::evaluate);
   if (evaluates_alone() && guard_.phase() == Phase::micro_step)
     guard_.check(Call::evaluate);

@@ -1,7 +1,7 @@
-// A micro step or an evaluation pass that has left the planned order (ModelSpec::any_order()): its
-// scopes are agreed on one by one, and a gradient is reduced when its slot is needed or at the end.
-// The order that a micro step has shown becomes part of the order of later ones. Belongs to Scopes;
-// for the program's thread.
+// A micro step or an evaluation pass that has left the planned order (ModelSpec::any_order()): the
+// ranks agree on each scope, and a gradient is reduced when the slot is needed or at the end. The
+// order that a micro step has shown becomes part of the order of later micro steps. Belongs to
+// Scopes; for the program's thread.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class FreePass {
 
   bool active() const { return active_; }
   bool in_backward() const { return in_backward_; }
-  // `alone`: without the other ranks, as in AgreedScopes::begin().
+  // `alone`: as in AgreedScopes::begin().
   void begin(bool alone);
   // Collective like AgreedScopes::enter(), reopen() and note().
   void enter(Op op, int unit, std::int64_t scope) {
@@ -38,15 +38,16 @@ class FreePass {
   bool leave(std::int64_t scope) noexcept { return scopes_.leave(scope); }
   bool inside(Op op, int unit) const { return scopes_.inside(op, unit); }
   bool inside_any() const { return scopes_.inside_any(); }
-  // Collective: takes part in the scopes that other ranks open until all of them reach this call,
-  // or finish().
+  // Collective: takes part in the scopes that other ranks open until all ranks reach this call, or
+  // finish().
   void settle() {
     scopes_.finish([this](Op o, int u) { add(o, u); });
   }
   // Ends the pass. Reduces the remaining gradients.
   void finish();
   void abandon() noexcept { active_ = false; }
-  // The forward units of the pass that has ended, including noted ones; empty if it was alone.
+  // The forward units of the pass that has ended, including noted ones; empty if the pass was
+  // alone.
   const std::vector<int>& order() const { return order_; }
 
  private:
@@ -60,7 +61,7 @@ class FreePass {
   std::function<void(int)> completes_;
   bool active_ = false, alone_ = false, in_backward_ = false;
   std::vector<int> order_;
-  std::vector<int> gradients_;  // per gradient slot: the flat unit that has added to it, or -1
+  std::vector<int> gradients_;  // per gradient slot: the flat unit whose gradient is there, or -1
   StepPlan reduction_;
 };
 

@@ -1,5 +1,5 @@
 // The part of Scopes for programs with a free order of calls (ModelSpec::any_order()): micro steps
-// that leave their plan, and calls between micro steps.
+// that leave the plan, and calls between micro steps.
 #include <algorithm>
 #include <utility>
 
@@ -34,7 +34,7 @@ void Scopes::refuse_other_order(Op op, int unit) const {
                    "first one (it may skip some): keep to one order, or leave the key out");
 }
 
-// Ranks may have different numbers of micro batches, so there is no moment among them at which all
+// Ranks may have different numbers of micro batches, so there is no moment in between at which all
 // ranks can meet.
 void Scopes::refuse_among_micro_batches() const {
   const bool open = guard_.phase() == Phase::micro_step;
@@ -49,7 +49,7 @@ void Scopes::refuse_among_micro_batches() const {
       "ranks make belong after Engine::step()");
 }
 
-// Serves the others to the end of the plan, with zeros as this rank's remaining gradients; these
+// Serves other ranks to the end of the plan, with zeros as this rank's remaining gradients; these
 // follow in an additional micro step.
 void Scopes::leave_micro_plan(Op op, int unit) {
   refuse_other_order(op, unit);
@@ -183,7 +183,7 @@ bool Scopes::drop_gradients() {
   train_.last_micro_step = more_after_last_ = false;
   train_.micro_step = 0;  // that of a forward pass that has already run
   if (free_.active()) {
-    // It adds to sums, so these begin with zeros.
+    // The free pass adds to sums, so these begin with zeros.
     walker_.begin(train_.plan.steps.first);
     walker_.finish();
     train_.micro_step = micro_steps_done_ = free_micro_steps_ = 1;

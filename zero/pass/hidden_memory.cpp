@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-// AddressSanitizer's runtime: null in a process that is linked without it.
+// AddressSanitizer's runtime: null in a process that is linked without the sanitizer.
 extern "C" {
 void __asan_poison_memory_region(const volatile void*, std::size_t) __attribute__((weak));
 void __asan_unpoison_memory_region(const volatile void*, std::size_t) __attribute__((weak));
@@ -14,7 +14,7 @@ namespace zero::detail {
 
 namespace {
 
-// Unless the sanitizer watches it, the memory is filled with the byte, or left unchanged.
+// Unless the sanitizer watches, hidden memory is filled with the byte, or left unchanged.
 constexpr int nan_byte = 0xff, keep_contents = -1;
 
 constexpr auto parameters = &SegmentBuffers::whole, gradients = &SegmentBuffers::gradient_whole;
@@ -31,7 +31,7 @@ void show(std::byte* data, std::int64_t bytes) noexcept {
   if (sanitizer_watches()) __asan_unpoison_memory_region(data, static_cast<std::size_t>(bytes));
 }
 
-// With the sanitizer, a program that writes it would have ended.
+// With the sanitizer, a program that writes hidden memory would have ended.
 bool written_while_hidden(const std::byte* data, std::int64_t bytes) noexcept {
   return !sanitizer_watches() &&
          std::any_of(data, data + bytes, [](std::byte value) { return value != std::byte{0}; });
@@ -80,7 +80,7 @@ void HiddenMemory::show_parameters(int flat_unit) noexcept {
   if (active_) for_each(flat_unit, parameters, show);
 }
 
-// A rank that has written no gradient in the micro step still hides them.
+// A rank that has written no gradient in the micro step still hides the arrays.
 void HiddenMemory::hide_gradients(int flat_unit) noexcept {
   if (!hides_gradients_ || gradients_hidden_[flat_unit]) return;
   for_each(flat_unit, gradients, [](std::byte* data, std::int64_t bytes) { hide(data, bytes, 0); });

@@ -1,6 +1,6 @@
-// The streams of the plan that move state between its home and the places of its use: from and to
-// the file, from and to a GPU, and the host's own work on GPU ranks. Unused streams run inline.
-// Belongs to the engine; calls queue work, on the program's thread.
+// The streams of the plan that move state between its home and the places of use: from and to the
+// file, from and to a GPU, and the host's own work on GPU ranks. Unused streams run inline. Belongs
+// to the engine; calls queue work, on the program's thread.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ class OffloadStreams {
   // On a GPU, failures here are noted in the scalars.
   OffloadStreams(TrainState& train, StepScalars& scalars);
 
-  // Returns the stream of a PlanStream; null for those of other parts.
+  // Returns the stream of a PlanStream; null for the remaining streams.
   ExecutionStream* stream(PlanStream stream) const { return streams_[stream].get(); }
 
   // Issues an instruction of the plan for one of these streams, except for updates on the host.
@@ -26,7 +26,7 @@ class OffloadStreams {
   // the instruction's stream: waits at random if tests request it, and reports a failure to the
   // device.
   void enqueue(const Instruction& instruction, std::function<void()> work);
-  // Copies a flat unit's parameter shard to the source buffer of its gather, between steps. Waits.
+  // Copies a flat unit's parameter shard to the source buffer of the gather, between steps. Waits.
   void fetch_shard(int flat_unit);
 
   // Waits for all queued work.

@@ -13,8 +13,8 @@ void OrderLearner::add(int unit) {
   order_.push_back(unit);
 }
 
-// The order is that of a tree: a unit comes directly after its parent, or after other inner units
-// of that parent.
+// The order is that of a tree: a unit comes directly after the parent, or after an earlier inner
+// unit of the parent.
 void OrderLearner::require_nesting(int unit) const {
   const int parent = train_.model.units[unit].parent;
   if (parent < 0) return;

@@ -9,7 +9,7 @@ namespace zero::detail {
 
 namespace {
 
-// A backward scope writes to its gradient slots only once the program has requested a gradient.
+// A backward scope writes to gradient slots only once the program has requested a gradient.
 bool awaited_later(Op op, const ResourceAccess& access) {
   return op == Op::backward && access.resource == Resource::gradient_slot;
 }
@@ -228,7 +228,7 @@ std::vector<PlanWalker::OpenScope> PlanWalker::take_open() {
     const Instruction& instruction = plan_->instructions[open.step];
     taken.push_back({instruction.op, instruction.target, open.scope});
   }
-  for (; !open_.empty(); open_.pop_back()) ended_.push_back(open_.back().step);  // inner ones first
+  for (; !open_.empty(); open_.pop_back()) ended_.push_back(open_.back().step);  // inner first
   return taken;
 }
 

@@ -179,8 +179,8 @@ std::string Recomputation::message(const Difference& difference,
          "program does not compute the same bits twice, which zero_core.recompute_every needs";
 }
 
-// The named rank fails first, or the first one of several, so that it is the one whose failure the
-// job, and `zero run`, report.
+// The named rank, or the first of several, fails first, so that the job and `zero run` report its
+// failure.
 void Recomputation::report() const {
   const std::vector<Difference> differences = find_differences();
   std::set<int> ranks_named;

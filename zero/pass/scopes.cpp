@@ -102,7 +102,7 @@ bool Scopes::more_repeats() {
   return guard_.or_poison([&] { return recomputation_.goes_on(); });
 }
 
-// Its gradients go nowhere, so the micro steps and the losses of the step are unchanged.
+// The gradients go nowhere, so the micro steps and the losses of the step are unchanged.
 void Scopes::start_repeated(int index, std::int64_t pass) {
   const int next = own_micro_steps() + recomputation_.repeats();
   if (recomputation_.repeating() && index == next - 1) return;

@@ -1,7 +1,7 @@
-// Micro steps and the scopes of units in them: checks the order of the program's calls, returns
-// pointers to gathered parameters and gradients, and records the program's part: losses, and
-// requested gradients. Belongs to the engine; for the program's thread, except for leave() and
-// poison(), called on any thread that ends a scope.
+// Micro steps and the scopes of units: checks the order of the program's calls, returns pointers to
+// gathered parameters and gradients, and records the program's part: losses, and requested
+// gradients. Belongs to the engine; for the program's thread, except for leave() and poison(),
+// called on any thread that ends a scope.
 #pragma once
 
 #include <cstdint>
@@ -26,19 +26,19 @@ namespace zero::detail {
 
 class Scopes {
  public:
-  // All arguments must outlive it.
+  // All arguments must outlive this object.
   Scopes(TrainState& train, CallGuard& guard, PlanWalker& walker, OrderLearner& learner,
          HiddenMemory& hidden, StepClock& clock, StepScalars& scalars);
 
-  // Returns the scope's number, to be passed to leave(). A scope that is no longer open (one that
-  // was kept beyond its evaluation or its FullModel) ends without effect on others of its unit.
+  // Returns the scope's number, to be passed to leave(). A scope that is no longer open (kept
+  // beyond the evaluation or FullModel) ends without effect on other scopes of the unit.
   std::int64_t enter(Op op, int unit);
   void leave(Op op, int unit, std::int64_t scope) noexcept;
-  // Parameters are named by their name in the unit, or in the model.
+  // Parameters are named as in the unit, or as in the model.
   const void* value(int unit, std::string_view name, DType dtype) const;
-  // Returns a parameter that is stored whole, by its name in the model; null if it is sharded.
+  // Returns a parameter that is stored whole, by name in the model; null if sharded.
   const void* resident(std::string_view name, DType dtype) const;
-  // Zeroed at its first use in a reduction period; or `beta` states whether kernels add.
+  // Zeroed at the first use in a reduction period; or `beta` states whether kernels add.
   void* gradient(int unit, std::string_view name, DType dtype, float* beta);
   // Completes gradients for a reduction after a compute step: gradients never requested are set to
   // zero, and so is the padding between parameters.
@@ -51,7 +51,7 @@ class Scopes {
     if (guard_.phase() == Phase::micro_step && train_.micro_step == index && pass_ == pass) return;
     start_micro_step(index, pass, index + 1 == accumulation());
   }
-  // Outside of a loop; returns its index.
+  // Outside of a loop; returns the index.
   int begin_micro_step(bool last);
   // Whether another micro step of this rank precedes step().
   bool more_micro_steps() { return begun_micro_steps() < own_micro_steps() || more_repeats(); }
@@ -76,19 +76,19 @@ class Scopes {
     if (!recomputation_.repeating()) scalars_.add_loss(mean, train_.micro_step);
   }
 
-  // Call it before calls that belong between micro steps.
+  // Call before calls that belong between micro steps.
   void end_open_micro_step();
-  // Call it before other collective calls: ends a micro step if its backward has begun, unless a
-  // scope is open. If the order of calls is free, a micro step that is still in forward continues
+  // Call before other collective calls: ends a micro step whose backward has begun, unless a scope
+  // is open. If the order of calls is free, a micro step that is still in forward continues
   // afterwards.
   void come_to_rest();
-  // Checks a call by the column `among` of its row in the table of calls, and comes to rest. Throws
-  // the error of an earlier failure, or UsageError.
+  // Checks a call by the column `among` in the table of calls, and comes to rest. Throws the error
+  // of an earlier failure, or UsageError.
   void come_to_rest(Call call);
-  // Call it when parameters have changed, so that slots are gathered again.
+  // Call when parameters have changed, so that slots are gathered again.
   void note_new_values();
   // Discards the gradients of the micro steps so far; returns whether there were any. A forward
-  // pass that has run is kept, as the first of its step.
+  // pass that has run is kept, as the first of the step.
   bool drop_gradients();
   // Number of this step's micro steps that have ended.
   int ended_micro_steps() const { return micro_steps_done_ - free_micro_steps_; }
@@ -100,12 +100,12 @@ class Scopes {
     return learner_.active() ? learner_.inside_any() : walker_.inside_any();
   }
   // Issues the reductions of a last micro step if none was declared last; returns whether that was
-  // so, or more micro steps have come after it.
+  // so, or more micro steps have followed.
   bool reduce_late();
   // Begins passes of forward scopes without gradients. Throws UsageError if a step has begun.
   void begin_evaluation();
   // Collective. Returns false once no rank has a batch left; a rank without batches takes part in
-  // the gathers of the others.
+  // the gathers of other ranks.
   bool next_evaluation(bool have_batch);
   // Ends the evaluation early, on this rank only or on all: the next collective call detects ranks
   // that differ.
@@ -119,7 +119,7 @@ class Scopes {
   int accumulation() const { return static_cast<int>(train_.plan.batch.accumulation); }
   // Number of micro steps in which this rank has a micro batch.
   int own_micro_steps() const { return train_.plan.own_micro_steps(); }
-  // Number of this rank's own micro steps, including an open one.
+  // Number of this rank's own micro steps, including an open micro step.
   int begun_micro_steps() const {
     const bool open = guard_.phase() == Phase::micro_step && !recomputation_.repeating();
     return ended_micro_steps() + (open ? 1 : 0);
@@ -185,24 +185,24 @@ class Scopes {
   FreePass free_, free_evaluation_;
   std::optional<PlanWalker::Paused> paused_;  // the micro step during an evaluation
   bool resumes_micro_step_ = false;           // after the evaluation
-  bool slots_changed_ = false;    // since the previous micro step: no plan matches their contents
+  bool slots_changed_ = false;    // since the previous micro step: no plan matches the contents
   std::vector<int> forward_;      // units that this rank has opened in the plan's forward
   std::vector<int> used_order_;   // as shown by passes, without unused units
   int free_micro_steps_ = 0;      // in this step: continuations of micro steps that left the plan
-  bool more_after_last_ = false;  // a micro step has come after the one that was declared last
+  bool more_after_last_ = false;  // a micro step has followed the declared last
   static constexpr std::int64_t no_loop = -1;
   // A third value next to 0 and 1 for "has no batch" and "has a batch".
   static constexpr std::int64_t leaves_evaluation_plan_ = 2;
   std::int64_t scopes_ = 0;             // number opened so far
-  std::int64_t passes_ = 0, pass_ = 0;  // number begun, and the current one
+  std::int64_t passes_ = 0, pass_ = 0;  // number begun, and the current pass
   StepPlan backward_;                   // for the micro step that shows the order
   int micro_steps_done_ = 0, evaluation_passes_ = 0;
-  double loss_sum_ = 0, micro_loss_ = 0;  // sums of the step, and of its newest micro step
+  double loss_sum_ = 0, micro_loss_ = 0;  // sums of the step, and of the newest micro step
   std::vector<double> losses_;
   bool loss_given_ = false;  // in this micro step
   int losses_missing_ = 0;   // in this step
   bool missing_loss_named_ = false, unasked_named_ = false;
-  std::vector<char> touched_;       // per parameter: its gradient was requested in this period
+  std::vector<char> touched_;       // per parameter: the gradient was requested in this period
   std::vector<char> ever_touched_;  // per parameter
   std::vector<std::optional<DeviceRange>> open_ranges_;           // per unit: forward, backward
   std::vector<std::pair<std::int64_t, StepClock::Doing>> doing_;  // open scopes

@@ -1,6 +1,6 @@
 // The newest spans of an engine's streams, in a ring of fixed size, and what is running now. The
-// program's thread has spans without gaps in a step, the other streams one for each instruction of
-// their plans. Any thread.
+// program's thread has spans without gaps in a step, each other stream a span per instruction. Any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct Span {
   std::int64_t begin = 0, end = 0;  // nanoseconds; end 0: still running
   std::int64_t bytes = 0;           // sent to other ranks
   std::int32_t step = 0;            // 1 is the first
-  std::int32_t target = -1;         // of the instruction, or of the one that is awaited; -1: none
+  std::int32_t target = -1;         // of the instruction, or of the awaited instruction; -1: none
   Op op{};
   Kind kind{};
   PlanStream stream = PlanStream::compute;
@@ -45,8 +45,8 @@ class Spans {
   Spans() { ring_.reserve(capacity); }
 
   void add(const Span& span);
-  // Records the begin of a span on its stream; end() adds it to the ring. The bytes are the
-  // stream's total so far.
+  // Records the begin of a span; end() adds the span to the ring. The bytes are the stream's total
+  // so far.
   void begin(const Span& span);
   void end(PlanStream stream, std::int64_t bytes);
   // Forgets what is running on the stream.
@@ -61,7 +61,7 @@ class Spans {
   void put(const Span& span);
 
   mutable std::mutex mutex_;
-  std::vector<Span> ring_;  // grows up to its reserved capacity
+  std::vector<Span> ring_;  // grows up to the reserved capacity
   std::size_t oldest_ = 0;
   ByStream<Span> running_{};  // begin 0: none
   Totals totals_{};

@@ -4,8 +4,8 @@ namespace zero::detail {
 
 namespace {
 
-// Shorter spans become part of the one before, so that a request for a gradient that is there
-// already leaves no trace.
+// Shorter spans become part of the previous span, so that a request for a gradient that is ready
+// leaves no trace.
 constexpr std::int64_t shortest_span = 2000;  // nanoseconds
 
 Span span_of(const StepClock::Doing& doing, std::int64_t step, std::int64_t begin) {

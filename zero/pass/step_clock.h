@@ -1,5 +1,5 @@
 // Time of the program's thread in the steps: a stopwatch that always runs for one activity, and
-// records each as a span. While stopped (between steps, in evaluations) it keeps track of the
+// records each as a span. While stopped (between steps, in evaluations) the clock follows the
 // activity and charges nothing. One thread.
 #pragma once
 
@@ -16,7 +16,7 @@ class StepClock {
   enum class Activity : std::uint8_t { other, kernels, waiting, optimizer };
   static constexpr int activity_count = 4;
 
-  // An activity, and the instruction that it belongs to or waits for.
+  // An activity, and the instruction concerned or awaited.
   struct Doing {
     Activity activity = Activity::other;
     Op op{};
@@ -59,7 +59,7 @@ class StepClock {
   Span pending_;  // may still grow; begin 0: none
 };
 
-// Sets an activity until the end of the block, then restores the previous one.
+// Sets an activity until the end of the block, then restores the previous activity.
 class [[nodiscard]] During {
  public:
   During(StepClock& clock, const StepClock::Doing& doing)

@@ -167,7 +167,7 @@ void Transfers::fold(const Route& route, const Hops* hops, Stream stream) {
                at(route, *route.whole).data);
 }
 
-// The sum of a group is rounded in the memory of its last summand.
+// The sum of a group is rounded in the memory of the last summand.
 void Transfers::fold(const FoldedPiece& piece, Stream stream) const {
   const bool keeps = train_.policy().keeps_open_group;
   const std::int64_t block = train_.policy().fold_block(piece.count);
@@ -202,8 +202,8 @@ std::byte* Transfers::summands(const Route& route, const Hops* hops, std::int64_
   return received;
 }
 
-// Inside their group, ranks exchange the slices of the ranks that have their number in their
-// groups. The slices for one group are adjacent, so each of these groups is a call.
+// Inside a group, each rank receives the slices of the ranks of equal number in all groups. The
+// slices for one group are adjacent, so each of these groups is a call.
 std::byte* Transfers::group_sums(const Route& route, const Hops& hops, std::int64_t begin,
                                  std::int64_t count, Stream stream) {
   const int ranks = route.legs[0].ranks, groups = route.legs[1].ranks;
@@ -232,12 +232,12 @@ std::byte* Transfers::group_sums(const Route& route, const Hops& hops, std::int6
   return received;
 }
 
-// `all`: the communicators of the route's work, for the gather of its whole result.
+// `all`: the communicators of the route's work, for the gather of the whole result.
 void Transfers::sum(const Route& route, const Hops& hops, const Hops& all, Stream stream) {
   const DType wire = route.wire;
   const Typed to = at(route, route.to);
   std::byte* const whole = route.whole ? at(route, *route.whole).data : nullptr;
-  // A sum that is replaced has values of the wire dtype, so it is also sent in that dtype.
+  // A sum that is replaced has values of the wire dtype, and is also sent in that dtype.
   const bool spreads_wire =
       whole != nullptr && route.replaces && to.dtype != wire && all.ranks() == hops.ranks();
   const comm::wire::Workspace workspace{train_.runtime.codec(), train_.arrays.wire_staging(),

@@ -1,6 +1,7 @@
 // Queues the work of an engine's communication stream: gathers parameters, adds up and reduces
 // gradients, in pieces of the bucket sizes, and counts the bytes. A single rank only copies and
-// casts. Calls return before the work is done. Call it from the program's thread only.
+// casts. Calls return before the work is done. For the program's thread only. Call
+// reserve_staging() before any transfer.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ class Transfers {
   Transfers(TrainState& train, HiddenMemory& hidden, const StepScalars& scalars)
       : train_(train), hidden_(hidden), scalars_(scalars) {}
 
-  // Call it once the communicator has the engine's memory: reserves the staging that the longest
+  // Call once the communicator has the engine's memory: reserves the staging that the longest
   // reduction needs in addition to the buffers.
   void reserve_staging();
 
@@ -29,10 +30,10 @@ class Transfers {
   void issue(const Instruction& instruction);
   // Gathers a flat unit's shards into the whole.
   void gather(int flat_unit) { queue(Op::gather, flat_unit); }
-  // Queues an operation of the optimizer step on a flat unit. All ranks queue these in one order;
-  // the bytes are traffic of the step. Requires more than one rank.
+  // Queues an operation of the optimizer step on a flat unit. All ranks queue these in the same
+  // order; the bytes are traffic of the step. Requires more than one rank.
   void queue_for_update(int flat_unit, Ranks::Transfer operation);
-  // Sends reduced gradients that their owners have changed to the ranks that hold all of them.
+  // Sends reduced gradients that the owners have changed to the ranks that hold the whole.
   void spread_gradients(const SegmentId& id);
   // Records that reduced gradients were discarded; all ranks do this between the same transfers.
   void note_dropped() { count_as_issued(Op::agree, -1, 0); }
@@ -52,8 +53,8 @@ class Transfers {
     std::byte* data = nullptr;
     std::int64_t stride = 0;
   };
-  // Runs the work on the communication stream, with the staging of its communicators, and counts
-  // their bytes. On a single rank there are no hops.
+  // Runs the work on the communication stream, with the staging of the communicators, and counts
+  // the bytes. On a single rank there are no hops.
   using Work = std::function<void(const Hops*, Stream)>;
   void transfer(GroupId first, std::optional<GroupId> second, int flat_unit, Work work);
   void exchange(const Hops& hops, int flat_unit, const Work& work, Stream stream);
@@ -68,7 +69,7 @@ class Transfers {
   // A piece of a part, of which all summands have arrived.
   struct FoldedPiece {
     Summands summands;
-    Typed received;      // one summand after the other; overwritten
+    Typed received;      // summand by summand; overwritten
     Typed to;            // the sum
     std::byte* open;     // the sum of a group so far, in fp32
     std::int64_t count;  // elements
@@ -81,7 +82,7 @@ class Transfers {
   std::byte* group_sums(const Route& route, const Hops& hops, std::int64_t begin,
                         std::int64_t count, Stream stream);
   void sum(const Route& route, const Hops& hops, const Hops& all, Stream stream);
-  // The communicators of a route's legs, among those of its work.
+  // The communicators of a route's legs, among those of the work.
   static Hops legs_of(const Route& route, const RouteWork& work, const Hops& hops);
   Typed at(const Route& route, const ArrayRef& ref) const {
     return {train_.arrays.array(route.id, ref), ref.dtype};
@@ -89,7 +90,7 @@ class Transfers {
   comm::wire::ErrorTarget errors_of(int flat_unit) const { return scalars_.errors_of(flat_unit); }
   // Casts gradients in their memory, in stream order.
   void cast(const Typed& from, const Typed& to, std::int64_t count, Stream stream) const;
-  // Replaces the sum if the addend is its first.
+  // Replaces the sum if the addend is the first.
   void assign_or_add(const Typed& sum, const Typed& addend, std::int64_t count, bool first,
                      Stream stream) const;
   // Returns every rank's part of a piece in the wire dtype: in place, or cast or packed to the

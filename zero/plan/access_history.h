@@ -1,6 +1,5 @@
-// The newest accesses of each resource during a walk over the instructions of plans: an instruction
-// must follow the last write of each resource that it accesses, and if it writes it, all reads
-// since then too.
+// The newest accesses of each resource during a walk over the instructions of plans: an access must
+// follow the last write of the resource, and a write also all reads since then.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +11,12 @@
 
 namespace zero::detail {
 
-// Point is a copyable type that identifies an instruction's position; the user of this class
-// chooses it.
+// Point is a copyable type, chosen by the user of this class, that identifies an instruction's
+// position.
 template <class Point>
 class AccessHistory {
  public:
-  // Calls each(point) for the instructions that the access must follow, including its own stream's.
+  // Calls each(point) for the instructions that the access must follow, on its own stream too.
   template <class Each>
   void for_earlier(const ResourceAccess& access, const Each& each) {
     const Entry& entry = entry_of(access);

@@ -1,5 +1,5 @@
 // The only table of the resources that each instruction of a plan reads and writes. All order among
-// streams is derived from it.
+// streams is derived from this table.
 #include "zero/plan/step_plan.h"
 
 namespace zero::detail {
@@ -150,7 +150,7 @@ class AccessTable {
   }
 
   // Gradients that leave the GPU were reduced to a slot, and those of chunks that stay are moved
-  // out of it.
+  // out of the slot.
   void add_download(int flat) {
     accesses_.push_back({Resource::gradient_shard, flat, offload_.gradients});
     if (offload_.gradients) read(Resource::gradient_slot, gradient_slot(flat));
@@ -163,12 +163,12 @@ class AccessTable {
     }
   }
 
-  // Parameters that are kept whole are stored in their slots.
+  // Parameters kept whole are stored in slots.
   void add_kept_whole(int flat) {
     if (!inputs_.policy->parameters_sharded) write(Resource::parameter_slot, parameter_slot(flat));
   }
 
-  // Without pipelining, no other chunk is read or written while this one is updated.
+  // Without pipelining, no read or write overlaps the update of another chunk.
   void add_turns(const Chunk& own) {
     if (!offload_.passes_slot(own)) return;
     if (!offload_.pipeline_read) write(Resource::reads_in_turn, 0);

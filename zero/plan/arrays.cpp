@@ -20,8 +20,8 @@ PlannedArrays shard_buffers(const EnginePlan& plan) {
   return buffers;
 }
 
-// Shards and second copies. Parameters gathered in a wire format differ from their shards, so these
-// have memory of their own: the next update may have to read them, and checkpoints contain them.
+// Shards and second copies. Parameters gathered in a wire format differ from the shards, so these
+// have separate memory: the next update may have to read them, and checkpoints contain them.
 PlannedArrays kept_parameters(const EnginePlan& plan) {
   const StatePolicy& policy = plan.policy;
   PlannedArrays kept{MemoryCategory::parameters};
@@ -77,7 +77,7 @@ PlannedArrays gradient_sums(const EnginePlan& plan) {
   return sums;
 }
 
-// The memory that backward writes, and where shards land that leave it for their home.
+// The memory that backward writes, and the landing of shards that move to another home.
 PlannedArrays gradients(const EnginePlan& plan) {
   const SlotAssignment& slots = plan.gradient_memory;
   PlannedArrays written{

@@ -1,5 +1,5 @@
 // The memory of a rank's parameters and gradients: which arrays each segment has, their sizes, and
-// the slots that the arrays of several units share. A strategy decides here what it keeps.
+// the slots that the arrays of several units share. The strategy decides here which arrays to keep.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ struct PlannedArray {
   SegmentId id;
   Role role{};
   std::int64_t bytes = 0;
-  int slot = -1;  // -1: memory of its own
+  int slot = -1;  // -1: separate memory
 };
 
-// Arrays that are requested together. Those in one slot follow each other, for each flat unit from
+// Arrays that are requested together. Those in a slot follow each other, for each flat unit from
 // the start of the slot.
 struct PlannedArrays {
   MemoryCategory category{};
   int slots = 0;
-  std::vector<PlannedArray> arrays = {};  // of one flat unit after the other
+  std::vector<PlannedArray> arrays = {};  // flat unit by flat unit
 };
 
 // In the order of the arena. The first entry has the source buffers for gathers of offloaded
-// shards, so that they start on pages.
+// shards, so that the buffers start on pages.
 std::vector<PlannedArrays> planned_arrays(const EnginePlan& plan);
 
 }  // namespace zero::detail

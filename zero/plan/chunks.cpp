@@ -26,8 +26,8 @@ class ChunkMaker {
     return policy_.on_gpu && policy_.optimizer_home != Tier::memory && !policy_.steps_on_device;
   }
 
-  // A CPU rank keeps the first units in memory, up to max_in_cpu elements of its shards, and the
-  // others in the file. On GPU ranks this memory is the host's, and all units leave the GPU.
+  // A CPU rank keeps the first units in memory, up to max_in_cpu elements of shards, and all
+  // further units in the file. On GPU ranks this memory is the host's, and all units leave the GPU.
   void place_parameters() {
     const OffloadParamOptions& options = config_.zero_optimization.offload_param;
     std::int64_t in_memory = 0, largest = 1;

@@ -1,5 +1,5 @@
-// Chunks: the ranges of a rank's elements that the optimizer updates one after another, in forward
-// order, and their offloaded state. A segment with state in memory is one chunk; offloaded state is
+// Chunks: the ranges of a rank's elements that the optimizer updates in turn, in forward order, and
+// their offloaded state. A segment with state in memory is a single chunk; offloaded state is
 // divided into chunks that pass through a few buffers. Every rank makes the same chunks.
 #pragma once
 
@@ -12,32 +12,32 @@
 
 namespace zero::detail {
 
-// Chunk sizes are multiples of it, so that in every dtype their arrays in a file are whole pages of
-// 4096 bytes.
+// Chunk sizes are multiples of this, so that in every dtype the arrays of a chunk in a file are
+// whole pages of 4096 bytes.
 inline constexpr std::int64_t chunk_alignment_elements = 2048;
 
 struct Chunk : SegmentId {
   std::int64_t begin = 0;  // counted from the first element of the segment that this rank updates
   std::int64_t count = 0;
-  bool last_of_unit = false;  // its update completes the flat unit
+  bool last_of_unit = false;  // the update completes the flat unit
   bool state_in_file = false;
-  // On a GPU rank: updated in host memory. Its state is kept there too, unless that is in the file.
+  // On a GPU rank: updated in host memory, which also keeps the state unless the file does.
   bool on_host = false;
-  // On a GPU rank: its state is kept in host memory and passes through a slot on the GPU for its
+  // On a GPU rank: the state is kept in host memory and passes through a slot on the GPU for the
   // update.
   bool streamed = false;
-  // The buffer for the update if some of its arrays are stored elsewhere, or the source of its
-  // parameters' upload to a GPU; -1 if it needs none.
+  // The buffer for the update if some arrays of the chunk are stored elsewhere, or the source of
+  // the upload of parameters to a GPU; -1: none.
   int slot = -1;
-  bool ahead = false;  // first in its slot: read during the last micro step
+  bool ahead = false;  // first in the slot: read during the last micro step
 };
 
 // State that is offloaded to a file, or on GPU ranks to host memory, and the buffers for it.
 struct OffloadPlan {
-  // Number of elements, of those that this rank updates, with states in memory: the first ones of
-  // each segment. Empty: all of them.
+  // Number of elements, of those that this rank updates, with states in memory: the first of each
+  // segment. Empty: all.
   BySegment<std::int64_t> resident;
-  // Gradients are offloaded with the states of their chunk. Otherwise they are kept in the arena,
+  // Gradients are offloaded with the states of the chunk. Otherwise gradients stay in the arena,
   // and are copied for chunks that are updated on the host.
   bool gradients = false;
   bool updates_on_host = false;     // some chunks, by the host of a GPU rank
@@ -46,13 +46,13 @@ struct OffloadPlan {
   bool in_file = false;             // some state or parameters are in a file
   int state_slots = 0;
   bool pipeline_read = true, pipeline_write = true;
-  // Per flat unit, if parameters are offloaded: the source buffer of its gather, or -1 if its shard
+  // Per flat unit, if parameters are offloaded: the source buffer of the gather, or -1 if the shard
   // stays; and whether the shard is in the file.
   std::vector<int> shard_slot_of;
   std::vector<char> shard_in_file;
   int shard_slots = 0;
 
-  // Part of a GPU rank's state is kept in host memory, or passes through it.
+  // Part of a GPU rank's state is kept in, or passes through, host memory.
   bool to_host() const { return updates_on_host || streams || parameters_on_host; }
   bool offloads() const { return in_file || to_host(); }
   // Reduced gradients are moved away from the destination of the reduction.
@@ -67,19 +67,19 @@ struct OffloadPlan {
   bool fetches(int flat_unit) const {
     return !shard_in_file.empty() && shard_in_file[flat_unit] != 0;
   }
-  // Part of the chunk is copied to its slot, and back to its home.
+  // Part of the chunk is copied to the slot, and back to its home.
   bool passes_slot(const Chunk& chunk) const {
     return chunk.state_in_file || chunk.streamed || fetches(chunk.flat_unit);
   }
-  // Its parameters pass through the slot too.
+  // Parameters pass through the slot too.
   bool moves_parameters(const Chunk& chunk) const {
     return fetches(chunk.flat_unit) || (chunk.streamed && shard_slot(chunk.flat_unit) >= 0);
   }
-  // Its new parameters are copied to the GPU that keeps them.
+  // The new parameters are copied to the GPU, which keeps the shard.
   bool uploads(const Chunk& chunk) const {
     return chunk.on_host && shard_slot(chunk.flat_unit) < 0;
   }
-  // Its gradient is read from the file.
+  // The gradient is read from the file.
   bool recalls(const Chunk& chunk) const { return gradients && chunk.state_in_file; }
 };
 

@@ -23,7 +23,7 @@ using Group = ParamGroupOptions;
 using Files = CheckpointOptions;
 using Elastic = ElasticityOptions;
 
-// The sections that occur once in a config: each has a type of its own.
+// The sections that occur once in a config: each has a distinct type.
 auto sections(Config& config) {
   ZeroOptions& zero = config.zero_optimization;
   return std::tie(config, config.batch, config.batch.elasticity, zero, zero.offload_optimizer,
@@ -36,7 +36,7 @@ Section& section_with(T Section::*, Config& config) {
   return std::get<Section&>(sections(config));
 }
 
-// The member of its section, or the member reached from it through `further`.
+// A member of a section, or the member reached from there through `further`.
 template <auto member, auto... further>
 FieldRef at(Config& config, const std::string&) {
   return &((section_with(member, config).*member).*....*further);
@@ -323,7 +323,7 @@ std::string text_of(const FieldRef& value, std::string_view zero) {
 
 namespace {
 
-// Calls `each` with every value's path, with the names of groups in it.
+// Calls `each` with every value's path, in which names of groups replace "*".
 template <class Each>
 void for_values(const Config& config, const Each& each) {
   Config copy = config;  // fields refer to mutable members

@@ -1,4 +1,4 @@
-// Every value of Config with its path in the JSON file, in one list: describe() walks it, and the
+// A list of every value of Config with the path in the JSON file. describe() walks the list; the
 // key table of config_schemas/ looks up the member that a key sets.
 #pragma once
 

@@ -23,7 +23,7 @@ constexpr std::array<std::int64_t, 38> composites = {
     10080,  15120,  20160,  25200,  27720,  45360,  50400,  55440, 83160, 110880,
     166320, 221760, 277200, 332640, 498960, 554400, 665280, 720720};
 
-// They bound the time of a choice.
+// Both bound the time of a choice.
 constexpr std::int64_t largest_multiple = 1'000'000'000'000;
 constexpr std::ptrdiff_t most_sizes = 100;
 

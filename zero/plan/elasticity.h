@@ -1,10 +1,11 @@
-// DeepSpeed's "elasticity" block: a batch that fits many numbers of ranks, chosen as DeepSpeed 0.18
-// chooses it.
+// DeepSpeed's "elasticity" block: a batch that fits many numbers of ranks, chosen as in DeepSpeed
+// 0.18.
 //
 // Candidates for the batch are each micro batch size and their least common multiple, times the
-// largest highly composite number with which they do not exceed max_train_batch_size. The candidate
-// that fits most numbers of ranks is taken. Version 0.2 does the same in whole nodes; if that does
-// not fit the number of ranks at hand, it takes the largest (or smallest) batch for this number.
+// largest highly composite number that keeps the product within max_train_batch_size. The candidate
+// that fits most numbers of ranks is taken. Version 0.2 does the same in whole nodes; if the result
+// does not fit the number of ranks at hand, 0.2 takes the largest (or smallest) batch for this
+// number.
 #pragma once
 
 #include <cstdint>

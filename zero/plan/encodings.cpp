@@ -37,7 +37,7 @@ std::string parameters_text(const WireFormats& wire) {
   return which.empty() || formats.empty() ? "" : which + " as " + formats;
 }
 
-// Each exchange encodes the sums of the previous ones.
+// Each exchange encodes the sums of the previous exchange.
 std::string gradients_text(const StatePolicy& policy) {
   struct Leg {
     Codec codec;

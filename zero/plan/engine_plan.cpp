@@ -47,7 +47,7 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   }
   const bool reduced_to_shard = !policy.gradients_whole && policy.accumulator == Accumulator::shard;
   // Gradients stay on the device if a GPU has to sum, cast or step with them, and on any device if
-  // the groups have to sum or divide them at the end, or summands are added one by one.
+  // the groups sum or divide at the end, or summands are added one by one.
   const bool groups_need = plan.placement.optimizer_across == Placement::shard ||
                            policy.sums_groups_last || policy.inner_ranks > 0;
   const bool leaves =

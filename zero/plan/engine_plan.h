@@ -1,6 +1,6 @@
 // Everything derived from model, config and ranks before any memory is taken: strategy, layout,
-// slots, step plans and the size of each array. A machine that could not run the model can make it
-// too.
+// slots, step plans and the size of each array. A machine that could not run the model can make a
+// plan too.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace zero::detail {
 
-// This rank's place in its model-parallel group. Parameters may be split over that group.
+// This rank's place in the model-parallel group, over which parameters may be split.
 struct ModelParallel {
   int rank = 0, size = 1;
 };
@@ -35,7 +35,7 @@ struct PlanRank {
 
 struct EnginePlan {
   EnginePlan(const Model& model, const Config& config, const PlanRank& rank);
-  EnginePlan(const EnginePlan&) = delete;  // inputs points into it
+  EnginePlan(const EnginePlan&) = delete;  // inputs points into the plan
   EnginePlan& operator=(const EnginePlan&) = delete;
 
   // Remakes all plans for the forward order that the first pass has shown, after its forward
@@ -54,29 +54,28 @@ struct EnginePlan {
   Batch batch;
   RankGrid asked;                  // requested by the config
   Strategy configured, placement;  // different only in strict mode
-  // The grid in effect. Groups of one rank cannot shard, so all ranks form one group.
+  // The grid in effect. Groups of one rank cannot shard, so all ranks form a single group.
   RankGrid grid;
   bool accumulates;  // a step may have several micro steps
-  // Groups of sums over all ranks; none if they are the node's.
+  // Groups of sums over all ranks; none if equal to the node's.
   comm::ReduceGroups reduce_groups;
   WireFormats wire;
   int inner_group;    // see inner_group_of()
   GradientSync sync;  // never automatic
-  // Whether each micro step reduces gradients, possibly only inside groups, not only the last one.
+  // Whether each micro step, not only the last, reduces gradients, possibly only inside groups.
   bool sync_each() const { return sync != GradientSync::last; }
-  // Whether the sum over all ranks is complete after every micro step, so that any of them may be
-  // the last one.
+  // Whether the sum over all ranks is complete after every micro step, so that any may be the last.
   bool completes_each() const { return sync == GradientSync::each; }
-  // Whether every micro step ends with its gradients reduced, or added to a whole sum. Otherwise
-  // backward adds up in its buffer until the last micro step.
+  // Whether every micro step ends with gradients reduced, or added to a whole sum. Otherwise
+  // backward adds up in the gradient buffer until the last micro step.
   bool empties_gradients() const { return sync_each() || policy.accumulate_locally; }
   // Whether a tensor's update is divided over ranks.
   bool splits_updates() const { return on.ranks > 1 && policy.optimizer_sharded(); }
   bool rank_independent() const { return policy.rank_independent; }
   // The settings that decide which gradients are summed in which order, by name.
   std::map<std::string, std::string> summation_terms() const;
-  // Number of ranks, from the first on, with a micro batch in a micro step. Only with
-  // rank_independent() is it less than all ranks, in the last micro step.
+  // Number of ranks, from the first on, with a micro batch in a micro step. Less than all ranks
+  // only with rank_independent(), in the last micro step.
   int batches_in(std::int64_t micro_step) const {
     return static_cast<int>(
         std::min<std::int64_t>(grid.ranks, batch.micro_batches - micro_step * grid.ranks));
@@ -95,8 +94,8 @@ struct EnginePlan {
   MatrixPlan matrices;
   StatePolicy policy;
   PlanInputs inputs;
-  // The slots that have memory of their own: those of `inputs`, or in strict mode one for each flat
-  // unit, used by the same rules.
+  // The slots with separate memory: those of `inputs`, or in strict mode a slot for each flat unit,
+  // used by the same rules.
   SlotAssignment parameter_memory, gradient_memory;
   StepPlans steps;
   Routes routes{*this, layout};

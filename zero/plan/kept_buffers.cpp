@@ -6,7 +6,7 @@ namespace zero::detail {
 
 namespace {
 
-// `summed`: the dimension that is summed over, from the last one.
+// `summed`: the dimension that is summed over, counted from the end.
 BufferDeclaration moments_of(const char* name, const ParamDeclaration& matrix, int summed) {
   BufferDeclaration moments{name + (" of " + matrix.name), matrix.shape, 0,
                             safetensors_name(DType::fp32)};

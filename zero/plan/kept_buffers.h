@@ -1,6 +1,5 @@
 // The buffers of a rank, which all ranks have whole and checkpoints contain: those of the model,
-// and after them the moments of rows and of columns of each parameter whose second moment is
-// factored.
+// then the moments of rows and of columns of each parameter whose second moment is factored.
 #pragma once
 
 #include <vector>
@@ -14,7 +13,7 @@ struct KeptBuffers {
   KeptBuffers(const Model& model, const UpdateGroups& updates);
 
   std::vector<BufferDeclaration> all;
-  int of_model = 0;           // the first ones
+  int of_model = 0;           // the first of `all`
   std::vector<int> factored;  // parameters, each with two buffers: row_var and col_var
 
   // The parameter of a moment's buffer; -1 for a buffer of the model.

@@ -13,7 +13,8 @@ std::int64_t aligned(std::int64_t elements, std::int64_t alignment) {
   return (elements + alignment - 1) / alignment * alignment;
 }
 
-// Takes parameters in declaration order while the model-wide limit allows it, as DeepSpeed does.
+// Takes, in declaration order, the parameters that still fit the model-wide limit, as DeepSpeed
+// does.
 std::vector<bool> persistent_params(const Model& model, const ZeroOptions& options) {
   const std::int64_t threshold = options.param_persistence_threshold.value_or(0);
   std::int64_t room =

@@ -1,9 +1,9 @@
 // Assignment of elements to ranks: a pure integer function of (names, shapes, grid of ranks), the
 // same at every stage and precision, except for small parameters that stay gathered if parameters
-// are sharded. Parameters that are exchanged together form one flat segment, divided into one slice
-// per rank. Every parameter start and every slice is a multiple of 128 elements, and of the blocks
-// of a wire format. A rank owns one slice: it saves and loads it. StatePolicy decides whether it
-// holds more of an array, its shard of a group or all of it.
+// are sharded. Parameters that are exchanged together form a flat segment, divided into a slice per
+// rank. Every parameter start and every slice is a multiple of 128 elements, and of the blocks of a
+// wire format. A rank owns, saves and loads one slice. StatePolicy decides whether the rank holds
+// more of an array: its shard of a group, or all of it.
 #pragma once
 
 #include <algorithm>
@@ -41,8 +41,8 @@ struct ParamPlace {
   std::int64_t offset = 0;  // elements from the start of the segment
 };
 
-// The elements of a segment that a rank has: all of them; the shard of its number in the group; the
-// slice that only it owns. Without replicas a shard is a slice.
+// The elements of a segment that a rank has: all; the shard of the rank's number in the group; the
+// slice that no other rank owns. Without replicas a shard is a slice.
 enum class Holding { whole, shard, slice };
 
 // Parameters of one dtype, trainability and wire format, divided evenly over the ranks.
@@ -51,7 +51,7 @@ struct Segment {
   bool trainable = true;
   bool split = false;       // ParamOptions::split
   bool encoded = false;     // gathered in the format of WireFormats
-  std::int64_t slice = 0;   // elements of one slice, padding included
+  std::int64_t slice = 0;   // elements of a slice, padding included
   std::int64_t length = 0;  // slice x ranks
   std::vector<ParamPlace> params;
 
@@ -64,7 +64,7 @@ struct Segment {
   }
 };
 
-// Identifies a segment by its flat unit and its index in it.
+// Identifies a segment by flat unit and index.
 struct SegmentId {
   int flat_unit = 0;
   int segment = 0;
@@ -78,14 +78,14 @@ enum class Residence {
   persistent,  // small parameters: gathered once per step
 };
 
-// The object of one gather or one reduction. A declared unit has one flat unit; a parameter that
-// another unit borrows is a flat unit of its own, and all persistent parameters together form one
-// more.
+// The object of a gather or a reduction. A declared unit has one flat unit; a parameter that
+// another unit borrows is a separate flat unit, and all persistent parameters together form
+// another.
 struct FlatUnit {
   std::string name;
   Residence residence = Residence::in_turn;
   std::vector<Segment> segments;
-  int height = 0;  // 0 for a unit without inner units, otherwise one above its highest
+  int height = 0;  // 0 for a unit without inner units, otherwise 1 above the highest inner unit
 
   std::int64_t elements(bool trainable_only = false) const;  // with padding
   std::int64_t trainable_elements() const { return elements(true); }
@@ -114,7 +114,7 @@ struct Layout {
   Range slice_of(const Segment& segment, int rank) const {
     return segment.held(Holding::slice, grid, rank);
   }
-  // The segments of all flat units, or of one, in order.
+  // The segments of all flat units, or of a given flat unit, in order.
   std::span<const SegmentId> segments() const { return segment_ids; }
   std::span<const SegmentId> segments_of(int flat_unit) const {
     const auto begin = std::ranges::lower_bound(segment_ids, flat_unit, {}, &SegmentId::flat_unit);
@@ -156,10 +156,10 @@ class BySegment {
   std::vector<T> values_;
 };
 
-// The elements of one parameter that are in a given range of its segment.
+// The elements of a parameter that are in a given range of its segment.
 struct ParamRange {
   int param = 0;
-  std::int64_t param_begin = 0;    // its first element, counted from the start of the parameter
+  std::int64_t param_begin = 0;    // the first element, counted from the start of the parameter
   std::int64_t segment_begin = 0;  // the same element, counted from the start of the segment
   std::int64_t count = 0;
 

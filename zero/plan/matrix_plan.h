@@ -1,5 +1,5 @@
 // Plan for rules that need whole matrices (Muon): the rank that orthogonalizes each matrix, and the
-// data that ranks exchange for it. The layout and its shards are unchanged. A pure function of
+// data that ranks exchange to do so. The layout and its shards are unchanged. A pure function of
 // layout, groups and ranks.
 #pragma once
 
@@ -20,8 +20,8 @@ struct PlannedMatrix {
   optim::MatrixShape shape;
 };
 
-// Matrices of one segment that are assembled together, and the numbers of elements sent to their
-// owners and back.
+// Matrices of a segment that are assembled together, and the numbers of elements sent to the owners
+// and back.
 struct MatrixBatch {
   std::vector<PlannedMatrix> matrices;
   comm::PairCounts counts, way_back;
@@ -29,22 +29,22 @@ struct MatrixBatch {
 
 // Staging memory of a rank, in fp32 elements.
 struct MatrixStaging {
-  std::int64_t directions = 0;  // for its part of every matrix of a batch, by owner
-  std::int64_t matrices = 0;    // for the whole matrices that it assembles for a batch
+  std::int64_t directions = 0;  // for the rank's part of every matrix of a batch, by owner
+  std::int64_t matrices = 0;    // for the whole matrices assembled for a batch
   std::int64_t scratch = 0;
 };
 
 class MatrixPlan {
  public:
-  // `holding`: the elements of a segment that a rank updates. If they are not all, the matrices of
-  // a segment form one batch, owned by members of the group of ranks that share the update, in the
-  // order of their slices or shards: all ranks, or those of a shard group. Otherwise every rank has
-  // every matrix, and each matrix is a batch.
+  // `holding`: the elements of a segment that a rank updates. If these are not all, the matrices of
+  // a segment form a single batch, owned by members of the group of ranks that share the update
+  // (all ranks, or a shard group), in the order of slices or shards. Otherwise every rank has every
+  // matrix, and each matrix is a batch.
   MatrixPlan(const Model& model, const Layout& layout, const UpdateGroups& updates,
              Holding holding);
 
   const std::vector<MatrixBatch>& batches(const SegmentId& id) const { return batches_[id]; }
-  // Staging of one member of the group.
+  // Staging of a member of the group.
   MatrixStaging staging(int member) const;
   bool sharded() const { return members_ > 1; }
   int members() const { return members_; }  // 1 if every rank has every matrix

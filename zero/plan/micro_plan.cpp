@@ -11,7 +11,7 @@ namespace {
 
 constexpr int nobody = -1;
 
-// A gather that some scope needs. Its slot is free once step `freed_after` has run. `again`: the
+// A gather that some scope needs. The slot is free once step `freed_after` has run. `again`: the
 // unit has been gathered before since the last update.
 struct GatherRequest {
   int flat_unit;
@@ -67,8 +67,8 @@ class PlanBuilder {
   PlanBuilder(const PlanInputs& inputs, std::optional<Op> reduction, bool last)
       : inputs_(inputs), reduction_(reduction), last_(last) {}
 
-  // Emits each step after the gathers that it needs, and the gathers for later steps as soon as
-  // their slots are free.
+  // Emits each step after the gathers that the step needs, and gathers for later steps as soon as
+  // slots are free.
   StepPlan build(std::string name, const std::vector<ScopeStep>& steps,
                  const std::vector<GatherRequest>& gathers) {
     plan_.name = std::move(name);
@@ -108,8 +108,8 @@ class PlanBuilder {
  private:
   void emit(Op op, int target) { detail::emit(plan_, inputs_, op, target); }
 
-  // A fetch runs as far ahead of its gather as there are free buffers. On a GPU rank it passes
-  // through a buffer in host memory, unless the shard is kept there.
+  // A fetch runs as far ahead of the gather as there are free buffers. On a GPU rank a shard passes
+  // through a buffer in host memory, unless kept there.
   void emit_gather(int flat, bool again) {
     if (again && inputs_.has_second_copy(flat)) return emit(Op::regather, flat);
     const OffloadPlan& offload = inputs_.offload;
@@ -143,9 +143,9 @@ class PlanBuilder {
     }
   }
 
-  // On GPU ranks, gradients stay in GPU memory until the last micro step has added its own; those
-  // that go to a file pass through host memory. On CPU ranks, gradients that go to a file are
-  // written in each micro step.
+  // On GPU ranks, gradients stay in GPU memory until the last micro step has added to the sum;
+  // gradients for a file pass through host memory. On CPU ranks, gradients for a file are written
+  // in each micro step.
   void emit_reduction(Op op, int flat) {
     const OffloadPlan& offload = inputs_.offload;
     emit(op, flat);
@@ -161,8 +161,8 @@ class PlanBuilder {
       emit(Op::spill, flat);
   }
 
-  // Loads the chunks that are first in their slots: no instruction writes those before the ranks
-  // agree, and the micro step need not wait for them.
+  // Loads the chunks that are first in a slot: no instruction writes those before the ranks agree,
+  // and the micro step need not wait for the loads.
   void emit_loads_ahead() {
     for (int c = 0; c < std::ssize(inputs_.chunks) && last_; ++c)
       if (inputs_.chunks[c].ahead) emit(Op::load, c);
@@ -202,7 +202,7 @@ void reshard_after_micro_step(const PlanInputs& inputs, SlotContents& contents) 
   }
 }
 
-// A pass over all units: the first one, or one that follows another.
+// A pass over all units: the first, or a later pass.
 struct Pass {
   const char* name;
   bool first, last;
@@ -212,7 +212,7 @@ struct Pass {
 
 StepPlan make_pass(const PlanInputs& inputs, const Pass& pass) {
   const std::vector<ScopeStep> steps = scope_steps(inputs, pass.training);
-  // An evaluation may follow an update, or come at any other time.
+  // An evaluation may follow an update, or come at any time.
   SlotContents contents(inputs, pass.training && !pass.first);
   if (!pass.first) gathers_of(inputs, steps, contents);
   if (!pass.training) contents.gathered.assign(contents.gathered.size(), false);
@@ -277,7 +277,7 @@ StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
     plans.without_batch = without_scopes(plans.last, "last micro step without a batch");
     plans.only_without_batch = without_scopes(plans.only, "only micro step without a batch");
   }
-  // It gathers everything, since the program may have changed what the slots contain.
+  // Gathers everything, since the program may have changed what the slots contain.
   if (inputs.policy->repeats_batches)
     plans.repeated = make_pass(inputs, {"repeated micro step", true, false});
   plans.late_reductions = PlanBuilder(inputs, std::nullopt, true).build_late_reductions();

@@ -42,12 +42,12 @@ struct StateDeclaration {
 
 struct UnitDeclaration {
   std::string name;
-  std::vector<int> params;                  // its own, as indices into Model::params
+  std::vector<int> params;                  // owned, as indices into Model::params
   std::vector<std::string> borrowed_names;  // as declared by uses()
   bool fused = false;
   int parent = -1;          // the unit that encloses its scopes, or -1
-  bool optional = false;    // a pass may leave its scopes out
-  bool repeats = false;     // it occurs several times in a pass
+  bool optional = false;    // a pass may leave the scopes out
+  bool repeats = false;     // occurs several times in a pass
   bool bare_names = false;  // global names omit the unit's name
   std::string global(const std::string& own) const { return bare_names ? own : name + "." + own; }
 };
@@ -60,12 +60,12 @@ struct Model {
   using Names = std::map<std::string, int, std::less<>>;
   Names index_of_unit, index_of_param;
   std::set<std::string> other_names;  // of parameters and buffers
-  std::vector<int> order;             // units in forward order, repeated ones once per use
+  std::vector<int> order;             // units in forward order, repeated units once per use
   bool learns_order = false;          // the first pass decides the order
-  bool any_order = false;             // later passes may deviate from it
+  bool any_order = false;             // later passes may deviate from `order`
   bool any_micro_steps = false;       // independent of the config's accumulation
 
-  // Whether a parameter or a buffer has this global name, also as a further one.
+  // Whether a parameter or a buffer has this global name, also as a further name.
   bool declares(const std::string& global_name) const {
     return find(global_name) >= 0 || other_names.contains(global_name) ||
            std::ranges::count(buffers, global_name, &BufferDeclaration::name) > 0;
@@ -73,8 +73,8 @@ struct Model {
   // Index of the parameter with this global name, or of a unit; -1 if there is none.
   int find(std::string_view global_name) const { return find_in(index_of_param, global_name); }
   int find_unit(std::string_view name) const { return find_in(index_of_unit, name); }
-  // Returns the indices of the parameters that the unit borrows from others. Throws UsageError for
-  // a name that no unit declares.
+  // Returns the indices of the parameters that the unit borrows. Throws UsageError for a name that
+  // no unit declares.
   std::vector<int> borrowed(int unit) const;
   std::int64_t total_elements() const {
     std::int64_t total = 0;
@@ -87,7 +87,7 @@ struct Model {
       if (outer == other) return true;
     return false;
   }
-  // One line per unit and parameter: compared over ranks.
+  // A line per unit and parameter: compared over ranks.
   std::string describe() const;
   static int find_in(const Names& names, std::string_view name) {
     const auto found = names.find(name);

@@ -11,7 +11,7 @@ namespace zero::detail {
 enum class Placement {
   replicate,  // every rank holds the whole
   partial,    // every rank holds a summand of the whole size
-  shard,      // every rank holds its shard
+  shard,      // every rank holds a shard
 };
 
 struct Strategy {
@@ -27,11 +27,11 @@ struct Strategy {
   GradientSync sync = GradientSync::last;
 };
 
-// The strategy in strict mode: it shards like the most sharded one, but keeps the default of
-// gradient_sync, because results depend on it bitwise.
+// The strategy in strict mode: shards like the most sharded strategy, but keeps the default of
+// gradient_sync, on which results depend bitwise.
 Strategy strict_strategy(const Strategy& strategy);
 
-// Returns the row of the table. Throws ConfigError for a stage that does not exist, and for one
+// Returns the row of the table. Throws ConfigError for a stage that does not exist, and for a stage
 // without a hybrid form if the grid has replicas.
 Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core,
                       const RankGrid& grid = {});
@@ -40,10 +40,10 @@ Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& z
 // node, or -1 if nodes differ. Throws ConfigError if the groups do not divide the ranks.
 RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks);
 // Returns the number of ranks that share a second copy of gathered parameters (ZeRO++'s hpZ), or 0
-// without one. Throws ConfigError if it does not divide the ranks, or if shard groups are requested
-// too.
+// without one. Throws ConfigError if this number does not divide the ranks, or if shard groups are
+// requested too.
 int second_copy_ranks(const ZeroOptions& zero_optimization, const RankGrid& asked);
-// Returns the number of ranks that count as a node and sum first; the config may override it.
+// Returns the number of ranks that count as a node and sum first; the config may override this.
 int reduce_group_of(const CoreOptions& zero_core, int node_ranks);
 // Returns the group size of the first stage of a reduction that is split in time (gradient_sync
 // inner) or by a second encoding (qgZ): shard groups if there are replicas; otherwise the groups

@@ -65,8 +65,8 @@ class ContentsChecker {
   std::vector<int> backward_uses_;  // per flat unit, since its last reduction
 };
 
-// Returns the instruction of a repeated micro step that would add its gradients to those of the
-// step, or "".
+// Returns the instruction of a repeated micro step that would add gradients to those of the step,
+// or "".
 std::string find_sum(const StepPlan& repeated) {
   for (const Instruction& instruction : repeated.instructions)
     if (target_of(instruction.op) != Target::unit && !fills_slot(instruction.op) &&

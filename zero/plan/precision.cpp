@@ -28,7 +28,7 @@ DType state_dtype(const Config& config, DType compute) {
   return DType::bf16;
 }
 
-// A sum over many ranks can exceed the range of fp16 when their average does not, so the average is
+// A sum over many ranks can exceed the range of fp16 when the average does not, so the average is
 // summed, as in DeepSpeed's ZeRO stages. Otherwise the optimizer divides at no extra cost.
 float predivision(const Config& config, DType wire, int ranks) {
   if (ranks == 1 || config.gradient_allreduce_op == "sum" || config.zero_core.rank_independent)

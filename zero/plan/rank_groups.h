@@ -1,5 +1,4 @@
-// The groups of ranks that exchange arrays in a training run, as its strategy and formats need
-// them.
+// The groups of ranks that the strategy and formats of a training run need to exchange arrays.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +11,13 @@ struct EnginePlan;
 // Groups of ranks that exchange arrays, in the order of their creation.
 enum class GroupId : std::uint8_t {
   all,
-  shard,           // the ranks that share one copy of the shards; all without replicas
+  shard,           // the ranks that share a copy of the shards; all without replicas
   replicas,        // the ranks that hold the same shard
-  slices,          // all, in the order of the slices that they own
+  slices,          // all, in the order of owned slices
   second_copy,     // the ranks that share a second copy of gathered parameters
   reduce_inside,   // first hop of reductions
-  reduce_between,  // second hop, among ranks of equal number in their groups
-  gather_inside,   // hops of gathers, if their groups differ from those of reductions
+  reduce_between,  // second hop, among ranks of equal number in the groups
+  gather_inside,   // hops of gathers, if the groups differ from those of reductions
   gather_between,
 };
 inline constexpr int group_id_count = 9;
@@ -32,9 +31,10 @@ struct GroupSplit {
   int sums_within = 0, sums_over = 0;
 };
 
-// Returns a rank's place in a group; none if the plan needs no such group, or if it is all ranks.
+// Returns a rank's place in a group; none if the plan needs no such group, or if the group is all
+// ranks.
 std::optional<GroupSplit> split_of(const EnginePlan& plan, GroupId group, int rank);
-// The ranks that share the update, in the order of their slices or shards.
+// The ranks that share the update, in the order of slices or shards.
 GroupId update_group(const EnginePlan& plan);
 
 }  // namespace zero::detail

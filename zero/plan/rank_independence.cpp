@@ -39,7 +39,7 @@ void check_order(const Config& config) {
   if (core.inner_group_size) refuse("zero_core.inner_group_size", in_order);
 }
 
-// A single rank sends nothing, so it would not round values to the format.
+// A single rank sends nothing, and would not round values to the format.
 void check_formats(const Config& config) {
   const ZeroOptions& zero = config.zero_optimization;
   const WireOptions& wire = config.zero_core.wire;

@@ -5,12 +5,12 @@
 //
 //     sum over j of w( sum over b from jG to min(B, (j + 1)G) - 1 of w(g_b) ).
 //
-// Both sums are in fp32, in order, from their first value; w rounds to the wire dtype, even on a
-// single rank. The ranks of one micro step have consecutive summands, so each micro step adds its
-// summands to the sums of earlier ones (Route::Kind::fold). The formula names no ranks: which of
-// them form the sum of a group changes only the traffic. If a node's ranks hold whole groups, they
-// sum these first, and one sum per group travels between nodes. A group that continues in the next
-// micro step is kept in Role::open_group.
+// Both sums are in fp32, in order, from the first value; w rounds to the wire dtype, even on a
+// single rank. The ranks of one micro step have consecutive summands, so each micro step adds to
+// the sums of earlier micro steps (Route::Kind::fold). The formula names no ranks: the choice of
+// the ranks that sum a group changes only the traffic. If a node's ranks hold whole groups, the
+// node sums these first, and a single sum per group travels between nodes. A group that continues
+// in the next micro step is kept in Role::open_group.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ namespace {
 
 const comm::wire::Codec plain{comm::wire::Format::none};
 
-// A gather of unencoded parts over one group.
+// A gather of unencoded parts over a group.
 Route plain_gather(const SegmentId& id, const ArrayRef& from, const ArrayRef& to,
                    std::int64_t count, GroupId group, int ranks) {
   Route route{Route::Kind::gather, id, from, to, count};
@@ -75,7 +75,8 @@ Route Routes::gather(const SegmentId& id) const {
   return route;
 }
 
-// If each rank stores whole parameters, only trainable ones are stale: the update wrote only those.
+// If each rank stores whole parameters, only trainable parameters are stale: the update wrote only
+// those.
 RouteWork Routes::gathers(int flat_unit) const {
   const std::vector<Leg> legs = gather_legs(false);
   RouteWork work{legs.front().group, {}, {}};
@@ -108,7 +109,7 @@ RouteWork Routes::regathers(int flat_unit) const {
   return work;
 }
 
-// Gathers the slices that replicas own of the shard that all of them hold.
+// Gathers the replicas' slices of the shard that all replicas hold.
 RouteWork Routes::share_slices(int flat_unit, Role role) const {
   RouteWork work{GroupId::replicas, {}, {}};
   for (const SegmentId id : layout_.trainable_of(flat_unit)) {
@@ -171,8 +172,8 @@ std::vector<RouteWork> Routes::reductions(int flat_unit, const StepPosition& at,
   return works;
 }
 
-// Finishes the gradient if no micro step was declared last: each has reduced its gradients already,
-// or added them to this rank's sum.
+// Finishes the gradient if no micro step was declared last: each has already reduced the gradients,
+// or added to this rank's sum.
 std::vector<RouteWork> Routes::late_reductions(int flat_unit, const StepPosition& at) const {
   const StatePolicy& policy = plan_.policy;
   if (!plan_.sync_each()) return reductions(flat_unit, at, false);
@@ -239,7 +240,7 @@ std::vector<Leg> Routes::fold_legs() const {
           {GroupId::reduce_between, ranks / inside, plain}};
 }
 
-// Adds the micro step's gradients to the sum of earlier ones, in the order of their micro batches.
+// Adds the micro step's gradients to the sum so far, in the order of micro batches.
 Route Routes::fold(const SegmentId& id, const StepPosition& at) const {
   const Segment& segment = layout_.segment(id);
   const SegmentTypes types = plan_.policy.types(segment);
@@ -297,8 +298,8 @@ bool Routes::waits_for_groups(const SegmentId& id, bool replaces) const {
          (!replaces || !plan_.policy.types(layout_.segment(id)).sum_holds_wire());
 }
 
-// The sum over the shard group overwrites the gradient shard, or is added to it. If gradients are
-// offloaded, it goes to Role::landing; if the groups add up their sums in each micro step, it may
+// The sum over the shard group overwrites, or is added to, the gradient shard. If gradients are
+// offloaded, the sum goes to Role::landing; if each micro step sums over the groups, the sum may
 // have to wait in Role::group_sum first.
 Route Routes::sum_in_group(const SegmentId& id, bool replaces, bool last) const {
   const Segment& segment = layout_.segment(id);
@@ -317,7 +318,7 @@ Route Routes::sum_in_group(const SegmentId& id, bool replaces, bool last) const 
     route.to = {lands ? Role::landing : Role::group_sum, types.wire};
     route.replaces = true;
   }
-  // Every rank needs the whole sum if it updates everything.
+  // Ranks that update everything need the whole sum.
   if (last && !plan_.policy.optimizer_sharded()) route.whole = whole_sum(id);
   return route;
 }

@@ -1,8 +1,7 @@
 // Routes describe how an instruction moves the arrays of a segment: over groups of ranks, in wire
-// formats, from one memory to another. Execution, staging memory and
-// the groups of ranks of a training run are all derived from routes, so that a strategy is
-// interpreted only once. Routes follow from the plan alone, and are the same on all ranks except
-// for offsets.
+// formats, from one memory to another. Execution, staging memory and the groups of ranks of a
+// training run are all derived from routes, so that a strategy is interpreted only once. Routes
+// follow from the plan alone, and are the same on all ranks except for offsets.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ enum class Role : std::uint8_t {
   gradient_shard,   // this rank's part of the reduced gradient
   landing,          // the same, before it is offloaded
   group_sum,        // a shard group's sum, before the sum over the groups
-  group_sums,       // one slice for each group, summed inside the groups only
+  group_sums,       // a slice for each group, summed inside the groups only
   open_group,       // this rank's part of the sum of a group that a later micro step continues
 };
 
@@ -37,7 +36,7 @@ struct ArrayRef {
   std::int64_t offset = 0;  // elements from the first that the rank keeps
 };
 
-// One collective.
+// A collective.
 struct Leg {
   GroupId group{};
   int ranks = 1;
@@ -45,12 +44,12 @@ struct Leg {
 };
 
 // The summands of a fold: consecutive micro batches of the step. The sum of each group of `group`
-// micro batches, counted from the step's first one, is rounded to the wire dtype.
+// micro batches, counted from the start of the step, is rounded to the wire dtype.
 struct Summands {
-  int count = 0;           // ranks, from the first on, that have one
-  std::int64_t first = 0;  // number of the first one
+  int count = 0;           // ranks, from the first on, with a summand
+  std::int64_t first = 0;  // number of the first summand
   std::int64_t group = 1;
-  bool ends = false;  // the last one is the last of the step
+  bool ends = false;  // the last summand is the last of the step
 
   bool begins_group(int summand) const { return (first + summand) % group == 0; }
   bool ends_group(int summand) const {
@@ -67,9 +66,9 @@ struct Route {
     sum,     // a reduce-scatter of `from`, with parts in rank order; this rank's part -> to
     gather,  // an all-gather of every rank's `from` -> to
     // An all-to-all of `from`; the parts for this rank are added one by one, in rank order and in
-    // fp32, to the sum of their group, and the sum of each group to `to`. Without legs, on a single
-    // rank, it is the rank's own part. With two legs, the ranks of the first one hold one group:
-    // they sum it, and the rounded sums travel over the second one.
+    // fp32, to the sum of the group, and the sum of each group to `to`. Without legs, a single rank
+    // adds only its own part. With two legs, the ranks of the first leg hold one group and sum it;
+    // the rounded sums travel over the second leg.
     fold,
   };
   Kind kind{};
@@ -77,17 +76,17 @@ struct Route {
   ArrayRef from, to;
   std::int64_t count = 0;      // elements: all of a copy, otherwise one rank's part
   std::vector<Leg> legs = {};  // one, or two hops; none for a copy
-  bool replaces = true;        // overwrites `to`; otherwise adds to it; not of a fold
+  bool replaces = true;        // overwrites `to`; otherwise adds; not of a fold
   Summands summands = {};      // of a fold; the sum of the step's first group overwrites `to`
   DType wire = DType::fp32;    // dtype between ranks, for a sum or a fold
   float divisor = 1;           // applied to each summand in the wire dtype
   std::optional<ArrayRef> whole = {};  // receives all parts of `to`, on every rank of the work
 
-  // Whether the parts of a piece of this many elements each are packed before they are sent.
+  // Whether the parts of a piece of this many elements each are packed before being sent.
   bool packs(std::int64_t piece) const {
     return kind == Kind::fold && parts() > 1 && piece < count;
   }
-  // Whether sums of groups are formed before they are sent on.
+  // Whether sums of groups are formed before being sent on.
   bool folds_twice() const { return kind == Kind::fold && legs.size() > 1; }
   int parts() const {
     int product = 1;
@@ -96,7 +95,7 @@ struct Route {
   }
 };
 
-// Routes that are queued as one item of work on the communicators of one group, or of two.
+// Routes that are queued as an item of work on the communicators of one group, or of two.
 struct RouteWork {
   GroupId first{};
   std::optional<GroupId> second;
@@ -104,7 +103,7 @@ struct RouteWork {
   bool ends_gradient = false;  // backward's output is not read afterwards
 };
 
-// The position of the current micro step in its step.
+// The position of the current micro step in the step.
 struct StepPosition {
   bool first = true, last = true;
   std::int64_t micro_step = 0;
@@ -112,8 +111,8 @@ struct StepPosition {
 
 class Routes {
  public:
-  // Plan and layout must outlive it. The layout is the plan's own, or that of a checkpoint over the
-  // same ranks.
+  // Plan and layout must outlive this object. The layout is the plan's, or that of a checkpoint
+  // over the same ranks.
   Routes(const EnginePlan& plan, const Layout& layout) : plan_(plan), layout_(layout) {}
   Routes(const Routes&) = delete;
   Routes& operator=(const Routes&) = delete;
@@ -124,7 +123,7 @@ class Routes {
   std::vector<RouteWork> of(Op op, int flat_unit, const StepPosition& at) const;
   // Gathers a segment's parameter shards into the whole.
   Route gather(const SegmentId& id) const;
-  // Sends the reduced gradient, after its owners have changed it, to the ranks that hold all of it;
+  // Sends the reduced gradient, after a change by the owners, to the ranks that hold the whole;
   // empty if no rank does.
   std::vector<RouteWork> spread_gradient(const SegmentId& id) const;
   // All possible sums and folds of a segment's gradient, over all micro steps.

@@ -11,15 +11,15 @@ namespace zero::detail {
 // For example "reduce-scatter: gradient (bf16) -> gradient shard (fp32), over 8 ranks".
 std::string text_of(const Route& route);
 
-// The routes of one instruction.
+// The routes of an instruction.
 struct Exchange {
   std::string when;  // the part of the step, such as "last micro step"
   std::string op;    // the instruction
-  int times = 1;     // that it occurs there: a unit may be gathered for forward and for backward
-  std::vector<std::string> routes;  // each text once, though several segments may have it
+  int times = 1;     // occurrences there: a unit may be gathered for forward and for backward
+  std::vector<std::string> routes;  // each text once, even if of several segments
 };
 
-// Lists the exchanges of a flat unit in one step, in the order of their first occurrence.
+// Lists the exchanges of a flat unit in a step, in the order of their first occurrence.
 std::vector<Exchange> exchanges_of(const EnginePlan& plan, int flat_unit);
 
 }  // namespace zero::detail

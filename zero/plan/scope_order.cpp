@@ -9,7 +9,7 @@ namespace zero::detail {
 
 namespace {
 
-// For each position of the forward order, the last position that is within its scope.
+// For each position of the forward order, the last position within that scope.
 std::vector<int> ends_of(const PlanInputs& inputs) {
   std::vector<int> ends;
   for (auto place = inputs.order.begin(); place != inputs.order.end(); ++place) {
@@ -94,8 +94,7 @@ bool is_nested(const Model& model, const std::vector<int>& order) {
 
 std::vector<int> merged_order(const std::vector<int>& a, const std::vector<int>& b) {
   const std::size_t rows = a.size() + 1, columns = b.size() + 1;
-  // For the remainders of both from position i and j: the length of their longest common
-  // subsequence.
+  // The length of the longest common subsequence of a from position i on and b from position j on.
   std::vector<int> common(rows * columns, 0);
   const auto at = [&](std::size_t i, std::size_t j) -> int& { return common[i * columns + j]; };
   for (std::size_t i = a.size(); i-- > 0;)

@@ -8,8 +8,8 @@ namespace zero::detail {
 
 namespace {
 
-// Groups flat units that share slots, in declaration order. A class contains sizes from its largest
-// down to half of that, of one height, because units of one height are never nested.
+// Groups flat units that share slots, in declaration order. A class contains units of equal height,
+// because these are never nested, with sizes from the largest down to half of that.
 std::vector<std::vector<int>> slot_classes(const Layout& layout,
                                            const std::vector<std::int64_t>& sizes,
                                            std::vector<int> order) {

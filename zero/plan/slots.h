@@ -1,7 +1,7 @@
-// Assignment of gathered flat units, and of their gradients, to buffers (slots). Units of similar
-// size share a few slots in turn, so that slot bytes do not grow with depth (YaFSDP); a unit and
-// its inner units are gathered together, and share none. Held, persistent and odd-sized units have
-// a slot of their own.
+// Assignment of gathered flat units, and of gradients, to buffers (slots). Units of similar size
+// share a few slots in turn, so that slot bytes do not grow with depth (YaFSDP); a unit and its
+// inner units are gathered together, and share none. Held, persistent and odd-sized units share no
+// slot.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ struct SlotAssignment {
 };
 
 struct SlotPolicy {
-  int per_class = 2;  // slots that units of one size share; 0: every unit has its own
+  int per_class = 2;  // slots that units of equal size share; 0: no unit shares a slot
   bool trainable_only = false;
-  // In elements. If the config sets them, they override per_class.
+  // In elements. If set by the config, these override per_class.
   std::optional<std::int64_t> prefetch_bucket = {}, max_live = {};
 };
 

@@ -1,5 +1,5 @@
-// The arrays that a rank keeps, their home, and their element types. Memory layout, plans and the
-// optimizer step follow it. Made once from the sharding strategy and the config.
+// The arrays that a rank keeps, with home and element types. Memory layout, plans and the optimizer
+// step follow this policy. Made once from the sharding strategy and the config.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct SegmentTypes {
   DType summand = DType::fp32;  // the arrays that a reduction adds up
   DType master_dtype = DType::fp32, state_dtype = DType::fp32;
 
-  // Whether sums keep the wire values, if they are not added to others.
+  // Whether sums keep the wire values, if nothing is added.
   bool sum_holds_wire() const { return sum == wire || sum == DType::fp32; }
 };
 
@@ -43,7 +43,7 @@ struct StatePolicy {
   bool counts(const Segment& segment) const { return segment.split || counts_replicas; }
   // Whether the norm of a step counts this rank's measurement of a segment.
   bool measures(const Segment& segment) const { return counts(segment) && measures_shards(); }
-  // If replicas update the same shard, only the first group counts it.
+  // If replicas update the same shard, only the first group counts the shard.
   bool measures_shards() const { return updates != Holding::shard || grid.group(rank) == 0; }
   Precision precision;
   // Summands are added one by one in fp32, in groups of micro batches whose sums are rounded, see
@@ -51,11 +51,11 @@ struct StatePolicy {
   bool rank_independent = false;
   std::int64_t fold_group = 1;    // micro batches of a group
   bool repeats_batches = false;   // in some steps, to compare results: zero_core.recompute_every
-  bool keeps_open_group = false;  // a group may begin in one micro step and end in a later one
-  // Ranks that hold one group, and sum it before it is sent to other nodes; 0: no such ranks.
+  bool keeps_open_group = false;  // a group may continue in the next micro step
+  // Ranks that hold one group, and sum it before the exchange between nodes; 0: no such ranks.
   int fold_ranks = 0;
   // Elements that are folded at once: on CPU ranks, as many as stay in the cache. A GPU folds a
-  // whole piece, because launches cost more than its memory traffic.
+  // whole piece, because launches cost more than memory traffic.
   std::int64_t fold_block(std::int64_t piece) const {
     return on_gpu ? piece : std::min<std::int64_t>(piece, 4096);
   }
@@ -89,8 +89,7 @@ struct StatePolicy {
   }
   std::int64_t reduce_bucket = 0;  // elements per reduction; 0 if nothing is reduced
   std::int64_t gather_bucket = 0;  // elements per gather of parameters
-  // Elements per rank of one collective among this many ranks, so that it moves at most the bucket
-  // in total.
+  // Elements per rank of a collective among this many ranks that moves at most the bucket in total.
   std::int64_t reduce_piece(int parts) const {
     return reduce_bucket > 0 ? piece(reduce_bucket, parts) : 0;
   }
@@ -101,22 +100,21 @@ struct StatePolicy {
   }
   WireFormats wire;
   bool measures_errors = false;  // measures errors of encodings
-  // With replicas: a group's sums accumulate in its shards and are summed over the groups in the
-  // last micro step; or each micro step sums them over the groups first, and then adds them to the
-  // shards.
+  // With replicas: a group's sums accumulate in the shards, which the last micro step sums over the
+  // groups; or each micro step sums over the groups first, then adds to the shards.
   bool sums_groups_last = false, adds_group_sums = false;
-  // Without replicas, the same for groups of this many ranks that only sum together: each rank adds
-  // up its group's sums of the slices of the ranks that have its number in their groups, and the
-  // last micro step sums these over the groups. 0: there are no such groups.
+  // Without replicas, the same for groups of this many ranks that only sum together. Each rank adds
+  // up its group's sums of the slices of the ranks of equal number in all groups, and the last
+  // micro step sums these over the groups. 0: no such groups.
   int inner_ranks = 0;
-  // Ranks of the groups that sum gradients first, in one reduction or in several; 0: a reduction is
-  // one sum over the shard group.
+  // Ranks of the groups that sum gradients first, in a single reduction or in several; 0: a
+  // reduction is a single sum over the shard group.
   int first_sum_ranks() const {
     if (inner_ranks > 0) return inner_ranks;
     return fold_ranks > 0 ? fold_ranks : wire.reduce_hop;
   }
-  // Memory of the arrays between their uses. Parts that the config keeps in the memory of
-  // computation, by ratio or cache, stay there regardless.
+  // Memory of the arrays between uses. Parts that the config keeps in the memory of computation, by
+  // ratio or cache, stay there regardless.
   Tier parameter_home = Tier::memory, gradient_home = Tier::memory, optimizer_home = Tier::memory;
   bool in_file() const { return optimizer_home == Tier::file || parameter_home == Tier::file; }
   // The GPU updates the state offloaded to host memory.

@@ -1,10 +1,10 @@
-// The schedule of one kind of micro step, of the optimizer step, or of an evaluation pass: an
-// ordered list of instructions on a few streams. Each declares its reads and writes, and its waits
-// are derived from these. Plans are made once, and every rank walks the same ones, so that
-// collectives match.
+// The schedule of a kind of micro step, of the optimizer step, or of an evaluation pass: an ordered
+// list of instructions on a few streams. Each instruction declares reads and writes, from which the
+// waits are derived. Plans are made once, and every rank walks the same plans, so that collectives
+// match.
 //
 // In backward, the gather of unit i-1 comes before the reduction of unit i+1: otherwise, on one
-// communicator, the reduction would delay the gather until its gradient exists.
+// communicator, the reduction would delay the gather until the gradient exists.
 #pragma once
 
 #include <cstdint>
@@ -41,24 +41,24 @@ enum class Op : std::uint8_t {
   agree,        // norm and vote
   measure,      // first half of updates that need norms of whole tensors, on all chunks
   update,       // optimizer on a chunk
-  gather,       // parameter shards -> whole, and to the second copy if there is one, of a flat unit
+  gather,       // parameter shards -> whole, and to any second copy, of a flat unit
   regather,     // second copy of the parameters -> whole, of a flat unit
-  reduce,       // whole gradients of all ranks -> shard of their sum, of a flat unit
+  reduce,       // whole gradients of all ranks -> shard of the sum, of a flat unit
   accumulate,   // adds a flat unit's gradient to this rank's own sum, and sends nothing
   reduce_late,  // the final reduction, issued by step() if no micro step was declared last
   spread,       // slices that replicas have updated -> the parameter shard, of a flat unit
-  fetch,        // parameter shard: file -> the buffer from which it is gathered, of a flat unit; on
-                // a GPU rank -> its buffer in host memory
-  load,         // a chunk: file -> its slot, without its gradient if it is read ahead; of a
-                // streamed one, host memory -> its slot on the GPU
-  recall,       // the gradient of a chunk that was read ahead: file -> its slot
-  store,        // a chunk: its slot -> the source of its load
+  fetch,        // parameter shard: file -> the source buffer of the gather, of a flat unit; on a
+                // GPU rank -> the buffer in host memory
+  load,         // a chunk: file -> slot, without the gradient if read ahead; if streamed, host
+                // memory -> slot on the GPU
+  recall,       // the gradient of a chunk that was read ahead: file -> slot
+  store,        // a chunk: slot -> the source of the load
   spill,        // the reduced gradient of a flat unit: memory -> file
   // On a GPU rank with offloaded state:
   download,        // the reduced gradient of a flat unit: GPU -> host memory
-  update_on_host,  // optimizer on a chunk; its parameters -> their home, or its slot
-  upload,          // new parameters of a chunk: its slot -> parameter shard
-  supply,          // parameter shard: host memory -> the buffer from which it is gathered
+  update_on_host,  // optimizer on a chunk; parameters -> home, or slot
+  upload,          // new parameters of a chunk: slot -> parameter shard
+  supply,          // parameter shard: host memory -> the source buffer of the gather
 };
 inline constexpr int op_count = 20;
 
@@ -73,17 +73,17 @@ inline bool fills_slot(Op op) {
 PlanStream stream_of(Op op);
 Target target_of(Op op);
 
-// Objects accessed by instructions of several streams, each with the kind of its index.
+// Objects accessed by instructions of several streams, each with the kind of index.
 enum class Resource : std::uint8_t {
   parameter_slot,      // parameter slot
-  second_copy,         // flat unit: second copy of its gathered parameters
-  parameter_shard,     // flat unit: its shard if kept in memory
+  second_copy,         // flat unit: second copy of gathered parameters
+  parameter_shard,     // flat unit: the shard if kept in memory
   gradient_slot,       // gradient slot
   gradient_shard,      // flat unit: the reduced gradient in memory
   shard_buffer,        // shard slot
   state_slot,          // state slot
-  state,               // chunk: its optimizer state in its home
-  parameters_outside,  // chunk: its parameters kept in the file or in host memory
+  state,               // chunk: optimizer state in its home
+  parameters_outside,  // chunk: parameters kept in the file or in host memory
   // On GPU ranks:
   gradient_on_host,  // flat unit
   gradient_staging,  // gradient slot: staging before the write to the file
@@ -134,20 +134,19 @@ struct PlanInputs {
   const Layout* layout = nullptr;
   const StatePolicy* policy = nullptr;
   // Declared units in forward order. A unit that occurs several times without having been declared
-  // so (UnitDeclaration::repeats) writes its gradient at the last of its uses in backward.
+  // so (UnitDeclaration::repeats) writes the gradient at the last use in backward.
   std::vector<int> order;
   SlotAssignment parameter_slots, gradient_slots;
   std::vector<Chunk> chunks;  // chunks of the optimizer step
   OffloadPlan offload;
   bool reshard_after_forward = false;
-  bool gather_after_update =
-      false;  // parameters are kept whole, and a rank updates a shard of them
+  bool gather_after_update = false;  // parameters are kept whole, and a rank updates a shard
   // Persistent parameters are never gathered twice.
   bool has_second_copy(int flat_unit) const {
     return policy->second_copy_ranks > 0 &&
            layout->flat_unit(flat_unit).residence != Residence::persistent;
   }
-  bool spread_after_update = false;  // a group keeps shards, and a rank updates a slice of them
+  bool spread_after_update = false;  // a group keeps shards, and a rank updates a slice
   std::optional<std::int64_t> max_reuse_distance;  // elements
 };
 
@@ -159,34 +158,35 @@ std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int tar
 // Appends an instruction with its accesses.
 void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target);
 
-// Scopes of the program in the order of their opening, with the extent of their nesting.
+// Scopes of the program in the order of opening, with the extent of nesting.
 struct ScopeStep {
   Op op{};
   int unit = 0;
-  int end = 0;  // last step within its scope: itself if none is
+  int end = 0;  // last step within the scope: this step if none is
 };
 std::vector<ScopeStep> forward_steps(const PlanInputs& inputs, bool training);
 // Backward follows the forward order in reverse, outer units first, down to the first unit with
 // trainable parameters.
 std::vector<ScopeStep> backward_steps(const PlanInputs& inputs);
 
-// Inserts the units that an order lacks at their declared position: after the unit declared before
-// them within the same parent, otherwise directly after the parent.
+// Inserts each unit that an order lacks at the declared position: after the unit declared before
+// within the same parent, otherwise directly after the parent.
 void insert_missing(const Model& model, std::vector<int>& order);
-// Whether each inner unit comes directly after its parent, or after other inner units of that.
+// Whether each inner unit comes directly after the parent, or after an earlier inner unit of the
+// parent.
 bool is_nested(const Model& model, const std::vector<int>& order);
 // Returns the shortest order that contains both as subsequences.
 std::vector<int> merged_order(const std::vector<int>& a, const std::vector<int>& b);
 
 struct StepPlans {
-  // Micro steps by their position in a step. They `reduce` if gradients are synchronized in them,
-  // and `accumulate` if gradients are summed apart from the buffer that backward writes.
+  // Micro steps by position in a step. They `reduce` if gradients are synchronized in each, and
+  // `accumulate` if gradients are summed apart from the buffer that backward writes.
   StepPlan first, middle, last, only;
-  // The exchanges of the last one, and of the only one, for a rank without a micro batch in it.
+  // The exchanges of `last`, and of `only`, for a rank without a micro batch there.
   StepPlan without_batch, only_without_batch;
-  // A micro step after the last one that repeats a micro batch: its gradients go nowhere.
+  // A micro step after the last that repeats a micro batch; its gradients go nowhere.
   StepPlan repeated;
-  // Issued if no micro step was declared last: the work that the last one would have done.
+  // Issued if no micro step was declared last: the work that the last would have done.
   StepPlan late_reductions;
   StepPlan update;
   StepPlan evaluation_first, evaluation_next;
@@ -196,7 +196,7 @@ StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each);
 // The two halves of a step's first micro step, if the order was learned after the first half.
 struct HalfPlans {
   StepPlan forward, backward;
-  bool complete = true;  // forward uses all units, so that slots have what a whole pass leaves there
+  bool complete = true;  // forward uses all units, so slots have what a whole pass leaves there
 };
 // Gathers of flat units that a scope needs at once.
 StepPlan make_gather_plan(const PlanInputs& inputs, const std::vector<int>& flat_units);

@@ -66,7 +66,7 @@ void check_ranges(const std::string& name, const GroupValues& given) {
   require("second beta", given.betas->second, 1);
 }
 
-// SGD has a buffer for its momentum, or none, for the whole training run.
+// SGD has a buffer for momentum, or none, for the whole training run.
 void check_momentum(const UpdateGroup& group, double given) {
   const bool has_buffer = group.options.momentum > 0;
   if (!group.rule->momentum || group.rule->scope != optim::UpdateScope::elements ||
@@ -136,7 +136,7 @@ int UpdateGroups::find_or_add(const ParamDeclaration& param, const Config& confi
                                : optim::options_of_rule(config.optimizer, false).learning_rate;
   group.proportion = main_rate > 0 ? group.options.learning_rate / main_rate : 1;
   group.schedule.emplace(config.scheduler, group.options.learning_rate);
-  // DeepSpeed's Muon does not let schedules change its Adam's betas.
+  // With DeepSpeed's Muon, schedules do not change the betas of Adam.
   group.cycles_betas = group.rule->betas && !optim::has_auxiliary_rule(config.optimizer);
   for (const std::string_view state : group.rule->states) {
     const auto known = std::ranges::find(state_names_, state);

@@ -26,19 +26,19 @@ struct UpdateGroup {
   const optim::UpdateRule* rule = nullptr;
   std::optional<optim::LrSchedule> schedule;
   double lr_scale = 1;
-  double proportion = 1;      // its rate divided by that of the optimizer's main rule in this group
-  bool cycles_betas = false;  // the schedule may set them
+  double proportion = 1;      // the rate divided by that of the optimizer's main rule in this group
+  bool cycles_betas = false;  // the schedule may set betas
   // The rule's, then the program's own, as indices into UpdateGroups::state_names().
   std::vector<int> states;
   std::span<const int> rule_states() const { return std::span(states).first(rule->states.size()); }
 };
 
-// Lists one value per line, for comparison over ranks.
+// Lists a value per line, for comparison over ranks.
 std::string text_of(const ValuesByGroup& given);
 
 class UpdateGroups {
  public:
-  // Throws ConfigError for a group without parameters, or with values that its rule does not take.
+  // Throws ConfigError for a group without parameters, or with values that the rule does not take.
   UpdateGroups(const Model& model, const Config& config);
 
   const std::vector<UpdateGroup>& groups() const { return groups_; }
@@ -58,18 +58,18 @@ class UpdateGroups {
     return own >= 0 && group(own).rule->scope == optim::UpdateScope::tensor_factors;
   }
 
-  // The scheduled rate for parameters without a rate of their own.
+  // The scheduled rate for parameters without a separate rate.
   double learning_rate(std::int64_t applied_step) const { return schedule_.rate(applied_step); }
   // Returns a group's scalars for a step. A rate given by the program replaces the schedule's; a
-  // group with a rate of its own keeps its ratio to the optimizer's rate.
+  // group with a separate rate keeps the ratio to the optimizer's rate.
   optim::StepScalars scalars(int group, optim::StepScalars common,
                              std::optional<double> given_rate) const;
   // Writes the factors of the applied step with this number, given a rate for all and values by
   // group.
   void write_factors(int group, std::int64_t applied_step, std::optional<double> given_rate,
                      const ValuesByGroup& given, float* factors) const;
-  // Checks StepOptions. Throws UsageError for a group without parameters, for values that its rules
-  // do not take, and for values out of range.
+  // Checks StepOptions. Throws UsageError for a group without parameters, for values that the
+  // group's rules do not take, and for values out of range.
   void check(std::optional<double> learning_rate, const ValuesByGroup& given) const;
   // Returns the values of the applied step with this number; throws UsageError for a group without
   // parameters.

@@ -4,9 +4,9 @@
 namespace zero::detail {
 
 // Updates run in forward order, so that the first units are ready for the next forward pass while
-// others update. Gradients are read only after the ranks agree, because they may still be edited.
-// State kept in the file, or in host memory for a GPU to update, passes through a slot; parameters
-// of a GPU that are updated in host memory are uploaded.
+// later units update. Gradients are read only after the ranks agree, because the program may edit
+// gradients until then. State kept in the file, or in host memory for a GPU to update, passes
+// through a slot; parameters of a GPU that are updated in host memory are uploaded.
 StepPlan make_update_plan(const PlanInputs& inputs) {
   const OffloadPlan& offload = inputs.offload;
   StepPlan plan{"update", {}};

@@ -106,9 +106,9 @@ void choose_hops(const Config& config, const RankGrid& grid, int node_ranks, Wir
   const int node = reduce_group_of(config.zero_core, node_ranks);
   const bool cut = node > 1 && node < grid.shard_ranks && grid.shard_ranks % node == 0;
   // Chooses the format inside a node for arrays that are sent as `between` from node to node.
-  // Returns whether an exchange over a shard group takes two hops because the formats differ: it
-  // does if the group has several ranks on several nodes. Inside one node, or with one rank per
-  // node, there is only one format, stored in `inside`.
+  // Returns whether an exchange over a shard group takes two hops because the formats differ, which
+  // needs several ranks on each of several nodes. Inside one node, or with one rank per node, there
+  // is only one format, stored in `inside`.
   const auto differ = [&](const std::string& key, const std::string& given, const Codec& between,
                           Codec& inside) {
     inside = given.empty() ? between : codec_of(format_of(key, given), options.block_size);

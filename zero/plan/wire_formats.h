@@ -17,11 +17,11 @@ struct WireFormats {
   comm::wire::Codec gather{comm::wire::Format::none}, reduce{comm::wire::Format::none};
   // Formats inside a node if exchanges take two hops; otherwise equal to the above.
   comm::wire::Codec gather_inside = gather, reduce_inside = reduce;
-  // Parameters gathered in the format: all trainable ones; or, in units that repeat, those of two
-  // or more dimensions that are trainable, or frozen.
+  // Parameters gathered in the format: all that are trainable; or, in units that repeat, those of
+  // two or more dimensions that are trainable, or frozen.
   bool gathers_trainable = false, gathers_matrices = false, gathers_frozen_matrices = false;
-  // Ranks of the groups of the first of two hops; the second hop runs between their ranks of equal
-  // numbers. Both divide a shard group. 0: one hop.
+  // Ranks of the groups of the first of two hops; the second hop runs between ranks of equal
+  // numbers. Both divide a shard group. 0: a single hop.
   int gather_hop = 0, reduce_hop = 0;
 
   // Whether gradients have another format inside a node than between nodes.
@@ -30,8 +30,8 @@ struct WireFormats {
   bool encodes() const {
     return gather.format != comm::wire::Format::none || reduce.format != comm::wire::Format::none;
   }
-  // Parameters and slices start on multiples of it, so that no block is divided, for any number of
-  // ranks.
+  // Parameters and slices start on multiples of this, so that no block is divided, for any number
+  // of ranks.
   std::int64_t alignment() const;
 };
 

@@ -16,7 +16,7 @@ using optim::Differs;
 
 constexpr std::size_t longest_line = 511;
 
-// "its line, where the root has that line", or "" if the texts are equal.
+// "OWN LINE where rank 0 has ROOT'S LINE", or "" if the texts are equal.
 std::string first_difference(const std::string& own, const std::string& root) {
   std::istringstream own_lines(own), root_lines(root);
   std::string own_line, root_line;
@@ -119,7 +119,7 @@ void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes, con
       joint_vote(votes.data(), static_cast<int>(votes.size()), request, decision, losses);
   const std::int64_t first_non_finite = decision.first_non_finite_rank;
   throw_if_ranks_differ(decision, ranks.noun());
-  own.issued_hash = 0;  // ranks hold different parts of the model, so their exchanges may differ
+  own.issued_hash = 0;  // ranks hold different parts of the model, so exchanges may differ
   std::vector<optim::StepVote> all(static_cast<std::size_t>(model_parallel.topology().size), own);
   model_parallel.exchange("agreement before step " + std::to_string(request.step),
                           [&](comm::Communicator& communicator) {
@@ -128,7 +128,7 @@ void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes, con
                           });
   optim::StepVote joint = joint_vote(all.data(), static_cast<int>(all.size()), request, decision);
   throw_if_ranks_differ(decision, model_parallel.noun());
-  // Only one of all ranks names the non-finite value.
+  // A single rank of all names the non-finite value.
   const bool names = decision.first_non_finite_rank == model_parallel.topology().rank;
   decision.first_non_finite_rank = names ? first_non_finite : -1;
   joint.loss = own.loss;

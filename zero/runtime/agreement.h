@@ -10,13 +10,13 @@
 
 namespace zero::detail {
 
-// Throws DisagreementError on every rank if one was given different text ("config", "model", ...),
+// Throws DisagreementError on every rank if any was given different text ("config", "model", ...),
 // with the first line that differs from the root's, and advice (by default to start all alike).
 void agree_on_text(Ranks& ranks, const std::string& what, const std::string& text,
                    const std::string& advice = "");
 
-// Throws DisagreementError on every rank if one begins another call ("Engine::step()", ...), with
-// the ranks and their calls.
+// Throws DisagreementError on every rank if any begins another call ("Engine::step()", ...), with
+// ranks and calls.
 void agree_on_call(Ranks& ranks, const std::string& call);
 
 // Throws DisagreementError if the decision on a step records a difference, naming ranks ("rank",
@@ -29,9 +29,9 @@ void throw_if_ranks_differ(const optim::StepDecision& decision, const char* noun
 void name_differing_values(Ranks& ranks, const optim::StepDecision& decision,
                            const std::string& values);
 
-// Lets data-parallel groups that hold parts of one model decide together: the norm, non-finite
-// values, and stop requests span all of them. Input: the votes of this group's ranks, and its
-// losses as in joint_vote(). Collective over the model-parallel group. Throws as above.
+// Lets data-parallel groups that hold parts of the same model decide together: the norm, non-finite
+// values, and stop requests span all groups. Input: the votes of this group's ranks, and the losses
+// as in joint_vote(). Collective over the model-parallel group. Throws as above.
 void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes, const double* losses,
                        const optim::StepRequest& request, optim::StepDecision& decision);
 

@@ -1,6 +1,6 @@
-// Checks calls to an engine against the table of calls.h: keeps its phase and the failure that has
-// ended it, and compares the ranks' calls in strict mode. Belongs to the engine; for the program's
-// thread.
+// Checks calls to an engine against the table of calls.h: keeps the phase and the failure that has
+// ended the engine, and compares the ranks' calls in strict mode. Belongs to the engine; for the
+// program's thread.
 #pragma once
 
 #include <cstdint>

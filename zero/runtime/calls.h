@@ -1,6 +1,6 @@
-// The program's calls to an engine: one table of the phases in which each may come, the work that
-// it waits for, and the phases after it. CallGuard checks it; Scopes ends micro steps and passes
-// before a call.
+// The program's calls to an engine: a table of the phases in which a call may come, the work that
+// the call waits for, and the phases afterwards. CallGuard checks the table; Scopes ends micro
+// steps and passes before a call.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ enum class Phase : std::uint8_t {
   between_steps,  // also between the micro steps of a step
   micro_step,
   evaluation,
-  full_model,            // a FullModel exists, and this rank holds it
+  full_model,            // a FullModel exists, on this rank
   full_model_elsewhere,  // a FullModel exists on another rank
 };
 
@@ -43,9 +43,9 @@ class Phases {
   unsigned bits_;
 };
 
-// Whether a call may come after some micro steps of the next step have run. If it may, and the
-// order of calls is free (ModelSpec::any_order()), the open micro step may continue after it if its
-// backward has not begun.
+// Whether a call may come after some micro steps of the next step have run. If so, and the order of
+// calls is free (ModelSpec::any_order()), an open micro step whose backward has not begun may
+// continue after the call.
 enum class Among : std::uint8_t {
   no,
   unless_read_ahead,  // only if the order is free, no pass is open, and no state is offloaded
@@ -54,8 +54,8 @@ enum class Among : std::uint8_t {
   yes,
 };
 
-// Each includes those before it. decisions: every rank has read the decisions on all steps; work:
-// no work is in flight; save: a pending save is finished.
+// Each includes those before. decisions: every rank has read the decisions on all steps; work: no
+// work is in flight; save: a pending save is finished.
 enum class Waits : std::uint8_t { nothing, decisions, work, save };
 
 enum class Call : std::uint8_t {
@@ -96,7 +96,7 @@ struct CallRule {
   Phases valid;
   Among among = Among::yes;
   Waits waits = Waits::nothing;
-  // Phases after it; none: the phase stays.
+  // Phases after the call; none: the phase stays.
   Phases leads_to{};
 };
 
@@ -108,8 +108,7 @@ inline constexpr Phases full(Phase::full_model, Phase::full_model_elsewhere);
 inline constexpr Phases any(Phase::between_steps, Phase::micro_step, Phase::evaluation,
                             Phase::full_model, Phase::full_model_elsewhere);
 
-// micro_step and step end an open micro step themselves; a micro step that is open in another row
-// is one that continues.
+// micro_step and step end an open micro step; in every other row an open micro step continues.
 inline constexpr std::array<CallRule, call_count> table = {{
     {Call::initialize, "Engine::initialize()", rest, Among::no, Waits::save},
     {Call::initialize_rest, "Engine::initialize_rest()", rest, Among::no, Waits::save},
@@ -146,8 +145,8 @@ inline constexpr std::array<CallRule, call_count> table = {{
 
 }  // namespace calls
 
-// Calls that give an engine its first values, or may: the program may hold its own copy of them
-// until the last one.
+// Calls that give an engine its first values, or may: the program may hold a copy of these values
+// until the last such call.
 constexpr bool gives_values(Call call) {
   switch (call) {
     case Call::initialize:

@@ -20,7 +20,7 @@ constexpr std::size_t most_differences = 8;   // per message
 constexpr std::size_t most_listed_ranks = 8;  // per value
 constexpr std::size_t most_shown_bytes = 120;
 
-// Names and values may contain any other byte.
+// Names and values may contain any byte but this.
 constexpr char end_of_text = '\0';
 
 std::string packed(const Text& values) {
@@ -78,7 +78,7 @@ void agree_on_values(Ranks& ranks, const Text& values) {
   const std::string own = packed(values);
   if (ranks.all_have(subject, own)) return;
   const std::vector<std::string> texts = ranks.gather_texts(subject, own);
-  // The values of every name, by rank; empty if a rank lacks it.
+  // The values of every name, by rank; empty if a rank lacks the name.
   std::map<std::string, std::vector<std::optional<std::string>>> found;
   for (std::size_t rank = 0; rank < texts.size(); ++rank)
     for (const auto& [name, value] : unpacked(texts[rank])) {

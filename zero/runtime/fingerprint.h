@@ -20,7 +20,7 @@ void agree_on_values(Ranks& ranks, const Text& values);
 std::string text_of_hash(std::uint64_t hash);
 // "rank 2", "ranks 0, 1".
 std::string list_of_ranks(const char* noun, const std::vector<std::size_t>& ranks);
-// "rank 0 has 3, ranks 1, 2 have 5": each value with its ranks, in rank order.
+// "rank 0 has 3, ranks 1, 2 have 5": each value with the ranks that have it, in rank order.
 std::string who_has_what(const char* noun, const std::vector<std::string>& value_of_rank);
 
 }  // namespace zero::detail

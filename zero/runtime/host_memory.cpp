@@ -16,11 +16,11 @@ std::vector<MemoryRoom> memory_rooms(const RuntimeCore& runtime) {
   const int neighbors = std::max(runtime.topology().local_size, comm::launched_neighbors());
   const std::string host = "host " + host_name();
   std::vector<MemoryRoom> rooms;
-  // The neighbors' engines have as much of it as this rank's.
+  // The neighbors' engines have as much untouched memory as this rank's.
   const std::int64_t promised = neighbors * Arena::untouched_bytes();
   if (const std::int64_t available = free_memory(); available >= 0)
     rooms.push_back({host, neighbors, available - promised});
-  // Each rank may have a group of its own.
+  // Each rank may have a separate group.
   for (const CgroupRoom& group : cgroup_rooms())
     rooms.push_back({"the cgroup of " + host, std::clamp(group.processes, 1, neighbors),
                      group.available - promised});

@@ -1,5 +1,5 @@
 // Judges whether the memory that the ranks of a host are about to take fits there: each rank alone
-// would see memory that all of them are about to use.
+// would see memory that all ranks are about to use.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace zero::detail {
 
-// Free memory that this rank shares with others: a host's, or that of a cgroup.
+// Free memory that this rank shares with neighbors: a host's, or that of a cgroup.
 struct MemoryRoom {
   std::string name;  // "host a"
-  int ranks = 1;     // that share it
+  int ranks = 1;     // that share the room
   std::int64_t available = 0;
 };
 
-// Reads the rooms of this rank now: call it before a collective call after which ranks take memory.
+// Reads the rooms of this rank now: call before a collective call after which ranks take memory.
 std::vector<MemoryRoom> memory_rooms(const RuntimeCore& runtime);
 
 // Throws MemoryError if `bytes` for each rank of a room do not fit there, with figures. `what` the

@@ -16,8 +16,8 @@ template <class... Known>
   throw UsageError(outcome.text);
 }
 
-// LibTorch appends a backtrace to its messages, among them those that this library gives it for
-// memory that a parameter does not have.
+// LibTorch appends a backtrace to messages, among them this library's messages for memory that a
+// parameter does not have.
 Outcome of_foreign_error(const std::string& text) {
   const std::string own = text.substr(0, text.find("\nException raised from "));
   return {own.starts_with("ZeroCore: ") ? UsageError::code : Error::code, own};

@@ -1,5 +1,5 @@
 // The result of a rank's part of a collective action on files, and the joint result of all ranks:
-// the same error with the same message on each of them.
+// the same error with the same message on each rank.
 #pragma once
 
 #include <exception>
@@ -20,7 +20,7 @@ struct Outcome {
 // Returns the exception being handled as an outcome.
 Outcome current_failure();
 
-// Runs the work and returns its exception as an outcome. It must not communicate.
+// Runs the work, which must not communicate, and returns any exception as an outcome.
 template <class Work>
 Outcome attempt(Work&& work) {
   try {
@@ -35,7 +35,7 @@ Outcome attempt(Work&& work) {
 
 // Throws the exception type of the code.
 [[noreturn]] void raise(const Outcome& outcome);
-// Returns the joint outcome of all ranks: the same on each of them.
+// Returns the joint outcome of all ranks: the same on each rank.
 Outcome agree_on_outcome(Ranks& ranks, const std::string& subject, const Outcome& own);
 // Throws the joint outcome if it is a failure.
 void agree_or_raise(Ranks& ranks, const std::string& subject, const Outcome& own);

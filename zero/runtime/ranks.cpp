@@ -158,7 +158,7 @@ bool Ranks::all_have(std::string_view subject, std::string_view text) {
 }
 
 void Ranks::broadcast(std::string_view subject, std::span<std::byte> bytes, int root) {
-  // Communicators move whole elements, so the remaining bytes are padded to one word.
+  // Communicators move whole elements, so the remaining bytes are padded to a word.
   const std::size_t words = bytes.size() / sizeof(std::int64_t);
   const std::span<std::byte> rest = bytes.subspan(words * sizeof(std::int64_t));
   std::int64_t last = 0;

@@ -1,4 +1,4 @@
-// The ranks as used by one engine, or by a program through its Runtime: every call carries the
+// The ranks as used by an engine, or by a program through a Runtime: every call carries the
 // caller's own terms, so that engines that share a Runtime change neither the order of each other's
 // sums nor each other's limits. One thread.
 #pragma once
@@ -20,7 +20,7 @@ class RuntimeCore;
 
 class Ranks {
  public:
-  // The operation must queue its calls on the given stream.
+  // The operation must queue all calls on the given stream.
   using Transfer = std::function<void(comm::Communicator&, Stream)>;
 
   // Uses the terms of the Runtime's own communicator.
@@ -28,30 +28,30 @@ class Ranks {
   ~Ranks();
   Ranks(const Ranks&) = delete;
 
-  // The model-parallel group, among ranks that hold parts of the same model; null without one. Its
-  // exchanges are on host buffers.
+  // The model-parallel group, among ranks that hold parts of the same model; null without such a
+  // group. Exchanges there are on host buffers.
   Ranks* model_parallel() { return model_parallel_.get(); }
   // "rank", "model-parallel rank": for messages.
   const char* noun() const;
 
   const comm::Topology& topology() const { return topology_; }
-  // Collective: returns the ranks of equal color, ordered by key, with communicators of their own
-  // and these terms, except for the order of sums: that spans all of them.
+  // Collective: returns the ranks of equal color, ordered by key, with separate communicators and
+  // these terms, except for the order of sums: that spans the whole part.
   std::unique_ptr<Ranks> split(std::string_view subject, int color, int key);
-  // Applies to later calls; queued calls keep their terms.
+  // Applies to later calls; queued calls keep the former terms.
   void set_terms(const comm::CallTerms& terms);
   void set_reduce_groups(const comm::ReduceGroups& groups) { terms_.reduce_groups = groups; }
   const comm::CallTerms& terms() const { return terms_; }
 
   // Queues an operation on device buffers, after everything queued so far.
   void communicate(Transfer operation);
-  // Queues one that also uses the communicator of another part of the world.
+  // Queues an operation that also uses the communicator of another part of the world.
   using TransferOverTwo =
       std::function<void(comm::Communicator&, comm::Communicator& others, Stream)>;
   void communicate_with(Ranks& others, TransferOverTwo operation);
   // Queues an operation as control traffic.
   void communicate_control(Transfer operation);
-  // Runs an operation on host buffers, and waits for it. Its bytes count as control traffic.
+  // Runs an operation on host buffers, and waits. The bytes count as control traffic.
   void exchange(std::string_view subject,
                 const std::function<void(comm::Communicator&)>& operation);
   // The same on device buffers; and also with the communicator of another part of the world.
@@ -62,9 +62,9 @@ class Ranks {
                                          const std::vector<std::int64_t>& own);
   // Returns every rank's text, of any bytes, in rank order.
   std::vector<std::string> gather_texts(std::string_view subject, std::string_view own);
-  // Whether all ranks have the same text, by its hash.
+  // Whether all ranks have the same text, by hash.
   bool all_have(std::string_view subject, std::string_view text);
-  // Sends the bytes of one rank to all; returns rank 0's text on every rank.
+  // Sends the root's bytes to all ranks; returns rank 0's text on every rank.
   void broadcast(std::string_view subject, std::span<std::byte> bytes, int root);
   std::string broadcast_text(std::string_view subject, std::string text);
   // Bytes sent as control traffic of this caller.

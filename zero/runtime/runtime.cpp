@@ -27,10 +27,10 @@ namespace zero {
 namespace {
 
 volatile std::sig_atomic_t stop_signals = 0;
-std::atomic<pid_t> catching_process = 0;  // lock-free, so a signal handler may read it
+std::atomic<pid_t> catching_process = 0;  // lock-free, so a signal handler may read this
 
-// The first signal asks for an orderly stop at the next step border; the second ends the process.
-// A process that this one has forked (a worker that loads data) ends by its first.
+// The first signal requests an orderly stop at the next step border; the second ends the process.
+// A forked child (a worker that loads data) ends by its first signal.
 void on_stop_signal(int number) {
   if (getpid() != catching_process) {
     std::signal(number, SIG_DFL);
@@ -42,7 +42,7 @@ void on_stop_signal(int number) {
   std::signal(number, number == SIGUSR2 ? on_stop_signal : SIG_DFL);
 }
 
-// Ignores signals that would end the process without a message: a file that grows beyond its limit
+// Ignores signals that would end the process without a message: a file that grows beyond the limit
 // (SIGXFSZ), and output without a reader (SIGPIPE). The failing call then returns an error instead.
 // A handler of the program is kept.
 void ignore_system_signals() {
@@ -111,8 +111,8 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
 
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes) {
   if (runtime.device().is_host()) return runtime.device().copy(to, from, bytes, {});
-  // A copy of memory that is not page-locked blocks inside CUDA until the stream has come to it,
-  // and nothing limits that: the wait for what is queued before, which has a limit, comes first.
+  // A copy of memory that is not page-locked blocks inside CUDA, without a limit, until the stream
+  // has come to the copy: wait first, with a limit, for the work queued before.
   runtime.compute().synchronize();
   runtime.compute().enqueue([&](Stream stream) { runtime.device().copy(to, from, bytes, stream); });
   runtime.compute().synchronize();
@@ -327,9 +327,9 @@ void Runtime::abort(int exit_code) noexcept {
 
 namespace {
 
-// Errors before a Runtime exists often occur on all ranks, and rank 0 prints them. The others wait
-// first, because a launcher ends the whole job when the first rank exits. A rank that is still
-// alive after the wait is the only one with its failure, and prints it.
+// Errors before a Runtime exists often occur on all ranks, and rank 0 prints them. The remaining
+// ranks wait first, because a launcher ends the whole job when the first rank exits. A rank that is
+// still alive after the wait is alone with its failure, and prints it.
 void report_early_failure(const std::string& reason, int exit_code, bool of_peer) {
   const int rank = comm::launched_rank();
   if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(3));

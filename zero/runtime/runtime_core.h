@@ -19,7 +19,7 @@ namespace zero::detail {
 class RuntimeCore {
  public:
   // model_parallel: null, or the second group that parameters are split or replicated over.
-  // accelerator: if it has no device, one is made according to the options.
+  // accelerator: without a device, made according to the options.
   RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
               std::unique_ptr<comm::World> model_parallel = nullptr, Accelerator accelerator = {});
   ~RuntimeCore();
@@ -37,8 +37,8 @@ class RuntimeCore {
   const comm::wire::DeviceCodec& codec() const { return *accelerator_.codec; }
   ExecutionStream& compute() { return *compute_; }
   ExecutionStream& communication() { return *communication_; }
-  // Runs `communicate`. Its work on the communication stream runs after the compute work queued
-  // before it, and before the compute work queued later.
+  // Runs `communicate`, whose work on the communication stream runs after the compute work queued
+  // before, and before the compute work queued later.
   template <class Communicate>
   void cross(const Communicate& communicate) {
     compute_->record(*written_);
@@ -54,31 +54,31 @@ class RuntimeCore {
     return device().create_worker(thread_name);
   }
   Ledger& ledger() { return ledger_; }
-  // The ranks with the Runtime's own terms; engines have their own.
+  // The ranks with the Runtime's terms; engines have separate terms.
   Ranks& ranks() { return ranks_; }
-  // Null if there is none, or this rank is alone in it.
+  // Null if there is none, or a group of one rank.
   comm::World* model_parallel() { return model_parallel_.get(); }
-  // The communicator of one of the two worlds for buffers in the device's memory.
+  // The communicator of either world for buffers in the device's memory.
   comm::Communicator& communicator_on_device(comm::World& world) {
     const bool has_own = &world == world_.get() && accelerator_.communicator;
     return has_own ? *accelerator_.communicator : world.communicator();
   }
   std::string describe();
 
-  // Sends the peers the reason why this rank fails. Returns true if this rank should print its
-  // reason, because it was the first of its node.
+  // Sends the peers the reason why this rank fails. Returns true if this rank should print the
+  // reason, because this failure was the node's first.
   bool publish_failure(const std::string& reason, int exit_code) noexcept;
 
-  // A signal asked this rank to stop, one of those that are caught.
+  // Whether a caught signal has requested a stop of this rank.
   bool stop_requested() const;
   void catch_signals(std::span<const int> numbers);
 
-  // Throws the error that has ended the device's communicator, or one that was split from it.
+  // Throws the error that has ended the device's communicator, or a communicator split from there.
   void check_communicator() {
     if (accelerator_.communicator) accelerator_.communicator->check();
     for (comm::Communicator* part : parts_) part->check();
   }
-  // Registers a communicator that was split from the device's, during its lifetime.
+  // Registers a communicator that was split from the device's; call unwatch() before destroying it.
   void watch(comm::Communicator& part) { parts_.push_back(&part); }
   void unwatch(comm::Communicator& part) { std::erase(parts_, &part); }
 
@@ -103,10 +103,10 @@ class RuntimeCore {
   std::vector<comm::Communicator*> parts_;      // split from the device's communicator
 };
 
-// Copies to, from or on the device, after the work queued on its compute stream, and waits. On a
-// CPU rank any thread may call it, because its stream has no pending work.
+// Copies to, from or on the device, after the work queued on the compute stream, and waits. On a
+// CPU rank, whose stream has no pending work, any thread.
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes);
-// Fills device memory with zeros in the order of its compute stream.
+// Fills device memory with zeros in the order of the compute stream.
 void queue_zeros(RuntimeCore& runtime, void* data, std::int64_t bytes);
 
 // Throws like require_device().

@@ -22,7 +22,7 @@ std::atomic<std::uint64_t> delay_state{0};
 void detail::maybe_delay() {
   const int limit = delay_limit.load(std::memory_order_relaxed);
   if (limit == 0) return;
-  // One counter for all threads: the assignment of delays to threads is random on purpose.
+  // A single counter for all threads: the assignment of delays to threads is random on purpose.
   const std::uint64_t draw =
       mixed(delay_state.fetch_add(0x9e3779b97f4a7c15u, std::memory_order_relaxed));
   const auto pause = static_cast<int>(draw % static_cast<std::uint64_t>(limit + 1));

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t digest_grain = 1 << 16;  // elements of a thread
 
-// Copies this rank's elements of an array to their place in `range` of its segment.
+// Copies this rank's elements of an array to memory for `range` of the segment.
 void read_slice(TrainState& train, const ArrayId& array, const Range& range, std::byte* to) {
   StateStore& store = *train.store;
   const std::int64_t width = size_of(store.dtype_of(array));
@@ -31,7 +31,7 @@ void read_slice(TrainState& train, const ArrayId& array, const Range& range, std
       store.read(array, piece.segment_begin, piece.range().end, place_of(piece.segment_begin));
 }
 
-// Gathers every replica's slice of an array that they all hold: `held` is that array, including
+// Gathers every replica's slice of an array that all replicas hold: `held` is that array, including
 // this rank's slice.
 void gather_over_replicas(TrainState& train, const ArrayId& array, std::byte* held) {
   if (!train.has_replicas()) return;
@@ -136,7 +136,7 @@ void spread_parameters(TrainState& train, const SegmentId& id) {
 
 namespace {
 
-// A state that some parameters of the segment lack has gaps, so it is sent through a copy.
+// A state that some parameters of the segment lack has gaps, and is sent through a copy.
 void spread_partial_state(TrainState& train, const ArrayId& array) {
   const SegmentBuffers& buffers = train.arrays.segment(array);
   const int state = array.state;

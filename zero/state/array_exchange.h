@@ -13,7 +13,7 @@
 
 namespace zero::detail {
 
-// One rank's slice of an array that is divided evenly over the ranks of a group.
+// A rank's slice of an array that is divided evenly over the ranks of a group.
 struct EvenSlice {
   const std::byte* data;
   std::int64_t count;  // elements
@@ -29,8 +29,8 @@ struct Hops {
   int ranks() const { return first.size() * (second ? second->size() : 1); }
   int rank() const { return first.rank() + (second ? second->rank() * first.size() : 0); }
 };
-// The formats in which an array is gathered, and the sums that their errors are added to. A rank's
-// own slice passes through its format too.
+// The formats in which an array is gathered, and the sums to which errors are added. A rank's own
+// slice passes through the format too.
 struct GatherFormats {
   comm::wire::Codec inside{comm::wire::Format::none}, between{comm::wire::Format::none};
   comm::wire::ErrorTarget errors = {};
@@ -48,16 +48,16 @@ void gather(const TrainState& train, const Route& route, const Hops& hops, Strea
 void spread_parameters(TrainState& train, const SegmentId& id);
 // Does the same for the states of the optimizer and of the program.
 void spread_states(TrainState& train, const SegmentId& id);
-// All-gathers an array that every rank stores whole and owns one slice of.
+// All-gathers an array that every rank stores whole and owns a slice of.
 void spread_slices(TrainState& train, const SegmentId& id, std::byte* whole, DType dtype);
-// Exchanges the slices that replicas own of one array among them, through host memory; does nothing
+// Exchanges among replicas the slices of an array that each owns, through host memory; does nothing
 // if no replica has a copy of the array.
 void spread_to_replicas(TrainState& train, const ArrayId& array);
 
 // Returns all of an array, in host memory.
 std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array);
 
-// Hashes this rank's elements of an array, or of one parameter in it: a sum, so that the order of
+// Hashes this rank's elements of an array, or of a parameter in it: a sum, so that the order of
 // pieces does not matter.
 std::uint64_t digest_of(TrainState& train, const ArrayId& array, std::string_view kind,
                         int only_param = -1);

@@ -1,4 +1,4 @@
-// State that every rank has whole, in an arena of its own: untrained state of units
+// State that every rank has whole, in a separate arena: untrained state of units
 // (UnitSpec::buffer), unused by collectives and plans, and after that Adafactor's factored moments.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace zero::detail {
 
 class Buffers {
  public:
-  // Both must outlive it.
+  // Both must outlive this object.
   Buffers(RuntimeCore& runtime, const KeptBuffers& kept)
       : runtime_(runtime), kept_(kept), addresses_(kept.all.size()) {
     for (int b = 0; b < std::ssize(kept.all); ++b)
@@ -34,8 +34,8 @@ class Buffers {
     return {reinterpret_cast<float*>(addresses_[at]), reinterpret_cast<float*>(addresses_[at + 1])};
   }
 
-  // Adds the bytes to the ledger's plan. allocate() then takes them, on the rank's device, and
-  // fills them with zeros.
+  // Adds the bytes to the ledger's plan. allocate() then takes memory on the rank's device and
+  // fills it with zeros.
   void plan(Ledger& ledger) const { requests_.plan(ledger); }
   void allocate(Ledger& ledger) {
     if (requests_.bytes() == 0) return;
@@ -46,8 +46,8 @@ class Buffers {
     runtime_.compute().synchronize();
   }
 
-  // Returns a buffer's address in device memory. Throws UsageError for a dtype other than the
-  // declared one, and for an unknown name.
+  // Returns a buffer's address in device memory. Throws UsageError for another dtype than declared,
+  // and for an unknown name.
   void* address(std::string_view name, DType dtype) const {
     const int index = find(name);
     const std::string& own = declared(index).dtype;
@@ -91,7 +91,7 @@ class Buffers {
 
   RuntimeCore& runtime_;
   const KeptBuffers& kept_;
-  std::vector<std::byte*> addresses_;  // one per buffer
+  std::vector<std::byte*> addresses_;  // per buffer
   MemoryRequests requests_;
   Arena arena_;
 };

@@ -1,5 +1,5 @@
-// Makes copies between a GPU and host memory, and adds up their bytes and times by the GPU's clock.
-// A timer is started and stopped on the stream around each copy, and is read after the copy has
+// Makes copies between a GPU and host memory, and adds up bytes and times by the GPU's clock. A
+// timer is started and stopped on the stream around each copy, and is read after the copy has
 // ended, when another copy is queued, so that nothing waits. One thread.
 #pragma once
 

@@ -24,9 +24,9 @@ namespace detail {
 
 namespace {
 
-constexpr std::int64_t most_elements = 1 << 20;  // per call, since no memory is planned for them
+constexpr std::int64_t most_elements = 1 << 20;  // per call, since no memory is planned for these
 
-// A copy of some elements of an array in fp32, which is written back if it was changed.
+// A copy of some elements of an array in fp32, written back if changed.
 class ElementCopy {
  public:
   ElementCopy(StateStore& store, const ArrayId& array, const ParamRange& piece)
@@ -52,7 +52,7 @@ class ElementCopy {
   std::vector<float> values_, before_;
 };
 
-// Whether visits of a segment have changed its arrays on this rank.
+// Whether visits of a segment have changed arrays on this rank.
 struct Changes {
   bool values = false, states = false;
 };
@@ -71,7 +71,7 @@ void visit_piece(TrainState& train, const SegmentId& id, const ParamRange& piece
     for (float& element : gradient->values()) element *= *gradient_scale;
     elements.gradient = gradient->values();
   }
-  std::deque<ElementCopy> states;  // whose elements stay at their addresses
+  std::deque<ElementCopy> states;  // never moves elements, so that spans stay valid
   const std::vector<std::string>& names = train.policy().optimizer_states;
   for (int k = 0; k < std::ssize(names); ++k) {
     const ArrayId array{id, ArrayKind::state, k};

@@ -1,4 +1,4 @@
-// Requests of an object for memory of one arena: the bytes are planned first, then all is taken at
+// Requests of an object for memory of an arena: the bytes are planned first, then all is taken at
 // once and the pointers are set. Has the lifetime of the owner of the pointers.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace zero::detail {
 class MemoryRequests {
  public:
   explicit MemoryRequests(Tier tier = Tier::memory) : tier_(tier) {}
-  // Returns the memory to the ledger. The ledger must outlive it.
+  // Returns the memory to the ledger. The ledger must outlive this object.
   ~MemoryRequests() {
     if (ledger_ == nullptr) return;
     for (const Piece& piece : pieces_)
@@ -30,7 +30,7 @@ class MemoryRequests {
   void add(MemoryCategory category, std::int64_t bytes, T*& pointer) {
     place(add(category), 0, bytes, pointer);
   }
-  // Requests a piece that grows with the arrays placed in it. Returns its index.
+  // Requests a piece that grows with the arrays placed inside. Returns the index.
   int add(MemoryCategory category, std::int64_t bytes = 0) {
     pieces_.push_back({category, bytes, {}});
     return static_cast<int>(pieces_.size()) - 1;
@@ -62,7 +62,7 @@ class MemoryRequests {
     }
     take(ledger);
   }
-  // For memory outside any arena (a file): only accounts for it.
+  // For memory outside any arena (a file): accounting only.
   void take(Ledger& ledger) {
     for (const Piece& piece : pieces_)
       ledger.take(piece.category, Arena::rounded(piece.bytes), tier_);

@@ -68,7 +68,7 @@ OffloadMove move_of(Op op) {
   throw std::logic_error(std::string(name_of(op)) + " moves nothing");
 }
 
-// A parameter with master weights is rounded from them, so it is only written.
+// A parameter with master weights is rounded from these, and only written.
 bool moves(Op op, const Chunk& chunk, const SegmentBuffers& own, const OffloadArray& array) {
   const ArrayKind kind = array.id.kind;
   switch (op) {

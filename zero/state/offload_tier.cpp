@@ -35,8 +35,8 @@ constexpr EnumArray<ArrayKind, MemoryCategory, array_kinds> category_of{
     MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::master_weights,
     MemoryCategory::optimizer_state};
 
-// Adds a reduction's result to a sum over micro steps, or replaces it if it is the first; in the
-// dtype of the sum.
+// Adds a reduction's result to a sum over micro steps, or replaces the sum if `first`; in the dtype
+// of the sum.
 void assign_or_add(const SegmentBuffers& own, std::byte* sum, const std::byte* reduced,
                    std::int64_t count, bool first) {
   if (first)
@@ -104,8 +104,7 @@ void OffloadTier::make_arrays(int number, std::int64_t& staged) {
   }
 }
 
-// The file keeps a shard in chunks, or as one array if it is frozen; host memory keeps it as one
-// array.
+// The file keeps a shard in chunks, or as one array if frozen; host memory always as one array.
 void OffloadTier::make_shard(const SegmentId& id) {
   const SegmentBuffers& own = state_.segment(id);
   if (own.held.empty() || !shard_arrays_[id].empty()) return;
@@ -143,7 +142,7 @@ void OffloadTier::request_memory() {
     add_buffer(offload.state_slots * slot_bytes_, slots_);
   if (store_) {
     add_buffer(offload.shard_slots * shard_bytes_, shards_);
-    // On a GPU rank, one for each gradient slot.
+    // On a GPU rank, a buffer for each gradient slot.
     add_buffer((to_host() ? inputs_.gradient_slots.slots : 1) * staging_bytes_, staging_);
     add_buffer(window_bytes_, window_);
   }
@@ -157,7 +156,7 @@ void OffloadTier::request_memory() {
     for (OffloadArray& array : arrays) {
       const ArrayKind kind = array.id.kind;
       const bool copied = kind == ArrayKind::gradient || array.passes_slot();
-      if (kind != ArrayKind::parameter)  // it is a slice of its shard
+      if (kind != ArrayKind::parameter)  // a slice of the shard
         request(array, copied ? copied_requests_ : kept_requests_);
     }
 }
@@ -245,7 +244,7 @@ std::byte* OffloadTier::address(const OffloadArray& array, Location location) co
   return shard.memory + (array.range.begin - shard.range.begin) * size_of(array.dtype);
 }
 
-// All chunks except the last of a segment are whole pages, so that their arrays join without gaps.
+// All chunks except the last of a segment are whole pages, so that arrays join without gaps.
 std::byte* OffloadTier::buffer_of(const OffloadArray& array) const {
   const SegmentId& id = array.id;
   if (array.id.kind == ArrayKind::gradient)
@@ -344,8 +343,8 @@ void OffloadTier::add_to_file(const OffloadArray& array, bool first, bool last) 
   write_->transfer({&write, 1});
 }
 
-// An update writes the parameters itself if they have master weights. A skipped step uploads the
-// values that the GPU already has, because parameters are always the rounded masters.
+// An update itself writes parameters that have master weights. A skipped step uploads the values
+// that the GPU already has, because parameters are always the rounded masters.
 void OffloadTier::round_parameters(int number, bool updated) {
   const bool has_master = state_.segment(chunk(number)).has_master();
   const OffloadArray* master = find(number, ArrayKind::master);
@@ -362,7 +361,7 @@ void OffloadTier::round_parameters(int number, bool updated) {
 
 std::byte* OffloadTier::in_slot(int number, ArrayKind kind, int state) const {
   const OffloadArray* array = find(number, kind, state);
-  // A parameter without master weights is updated in its copy, if there is one.
+  // A parameter without master weights is updated in the copy, if any.
   if (kind == ArrayKind::parameter && !state_.segment(chunk(number)).has_master())
     if (const OffloadArray* copy = find(number, ArrayKind::master)) array = copy;
   return array != nullptr ? place_of_update(*array) : nullptr;

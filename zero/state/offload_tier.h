@@ -4,8 +4,8 @@
 // of parameter shards, and staging. Memory that the GPU copies is page-locked; master weights and
 // states that the host updates are page-locked if the config says so. Belongs to the engine.
 //
-// move(), spill() and download() run on the streams of the plan's instructions, or queue copies on
-// them. Transfers from the file run on the read stream; transfers to the file, with reads of the
+// move(), spill() and download() run on the streams of the plan's instructions, or queue copies
+// there. Transfers from the file run on the read stream; transfers to the file, with reads of the
 // gradients that are added to, run on the write stream. round_parameters() and, for chunks that the
 // host updates on GPU ranks, in_slot() run on the thread of the host's stream. All other calls are
 // for the program's thread; visit() and note_written() only while the streams are idle or, between
@@ -32,12 +32,12 @@ namespace zero::detail {
 
 class OffloadTier {
  public:
-  // All arguments except the config must outlive it.
+  // All arguments except the config must outlive this object.
   OffloadTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelState& state,
               const Config& config);
   OffloadTier(const OffloadTier&) = delete;
 
-  // Adds memory and file to the ledger's plan; open() takes them, once the state has its memory.
+  // Adds memory and file to the ledger's plan; open() takes both, once the state has memory.
   void plan(Ledger& ledger) const;
   void open(Ledger& ledger);
   std::string describe() const;
@@ -57,18 +57,18 @@ class OffloadTier {
   void download(int flat_unit, optim::NormSum* sum, Stream stream);
   // Returns the squares of the gradients that last spills have written since the previous call.
   optim::NormSum take_squares() { return std::exchange(squares_, {}); }
-  // Puts a chunk's parameters into the source of upload or store: the new ones after its update on
-  // the host, or the present ones if the step was skipped.
+  // Puts a chunk's parameters into the source of upload or store: the new values after the update
+  // on the host, or the present values if the step was skipped.
   void round_parameters(int chunk, bool updated);
 
-  // Elements of the array below this position are kept in the arena, the others here.
+  // Elements of the array below this position are kept in the arena, the rest here.
   std::int64_t first_outside(const ArrayId& array) const;
   // Like StateStore::visit, for elements that are kept here.
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end, Access access,
              const PartVisitor& visitor);
-  // Address of the array's first element while the chunk is updated; null if it is in the arena.
+  // Address of the array's first element while the chunk is updated; null if in the arena.
   std::byte* in_slot(int chunk, ArrayKind kind, int state = 0) const;
-  // Call it after elements that are kept in the arena have been written, from `begin` on.
+  // Call after elements that are kept in the arena have been written, from `begin` on.
   void note_written(const ArrayId& array, std::int64_t begin, std::span<const std::byte> bytes);
 
   // Use of the file by the read and the write stream. Any thread.

@@ -1,4 +1,4 @@
-// Access to offloaded state for StateStore, and through it for the program.
+// Access to offloaded state for StateStore, and thereby for the program.
 #include <algorithm>
 #include <cstring>
 

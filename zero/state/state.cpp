@@ -10,7 +10,7 @@ namespace zero::detail {
 
 namespace {
 
-// Bytes of the encoded slices of one piece of a gather, or of a sum.
+// Bytes of the encoded slices of a piece of a gather, or of a sum.
 std::int64_t encoded_bytes(const Route& route, std::int64_t piece) {
   const Leg& first = route.legs.front();
   const bool gathers = route.kind == Route::Kind::gather;
@@ -148,7 +148,7 @@ void ModelState::request_exchange_staging(const Routes& routes) {
   add(group_block, group_block_);
 }
 
-// All segments of a unit are reduced inside the group before any of them is summed over the groups.
+// All segments of a unit are reduced inside the group before any is summed over the groups.
 void ModelState::request_group_sums(const Routes& routes) {
   const int piece = requests_.add(MemoryCategory::communication);
   for (int flat_unit = 0; flat_unit < std::ssize(layout_.flat_units); ++flat_unit) {
@@ -225,7 +225,7 @@ void ModelState::add_group_range(SegmentBuffers& buffers, GroupRange run) const 
   buffers.runs.push_back(std::move(run));
 }
 
-// Padding belongs to the parameter before it: zeros stay zeros under every rule.
+// Padding belongs to the preceding parameter: zeros stay zeros under every rule.
 void ModelState::make_group_ranges(const SegmentId& id) {
   const Segment& segment = layout_.segment(id);
   SegmentBuffers& own = buffers_[id];

@@ -109,7 +109,7 @@ optim::DeviceUpdate StateStore::update_of(int number, const Range& part,
                                           std::span<const int> states_of_rule) const {
   const Chunk& chunk = chunks_[number];
   const SegmentBuffers& own = state_.segment(chunk);
-  // Uses the chunk's slot, or its memory if it has none.
+  // Uses the chunk's slot if any, otherwise the arena.
   const auto placed = [&](ArrayKind kind, int state = 0) {
     const auto position = [&](std::int64_t element) {
       return kind == ArrayKind::state ? own.state_position(state, element) : element;
@@ -125,7 +125,7 @@ optim::DeviceUpdate StateStore::update_of(int number, const Range& part,
   update.count = part.count();
   update.gradient = placed(ArrayKind::gradient);
   update.gradient_dtype = own.sum;
-  // The parameter is its own master if it has no 16-bit copy.
+  // The parameter serves as master if there is no 16-bit copy.
   if (own.has_master()) update.parameter = placed(ArrayKind::parameter);
   update.master = placed(own.has_master() ? ArrayKind::master : ArrayKind::parameter);
   update.master_dtype = own.master_dtype;

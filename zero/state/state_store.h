@@ -1,7 +1,7 @@
 // The only access to the arrays of this rank's elements (parameter, gradient, master weights,
-// optimizer states), independent of their home. Code that saves, loads, reads, fills or updates
-// them gets pieces in host memory here, and does not depend on tiers or devices. One thread.
-// Positions are elements counted from the start of the segment.
+// optimizer states), in any home. Code that saves, loads, reads, fills or updates arrays gets
+// pieces in host memory here, and does not depend on tiers or devices. One thread. Positions are
+// elements counted from the start of the segment.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class StateStore {
   void visit(const ArrayId& array, std::int64_t begin, std::int64_t end,
              const PartVisitor& visitor);
   void read(const ArrayId& array, std::int64_t begin, std::int64_t end, std::byte* to);
-  // Reads them as fp32.
+  // Reads elements as fp32.
   std::vector<float> read_floats(const ArrayId& array, const Range& range);
   // Converts elements of that dtype to the array's.
   void write(const ArrayId& array, std::int64_t begin, DType dtype,
@@ -53,7 +53,7 @@ class StateStore {
   // This rank's elements below this position are kept in the arena.
   std::int64_t end_in_memory(const ArrayId& array) const;
 
-  // Returns the address of element `at`. It must be kept in the arena.
+  // Returns the address of element `at`, which must be kept in the arena.
   std::byte* address(const ArrayId& array, std::int64_t at) const;
 
   // Returns the arrays for updating some elements of the chunk with this number, by a rule that has
@@ -63,7 +63,7 @@ class StateStore {
 
  private:
   // Calls in_arena(memory, bytes) for the elements that are kept there, then lets the tier visit
-  // the others.
+  // the rest.
   template <class InArena>
   void split(const ArrayId& array, const Range& range, Access access, const InArena& in_arena,
              const PartVisitor& visitor);

@@ -1,5 +1,5 @@
-// Scalars of a step that passes write while they run and the ranks' agreement reads: the sum of the
-// losses, the loss scale, the errors of encodings, this rank's vote, and its failures. They are in
+// Scalars of a step that running passes write and the ranks' agreement reads: the sum of the
+// losses, the loss scale, the errors of encodings, and this rank's vote and failures. All are in
 // the device's memory, so that a GPU needs no host to read them. Belongs to the engine; for the
 // program's thread, except for note_failure().
 #pragma once
@@ -26,12 +26,12 @@ class StepScalars {
     pinned.add(MemoryCategory::host_pinned, sizeof *failure_, failure_);
   }
 
-  // Sums of the errors of a flat unit's encodings; null if nothing measures them.
+  // Sums of the errors of a flat unit's encodings; null if not measured.
   comm::wire::ErrorTarget errors_of(int flat_unit) const {
     if (errors_ == nullptr) return {};
     return {errors_ + flat_unit, error_parts_};
   }
-  // All of these sums, since the start; null if nothing measures them.
+  // All of these sums, since the start; null if not measured.
   const comm::wire::ErrorSums* errors() const { return errors_; }
   std::int64_t error_bytes() const { return error_bytes_; }
 
@@ -43,23 +43,23 @@ class StepScalars {
   // Begins a new step for losses that are added from now on.
   void begin_losses() { queue_zeros(runtime_, loss_sum_, loss_bytes()); }
   void add_loss(const float* loss, int micro_step);
-  // The sum over the step, or one sum for each micro step if ranks list them.
+  // The sum over the step, or a sum for each micro step if ranks list losses.
   double* loss_sum() const { return loss_sum_; }
   std::int64_t loss_bytes() const {
     return std::max<std::int64_t>(1, losses_per_rank_) *
            static_cast<std::int64_t>(sizeof *loss_sum_);
   }
-  // 0 if each rank adds its losses up (EnginePlan::losses_per_rank()).
+  // 0 if each rank adds up losses (EnginePlan::losses_per_rank()).
   std::int64_t losses_per_rank() const { return losses_per_rank_; }
 
-  // Zeroed after every final decision. Norms of offloaded gradients are added to it before the
-  // agreement begins, and those of other gradients afterwards.
+  // Zeroed after every final decision. Norms of offloaded gradients are added before the agreement
+  // begins, all other norms afterwards.
   optim::StepVote* own_vote() const { return own_vote_; }
-  // The decision on the latest step, for work queued after its agreement.
+  // The decision on the latest step, for work queued after the agreement.
   optim::StepDecision* decision() const { return decision_; }
 
-  // Called by any thread if its host work for a GPU rank has failed, before it releases waiting
-  // work. No rank applies a step that is agreed on afterwards.
+  // Called by any thread whose host work for a GPU rank has failed, before releasing waiting work.
+  // No rank applies a step that is agreed on afterwards.
   void note_failure(int exit_code) noexcept;
   // In pinned memory.
   const std::int64_t* failure() const { return failure_; }
@@ -72,7 +72,7 @@ class StepScalars {
   optim::StepDecision* decision_ = nullptr;
   optim::StepVote* own_vote_ = nullptr;
   double* loss_sum_ = nullptr;
-  // On a GPU, a kernel adds up its parts of a sum in separate memory.
+  // On a GPU, a kernel adds up parts of a sum in separate memory.
   comm::wire::ErrorSums *errors_ = nullptr, *error_parts_ = nullptr;
 };
 

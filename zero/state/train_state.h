@@ -1,6 +1,6 @@
 // The state of training: the model and its plan, this rank's arrays in any home, and the numbers
-// that change with them from step to step. Belongs to the engine; its parts and its checkpoints
-// share it. For the program's thread, unless a member says otherwise.
+// that change from step to step. Belongs to the engine, which shares it with all parts and
+// checkpoints. For the program's thread, unless a member says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -41,12 +41,13 @@ struct TrainState {
   // "unit h.3": names the transfers of a flat unit in messages.
   const std::string& subject(int flat_unit) const { return subjects[flat_unit]; }
 
-  // Whether the gradient of the current micro step replaces the stored one; otherwise it is added.
+  // Whether the gradient of the current micro step replaces the stored gradient; otherwise adds to
+  // it.
   bool replaces_gradients() const { return micro_step == 0 || !plan.sync_each(); }
 
   // Throws UsageError if parameters have no values; the message states the purpose.
   void require_values(const std::string& purpose) const;
-  // Throws LoadError for a non-finite value in a file, unless the config allows it.
+  // Throws LoadError for a non-finite value in a file, unless the config allows that.
   void refuse_non_finite(const std::string& file, const ParamShard& shard) const;
 
   // Returns the ranks of a route's group.
@@ -63,15 +64,15 @@ struct TrainState {
   Ranks ranks;  // with this engine's terms
   const Config config;
   const Model model;
-  EnginePlan plan;  // its order may be learned in the first pass
+  EnginePlan plan;  // the order may be learned in the first pass
   ModelState arrays;
   Buffers buffers;
   std::unique_ptr<OffloadTier> offload;  // null if everything is kept in the arena
   std::unique_ptr<StateStore> store;     // the arrays, in any home
   optim::LossScaler scaler;              // on a device: the newest state that the host has read
   std::int64_t step = 0, applied_steps = 0, skipped_in_a_row = 0;
-  int micro_step = -1;                // the current one, or the previous one between micro steps
-  bool last_micro_step = false;       // whether it is the last of its step
+  int micro_step = -1;                // the current, or the previous between micro steps
+  bool last_micro_step = false;       // whether this is the last of the step
   double losses = 1;                  // loss and gradients are means over this many losses per rank
   std::vector<char> has_values;       // per parameter
   bool replicas_checked = true;       // model-parallel check done since values were set

@@ -20,25 +20,25 @@ class FactoredMatrices {
     std::int64_t sums() const { return matrix.all_rows() + matrix.all_cols(); }
   };
 
-  // Both must outlive it.
+  // Both must outlive this object.
   FactoredMatrices(const EnginePlan& plan, const Buffers& buffers);
 
   void request(MemoryRequests& requests);
-  // Call it once the requests and the buffers have their memory.
+  // Call once the requests and the buffers have memory.
   void place();
 
   bool empty() const { return params_.empty(); }
   const std::vector<Member>& of_segment(const SegmentId& id) const { return by_segment_[id]; }
-  // The matrix of a parameter; without arrays if its rule has no factors.
+  // The matrix of a parameter; without arrays if the rule has no factors.
   optim::FactoredMatrix of_param(int param) const;
-  // The sums of one segment, which another uses after it: rows and columns, matrix by matrix.
+  // The sums of one segment at a time: rows and columns, matrix by matrix.
   optim::NormSum* sums() const { return sums_; }
 
  private:
   const Buffers& buffers_;
   const Layout& layout_;
   BySegment<std::vector<Member>> by_segment_;
-  std::vector<const Member*> params_;  // in the order of their numbers
+  std::vector<const Member*> params_;  // by number
   std::int64_t scales_count_ = 0, sums_count_ = 0;
   optim::NormSum* sums_ = nullptr;
   float* scales_ = nullptr;

@@ -1,5 +1,5 @@
-// The part of Stepper that gives access to gradients, between their last reduction and the update:
-// for programs (StepOptions::inspect), and to find non-finite ones.
+// The part of Stepper that gives access to gradients, between the last reduction and the update:
+// for programs (StepOptions::inspect), and to find non-finite gradients.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -22,7 +22,7 @@ std::vector<std::int64_t> own_digests(TrainState& train) {
   return digests;
 }
 
-// "rank 2 differs from the 3 others", or, without a majority, each digest with its ranks.
+// "rank 2 differs from the other 3", or, without a majority, each digest with the ranks.
 std::string culprits(const char* noun, const std::vector<std::int64_t>& digests) {
   for (const std::int64_t most : digests) {
     if (2 * std::ranges::count(digests, most) <= std::ssize(digests)) continue;

@@ -1,6 +1,6 @@
-// Checks that parameters that every rank holds whole are equal on all of them. Failing memory or a
-// stray pointer changes one copy, and training would continue with neither model. Compares digests
-// of each flat unit; on CPU ranks; for the program's thread.
+// Checks that parameters held whole by every rank are equal on all ranks. Failing memory or a stray
+// pointer changes one copy, and training would continue with neither model. Compares digests of
+// each flat unit; on CPU ranks; for the program's thread.
 #pragma once
 
 #include <string>

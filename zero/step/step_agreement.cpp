@@ -142,7 +142,7 @@ void StepAgreement::queue_agreement() {
     runtime_.device().copy(&vote->failed, scalars_.failure(), sizeof vote->failed, stream);
   });
   queue_exchange();
-  // Model-parallel groups need CPU ranks, so their votes have been exchanged here.
+  // Model-parallel groups need CPU ranks, so the votes have been exchanged here.
   const bool over_model = ranks_.model_parallel() != nullptr;
   if (over_model)
     decide_over_model(ranks_, {votes_, static_cast<std::size_t>(rank_count_)}, losses_, *uploaded(),
@@ -168,8 +168,8 @@ void StepAgreement::agree() {
 void StepAgreement::read(PendingStep& step) {
   const std::int64_t slot = step.number % ring_slots;
   decided_[slot]->synchronize();
-  // If a communicator was ended, its streams continue to a decision of "skip"; if a thread failed,
-  // they continue to a decision based on incomplete data. These calls throw in both cases.
+  // If a communicator was ended, the streams continue to a decision of "skip"; if a thread failed,
+  // to a decision based on incomplete data. These calls throw in both cases.
   runtime_.check_communicator();
   check_();
   step.decision = *pinned_decisions_[slot];

@@ -1,8 +1,9 @@
 // Agreement of an engine's ranks before an optimizer step, on their devices: each device completes
-// its rank's vote, the votes of all are gathered, and every device makes the same decision from
-// them. On a GPU nothing waits for that: the host uploads one request for each step through a
-// pinned ring and reads the decision one step later, so at most two steps are in flight. On the
-// host everything is complete when the calls return. One thread.
+// the rank's vote, the votes of all are gathered, and every device makes the same decision. On a
+// GPU nothing waits for that: the host uploads a request for each step through a pinned ring and
+// reads the decision one step later, so at most two steps are in flight. On the host everything is
+// complete when the calls return. For each step call begin(), agree() and later read(); after a
+// preliminary vote, then begin_final(), agree() and read(). One thread.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ namespace zero::detail {
 
 class Stepper;
 
-// One step given to the device; shared by its ticket and the engine.
+// A step given to the device; shared by the ticket and the engine.
 struct PendingStep {
   std::int64_t number = 0;
   Stepper* unresolved = nullptr;  // null once the decision has been read
@@ -38,25 +39,25 @@ using StepFactors = std::vector<float>;
 
 class StepAgreement {
  public:
-  // `check` throws if a failure affects the outcome of a step. All must outlive it; the memory of
-  // the scalars is allocated with its own.
+  // `check` throws if a failure affects the outcome of a step. All must outlive this object;
+  // allocate() also takes the memory of the scalars.
   StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePlan& plan, StepScalars& scalars,
                 std::function<void()> check);
   StepAgreement(const StepAgreement&) = delete;
 
-  // Adds its bytes to the ledger's plan; then allocate() takes them. The votes that ranks exchange
-  // are in the given arena.
+  // Adds the bytes to the ledger's plan; allocate() then takes the memory. The votes that ranks
+  // exchange are in the given arena.
   void plan(Ledger& ledger) const;
   std::int64_t exchanged_bytes() const { return exchanged_requests_.bytes(); }
   void allocate(Arena& exchanged, Ledger& ledger);
 
   // The step's number selects its ring slot; the step before last must be resolved. Between begin()
   // and agree() the norms of gradients are added to the scalars' vote. `losses`: the host's, one
-  // per micro step, if ranks list them (EnginePlan::losses_per_rank()).
+  // per micro step, if ranks list losses (EnginePlan::losses_per_rank()).
   void begin(const optim::StepRequest& request, std::shared_ptr<const StepFactors> factors,
              const std::vector<double>& losses);
   void agree();
-  // Begins the final vote after the decision on a preliminary one has been read. Norms of changed
+  // Begins the final vote after the decision on a preliminary vote has been read. Norms of changed
   // gradients must be added again, from zero.
   void begin_final(const optim::StepRequest& request, bool gradients_changed);
 
@@ -77,7 +78,7 @@ class StepAgreement {
 
   void request_memory();
   std::int64_t factor_bytes() const;
-  // Bytes that one step uploads: the request, the factors, then the host's losses.
+  // Bytes that a step uploads: the request, the factors, then the host's losses.
   std::int64_t upload_bytes() const;
   const optim::StepRequest* uploaded() const;
   void upload(const optim::StepRequest& request);
@@ -98,10 +99,10 @@ class StepAgreement {
   std::byte* uploads_[ring_slots] = {};         // in device memory
   std::byte* pinned_uploads_[ring_slots] = {};  // in host memory
   optim::StepDecision* pinned_decisions_[ring_slots] = {};
-  optim::StepVote* votes_ = nullptr;  // one per rank
-  double* losses_ = nullptr;          // of all ranks, if they are listed
+  optim::StepVote* votes_ = nullptr;  // per rank
+  double* losses_ = nullptr;          // of all ranks, if listed
   std::vector<double> losses_of_host_;
-  // The scalars' error sums as of the steps in flight, and as of the last one read.
+  // The scalars' error sums as of the steps in flight, and as of the last step read.
   comm::wire::ErrorSums* pinned_errors_[ring_slots] = {};
   std::vector<comm::wire::ErrorSums> read_errors_;
   std::int64_t step_ = 0;     // the latest given to the device

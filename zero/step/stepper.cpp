@@ -20,7 +20,7 @@ using optim::step_candidates;
 using optim::StepDecision;
 using optim::StepRequest;
 
-// Process-wide, because signals stop the process with all of its engines.
+// Process-wide, because signals stop the process with all engines.
 std::atomic<bool> told_to_stop = false, goes_on_said = false;
 
 }  // namespace
@@ -62,7 +62,7 @@ std::shared_ptr<PendingStep> Stepper::take_step(const StepOptions& options) {
   ++train.step;
   parts_.walker.begin(train.plan.steps.update);
   parts_.walker.enter(Op::agree, 0);
-  // Before the update, because gathers after it overwrite a drifted copy.
+  // Before the update, because later gathers overwrite a drifted copy.
   if (verifies(options))
     verify_replicas(train, "before the update of step " + std::to_string(train.step));
   const std::shared_ptr<PendingStep> pending = agree(options);
@@ -83,7 +83,7 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
   StepRequest request = request_of(options);
   {
     const During optimizer(parts_.clock, {StepClock::Activity::optimizer, Op::agree});
-    // A late sum was spilled before it was known to be final, so its squares are read back from the
+    // A late sum was spilled before it was known to be final, so the squares are read back from the
     // file.
     request.norm = squares_elsewhere(on_host() && late_);
     parts_.agreement.begin(request, factors_of(request, options), parts_.scopes.losses());
@@ -168,7 +168,7 @@ optim::NormSum Stepper::own_squares(bool also_in_memory) const {
 }
 
 // Shows the gradients and the ranks' preliminary decision to the program; then the ranks agree
-// again on its changes and its decision.
+// again on the program's changes and decision.
 void Stepper::inspect_and_agree(const StepOptions& options, StepRequest request) {
   PendingStep& step = *in_flight_.back();
   resolve(step);
@@ -272,8 +272,7 @@ void Stepper::resolve(PendingStep& step) {
   }
 }
 
-// All ranks read the same decisions before the same step, so they have the same count of applied
-// steps.
+// All ranks read the same decisions before the same step, so the counts of applied steps are equal.
 void Stepper::settle(std::size_t keep) {
   for (; in_flight_.size() > keep; in_flight_.pop_front()) {
     PendingStep& step = *in_flight_.front();
@@ -302,7 +301,7 @@ void Stepper::note_decision(const PendingStep& step) {
   adjust_loss_scale(decision.non_finite > 0);
 }
 
-// Once per training run; rank 0 reports its own encodings.
+// Once per training run; rank 0 reports for its own encodings.
 void Stepper::report_error(const PendingStep& step) {
   const TrainState& train = parts_.train;
   const auto& most = train.config.zero_core.wire.max_error;
@@ -317,8 +316,8 @@ void Stepper::report_error(const PendingStep& step) {
                *most);
 }
 
-// The lowest rank that owns a non-finite element names it, once per series of skips. On a GPU the
-// gradients are already those of a later step. Too many in a row end the training run.
+// The lowest rank that owns a non-finite element names the element, once per series of skips. On a
+// GPU the gradients are already those of a later step. Too many in a row end the training run.
 void Stepper::report_skip(const PendingStep& step) {
   TrainState& train = parts_.train;
   const bool mine = step.decision.first_non_finite_rank == train.rank();
@@ -339,7 +338,7 @@ void Stepper::report_skip(const PendingStep& step) {
                      "; lower the learning rate or clip gradients");
 }
 
-// The gradients of this step keep their loss scale (DeepSpeed divides them by the new one, and so
+// The gradients of this step keep their loss scale (DeepSpeed divides by the new scale, and so
 // halves the step whenever the scale grows).
 void Stepper::adjust_loss_scale(bool overflow) {
   TrainState& train = parts_.train;
@@ -355,7 +354,7 @@ GroupValues Stepper::next_values(std::string_view group, std::int64_t ahead) {
   return parts_.train.plan.updates.values(group, parts_.train.applied_steps + 1 + ahead);
 }
 
-// On a GPU the host's scaler follows the decisions that it has read.
+// On a GPU the host's scaler follows the decisions that the host has read.
 float Stepper::loss_scale() {
   if (parts_.train.scaler.dynamic()) settle();
   return parts_.train.scaler.scale();

@@ -1,7 +1,6 @@
-// The optimizer step of an engine: the ranks agree on it, then the update plan is walked. The host
-// has the decision when step() returns if it is the device itself, or if the program inspects the
-// gradients first; otherwise it reads it one step late. Belongs to the engine; for the program's
-// thread.
+// The optimizer step of an engine: the ranks agree, then the update plan is walked. If the host is
+// the device, or the program inspects gradients, the decision has been read when step() returns;
+// otherwise the host reads it one step late. Belongs to the engine; for the program's thread.
 #pragma once
 
 #include <deque>
@@ -23,7 +22,7 @@ namespace zero::detail {
 
 class Stepper {
  public:
-  // All must outlive it.
+  // All must outlive the stepper.
   struct Parts {
     TrainState& train;
     CallGuard& guard;
@@ -39,7 +38,7 @@ class Stepper {
     StepAgreement& agreement;
   };
   explicit Stepper(const Parts& parts) : parts_(parts), squares_(list_squares()) {}
-  // Tickets may outlive it.
+  // Tickets may outlive the stepper.
   ~Stepper();
   Stepper(const Stepper&) = delete;
 
@@ -51,25 +50,25 @@ class Stepper {
 
   float loss_scale();
   GroupValues next_values(std::string_view group, std::int64_t ahead);
-  // Call it when a checkpoint has replaced the state of the train state's scaler.
+  // Call when a checkpoint has replaced the state of the train state's scaler.
   void note_restored_scaler() { parts_.scalars.set_scaler(parts_.train.scaler.state()); }
 
   // Issues the host's part of the update of a chunk on a GPU rank.
   void issue_on_host(const Instruction& instruction);
 
-  // Factor on stored gradients that makes them averages without a loss scale.
+  // Factor on stored gradients that gives averages without a loss scale.
   double inverse_gradient_scale() const;
   // The same factor between micro steps: for a mean over `mean_over` losses, of gradients that have
   // been reduced or of this rank's own.
   double pending_scale(std::optional<double> mean_over, bool reduced);
 
-  // In inspection.cpp; only while StepOptions::inspect runs. The norm of one parameter's gradient
-  // is computed over all ranks: collective. Throws UsageError for a name without gradient.
+  // In inspection.cpp; only while StepOptions::inspect runs. The norm of a parameter's gradient is
+  // computed over all ranks: collective. Throws UsageError for a name without gradient.
   double loss() const { return in_flight_.back()->decision.loss; }
   // Collective after edit_gradients().
   double gradient_norm();
   double gradient_norm(std::string_view param);
-  // Passes averages to the callback; values that it leaves unchanged stay bitwise identical.
+  // Passes averages to the callback; unchanged values stay bitwise identical.
   void edit_gradients(const std::function<void(ParamShard)>& change);
   void visit_elements(const ElementVisitor& visitor);
 
@@ -81,12 +80,12 @@ class Stepper {
                                                 const StepOptions& options) const;
   std::shared_ptr<PendingStep> take_step(const StepOptions& options);
   std::shared_ptr<PendingStep> agree(const StepOptions& options);
-  // Number of gradients in the sum of each stored one.
+  // Number of gradients summed in each stored gradient.
   double summands() const;
   // Calls each(array, segment) for the gradients of all trainable segments.
   void for_gradients(const std::function<void(const ArrayId&, const Segment&)>& each) const;
   // Squares of the slice that this rank owns in the layout, at every stage, so that each element
-  // counts once: gradients in device memory, and the sum of the vote that they are added to.
+  // counts once: gradients in device memory, and the sum of the vote to add to.
   struct Squares {
     const void* gradient;
     DType dtype;
@@ -95,8 +94,7 @@ class Stepper {
   };
   std::vector<Squares> list_squares() const;
   void queue_squares() const;
-  // Squares of gradients in other memory, added up when they were moved there, unless they must be
-  // read again.
+  // Squares of gradients in other memory, added up when moved there, unless `read_again`.
   optim::NormSum squares_elsewhere(bool read_again) const;
   // Adds up those of this rank's gradients that are not in memory, or of all.
   optim::NormSum own_squares(bool also_in_memory) const;
@@ -107,7 +105,7 @@ class Stepper {
   // "h.3.weight (element 17)", on this rank.
   std::string locate_non_finite() const;
   void inspect_and_agree(const StepOptions& options, optim::StepRequest request);
-  // Number of steps that the host may be ahead of the device after this one.
+  // Number of steps that the host may be ahead of the device after this step.
   std::size_t ahead(const StepOptions& options) const {
     return on_host() || options.inspect ? 0 : 1;
   }
@@ -126,7 +124,7 @@ class Stepper {
   float gradient_scale_ = 1;  // the loss scale of this step's gradients
   bool gradients_edited_ = false;
   bool error_reported_ = false;
-  bool late_ = false;  // this step's gradients became final only after its micro steps
+  bool late_ = false;  // this step's gradients became final only after the micro steps
   std::deque<std::shared_ptr<PendingStep>> in_flight_;
 };
 

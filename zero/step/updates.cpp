@@ -49,8 +49,8 @@ void Updates::list_launches(const Chunk& chunk, std::vector<Launch>& launches) {
   }
 }
 
-// A range of a rule that sees tensor norms extends from one parameter to the next; padding is
-// between them.
+// A range of a rule that sees tensor norms extends from one parameter to the next; padding is in
+// between.
 void Updates::add_ranges(const Launch& launch, const Segment& segment, const GroupRange& run) {
   const std::int64_t origin = launch.range.begin;
   if (!optim::sees_norms(optim::rule_of(launch.rule).scope)) {
@@ -107,7 +107,7 @@ std::vector<Updates::Direction> Updates::directions_of(const StateStore& store, 
   return directions;
 }
 
-// Ranges of a tensor start at its elements, since both start at multiples of 128.
+// Ranges of a tensor start at elements of the tensor, since both start at multiples of 128.
 void Updates::write_tensors() {
   const Model& model = *parts_.plan.inputs.model;
   for (const Chunk& chunk : parts_.plan.inputs.chunks)
@@ -161,7 +161,7 @@ void Updates::update_moments() {
       update_moments(id, matrices);
 }
 
-// All ranks update the moments of all matrices, also of those that they have no element of.
+// All ranks update the moments of all matrices, also of matrices without an element on the rank.
 void Updates::update_moments(const SegmentId& id,
                              const std::vector<FactoredMatrices::Member>& matrices) {
   const optim::StepDecision* decision = parts_.scalars.decision();
@@ -260,9 +260,8 @@ void Updates::orthogonalize(const PlannedMatrix& matrix, float* values) {
   });
 }
 
-// Sends directions of a segment's matrices to the ranks that own them, makes them orthogonal there,
-// and sends them back. All is queued even if the step is skipped, and then nothing uses the
-// directions.
+// Sends directions of a segment's matrices to the owners, makes these orthogonal there, and sends
+// the results back. All is queued even if the step is skipped; then nothing uses the directions.
 void Updates::update_matrices(int number, Transfers& transfers) {
   const EnginePlan& plan = parts_.plan;
   const ModelState& state = parts_.state;

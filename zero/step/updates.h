@@ -1,5 +1,5 @@
-// The updates of a step on this rank's elements, by the rules of their groups: for state on the
-// device, as kernels in the order of its compute stream, without effect unless the decision is
+// The updates of a step on this rank's elements, by the rules of optimizer groups: for state on the
+// device, as kernels in the order of the compute stream, without effect unless the decision is
 // "apply"; on GPU ranks also for chunks with state in host memory. Most rules see single elements.
 // For rules that need tensor norms, all ranks add up order-independent sums once a step, and before
 // these, if second moments are factored (Adafactor), sums of rows and columns, segment by segment;
@@ -23,7 +23,7 @@ namespace zero::detail {
 
 class Updates {
  public:
-  // All must outlive it.
+  // All must outlive the updates.
   struct Parts {
     RuntimeCore& runtime;
     Ranks& ranks;
@@ -36,7 +36,7 @@ class Updates {
   };
   explicit Updates(const Parts& parts);
 
-  // Adds its bytes to the ledger's plan; then allocate() takes them.
+  // Adds the bytes to the ledger's plan; allocate() then takes the memory.
   void plan(Ledger& ledger) const { requests_.plan(ledger); }
   void allocate(Ledger& ledger) {
     arena_ = parts_.runtime.device().reserve(requests_.bytes(), Arena::Sharing::private_memory,
@@ -47,8 +47,8 @@ class Updates {
                     std::ssize(ranges_) * sizeof(optim::GroupRange));
   }
 
-  // Call it before the first step, once the state has its memory: fills it, and finds the arrays of
-  // all updates. Their addresses never change.
+  // Call before the first step, once the state has memory: fills the state, and finds the arrays of
+  // all updates, whose addresses never change.
   void prepare(StateStore& store);
 
   // The first half of rules that need tensor norms, for all chunks; with the latest agreement.
@@ -61,16 +61,16 @@ class Updates {
                       const optim::StepDecision& decision) const;
 
  private:
-  // Elements of a chunk with one update rule: updated by one launch.
+  // Elements of a chunk with the same update rule: updated by one launch.
   struct Launch {
     optim::RuleKind rule{};
-    int group = 0;  // one of them; all have the same states
+    int group = 0;  // the first of several with the same states
     Range range;
     int first_range = 0;  // in ranges_
     int range_count = 0;
-    optim::DeviceUpdate update = {};  // with its ranges in device memory, without factors
+    optim::DeviceUpdate update = {};  // with ranges in device memory, without factors
   };
-  // This rank's elements of a matrix, and the place of its direction among those sent.
+  // This rank's elements of a matrix, and the place of the direction among those sent.
   struct Direction {
     const PlannedMatrix* matrix = nullptr;
     optim::DeviceUpdate update;  // without factors
@@ -94,7 +94,7 @@ class Updates {
   // Queues work(kernels, rule, update, stream) for each launch of a rule that sees tensor norms.
   template <class Work>
   void queue_measured(const Work& work);
-  // Adds up over the ranks that share the update, if they update different elements.
+  // Adds up over the ranks that share the update, if these update different elements.
   void add_up(std::string_view subject, void* sums, std::int64_t words);
   void add_up_tensor_sums();
   void add_up_split_tensors(Ranks& model_parallel);
@@ -114,12 +114,12 @@ class Updates {
   const Parts parts_;
   std::vector<std::vector<Launch>> launches_;                    // per chunk
   std::vector<std::vector<std::vector<Direction>>> directions_;  // per chunk and batch
-  // Ranges of one group or one tensor: those of all launches, one after another; each counts from
-  // the first element of its launch.
+  // Ranges of a group or a tensor: those of all launches, launch by launch; each counts from the
+  // first element of the launch.
   std::vector<optim::GroupRange> ranges_;
   MemoryRequests requests_;
   Arena arena_;
-  optim::NormSum* matrix_norm_ = nullptr;  // one matrix at a time
+  optim::NormSum* matrix_norm_ = nullptr;  // matrix by matrix
   optim::GroupRange* device_ranges_ = nullptr;
   float* steps_ = nullptr;  // per range
   // If there is a group of Adafactor, also per range.

@@ -14,7 +14,7 @@ struct SavedLayout {
   const Model& model;
   const ModelState& arrays;
 
-  // The ranges of parameters and states that a rank owns, in the order of its file.
+  // The ranges of parameters and states that a rank owns, in the order of the rank's file.
   std::vector<checkpoint::ElementRange> ranges_of(int rank, bool trainable_only) const;
   checkpoint::ManifestParameter parameter(int param) const;
   std::vector<checkpoint::ManifestParameter> buffers() const;

@@ -202,7 +202,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
 
   const std::vector<BufferDeclaration>& buffers() const { return train_.plan.buffers.all; }
 
-  // Returns a buffer's index; -1: it is a parameter.
+  // Returns a buffer's index; -1 for a parameter.
   int buffer_of(int parameter) const {
     return std::max(parameter - static_cast<int>(train_.model.params.size()), -1);
   }
@@ -226,7 +226,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
                       " has no values: call Engine::load_weights() for them before resume()");
   }
 
-  // Frozen parameters that the checkpoint omits must have the values it was trained with.
+  // Frozen parameters that the checkpoint omits must have the values that it was trained with.
   void check_frozen(const std::string& path, const Manifest& saved) const {
     std::vector<const ManifestParameter*> left_out(train_.model.params.size(), nullptr);
     for (const ManifestParameter& parameter : saved.parameters) {

@@ -8,7 +8,7 @@
 
 namespace zero::detail {
 
-// The train state must outlive it.
+// The train state must outlive the snapshot.
 std::unique_ptr<checkpoint::Snapshot> snapshot_of(TrainState& train);
 
 }  // namespace zero::detail

@@ -16,7 +16,7 @@
 #include "zero/state/array_exchange.h"
 #include "zero/weights/weights.h"
 
-// Whole models in files of other programs.
+// Whole models in files of any program.
 namespace zero::detail {
 
 using checkpoint::TensorEntry;
@@ -32,14 +32,14 @@ bool may_lack(std::string_view name, const std::string& patterns) {
 
 constexpr std::int64_t hashed_bytes = std::int64_t{1} << 20;  // per block
 
-// Equal for ranks that read the same files: those of one host with the same canonical path.
+// Equal for ranks that read the same files: ranks of a host with the same canonical path.
 std::int64_t identity_of(const std::string& path) {
   std::error_code unknown;
   const std::string place = std::filesystem::weakly_canonical(path, unknown).string();
   return std::bit_cast<std::int64_t>(hash_of(host_name() + ":" + place));
 }
 
-// Returns one word per tensor: the sum over hashes of blocks, divided among `readers`.
+// Returns a word per tensor: the sum over hashes of blocks, divided among `readers`.
 std::vector<std::int64_t> hashes_of(const checkpoint::ModelReader& reader,
                                     const std::vector<std::string>& tensors, std::size_t number,
                                     std::size_t readers, FileTask& work) {
@@ -62,9 +62,9 @@ std::vector<std::int64_t> hashes_of(const checkpoint::ModelReader& reader,
   return sums;
 }
 
-// Compares the tensors over hosts: ranks read different slices, so if a file had other values on
-// one host, the loaded model would silently be a mixture. The ranks of one host hash its file
-// together, once.
+// Compares the tensors over hosts: ranks read different slices, so if a host's file had different
+// values, the loaded model would silently be a mixture. The ranks of a host hash the file together,
+// once.
 void agree_on_tensors(TrainState& train, const checkpoint::ModelReader& reader,
                       const std::vector<std::string>& tensors) {
   Ranks& ranks = train.ranks;
@@ -95,8 +95,8 @@ void agree_on_tensors(TrainState& train, const checkpoint::ModelReader& reader,
   }
 }
 
-// Returns what the file has in place of tensors that the model does not find in it: the names of a
-// wrapper ("module."), or some others.
+// Returns what the file has in place of the missing tensors: the names of a wrapper ("module."), or
+// else a few names.
 std::string names_in(const checkpoint::ModelReader& reader,
                      const std::vector<std::string>& missing) {
   constexpr std::size_t most_named = 5, most_tried = 5;
@@ -125,7 +125,7 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
   const auto count_others = [&](const std::vector<std::string>& names) {
     for (const std::string& name : names) others += reader.find(name_in_file(name)) != nullptr;
   };
-  // Returns whether the file has it, and notes any problem.
+  // Returns whether the file has the tensor, and notes any problem.
   const auto look = [&](const std::string& own_name, const Shape& shape, const std::string& dtype) {
     const std::string name = name_in_file(own_name);
     const TensorEntry* tensor = reader.find(name);
@@ -155,7 +155,7 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
   std::vector<int> buffers;
   for (int b = 0; b < std::ssize(train_.model.buffers); ++b) {
     const BufferDeclaration& buffer = train_.model.buffers[b];
-    // Files may have floats of other widths, because reading converts them.
+    // Files may have floats of any width, because reading converts.
     if (look(buffer.name, buffer.shape, buffer.dtype == "F32" ? "" : buffer.dtype))
       buffers.push_back(b);
     count_others(buffer.also_named);
@@ -199,18 +199,18 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
 
 namespace {
 
-// Data written in one go: the parameters of a segment, or a buffer.
+// Data written at once: the parameters of a segment, or a buffer.
 struct ExportPiece {
   std::vector<TensorEntry> tensors = {};
   std::int64_t width = 0;  // bytes of an element
   SegmentId segment = {};
-  int buffer = -1;  // set if it is not a segment
+  int buffer = -1;  // set if this is not a segment
 };
 
 }  // namespace
 
-// Collective; the root writes. Wider dtypes come first, so that every tensor is aligned to its
-// elements for any sizes.
+// Collective; the root writes. Wider dtypes come first, so that every tensor is aligned to the
+// element size for any sizes.
 void Weights::export_model(const std::string& directory, const ExportOptions& options) {
   train_.require_values(" to export");
   std::vector<ExportPiece> pieces;
@@ -233,7 +233,7 @@ void Weights::export_model(const std::string& directory, const ExportOptions& op
         train_.model.buffers[b].dtype);
   std::ranges::stable_sort(pieces, std::greater<>(), &ExportPiece::width);
   std::unique_ptr<checkpoint::ModelWriter> writer;
-  // The root writes, and the others wait as long as it makes progress.
+  // The root writes, and all ranks wait as long as the root makes progress.
   const auto write = [&](const auto& work) {
     const auto by_root = [&](FileTask&) {
       if (train_.rank() == 0) work();

@@ -120,7 +120,7 @@ void Weights::write_state(std::string_view name, std::string_view state,
                      "StepOptions::inspect changes gradients");
   require_equal(index, std::as_bytes(whole), "was given to Engine::write_state()");
   require_finite(index, whole, 0, "Engine::write_state()");
-  // All that this rank updates, of which other ranks may have copies.
+  // All that this rank updates, even if peers have copies.
   const Segment& segment = train_.layout().segment(train_.place(index));
   for (const ParamRange& piece : params_in(train_.model, segment, train_.policy().updated(segment)))
     if (piece.param == index)
@@ -287,8 +287,7 @@ void Weights::copy_full_model(bool holds) {
     }
   }
   if (!holds) return;
-  // Only after all gathers, because units that share a slot were gathered through it one after
-  // another.
+  // Only after all gathers, because units that share a slot were gathered there in turn.
   std::byte* next = full_model_.data();
   for (const SegmentId& id : train_.layout().segments()) {
     slots_.push_back(std::exchange(train_.arrays.segment(id).whole, next));

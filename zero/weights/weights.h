@@ -33,18 +33,17 @@ class Weights {
     const std::vector<char> before = train_.has_values;
     fill_where(rounded(fill), [&](int param) { return !before[param]; });
   }
-  // In model_files.cpp. Returns the names that the file lacks and may lack.
+  // In weight_files.cpp. Returns the names that the file lacks and may lack.
   std::vector<std::string> load(const std::string& file, const LoadOptions& options);
   void export_model(const std::string& directory, const ExportOptions& options);
 
-  // Reads all of one array of a parameter ("value", "grad", "master", "exp_avg", ...), times
-  // `scale`.
+  // Reads a whole array of a parameter ("value", "grad", "master", "exp_avg", ...), times `scale`.
   void read(std::string_view name, std::string_view what, std::span<float> whole, float scale);
-  // Reads the sum over all ranks of their own sums over micro steps, times `scale`.
+  // Reads the sum over all ranks and micro steps, times `scale`.
   void read_unreduced_gradient(std::string_view name, std::span<float> whole, float scale);
   // Implements Engine::adopt().
   void adopt(std::string_view name);
-  // Sets the values of a parameter, and its master weights.
+  // Sets the values of a parameter, and the master weights.
   void write(std::string_view name, std::span<const float> whole);
   // Implements Engine::visit(). Returns whether parameters have new values.
   bool visit(const ElementVisitor& visitor, std::optional<float> gradient_scale);
@@ -52,7 +51,7 @@ class Weights {
   void write_state(std::string_view name, std::string_view state, std::span<const float> whole);
   std::uint64_t digest();
 
-  // Until dematerialize(), scopes of ranks that hold the whole model use separate memory for it.
+  // Until dematerialize(), scopes of ranks that hold the whole model use separate memory.
   void materialize(int only_rank);
   void dematerialize() noexcept;
 
@@ -63,14 +62,15 @@ class Weights {
   // Returns the callback of initial values, which zero_core.round_initial_weights rounds.
   Fill rounded(const Fill& fill) const;
   void adopt_piece(const SegmentId& id, const ParamRange& piece);
-  // Throws DisagreementError if ranks have other bytes; `what` says who has given them. Collective.
+  // Throws DisagreementError if ranks have different bytes; `what` says where the bytes come from.
+  // Collective.
   void require_equal(int param, std::span<const std::byte> bytes, const char* what);
-  // Throws UsageError for infinity and NaN in a trained parameter or its state.
+  // Throws UsageError for infinity and NaN in a trained parameter or a state.
   void require_finite(int param, std::span<const float> values, std::int64_t begin,
                       const char* call) const;
   void compare_values(int param);
   void copy_full_model(bool holds);
-  // Throws UsageError for an unknown name, or a number of elements other than the parameter's.
+  // Throws UsageError for an unknown name, or a number of elements that is not the parameter's.
   int find_param(std::string_view name, std::ptrdiff_t elements, const char* call) const;
   // Throws UsageError if the parameter has no such array.
   ArrayId find_array(int param, std::string_view what) const;
@@ -79,8 +79,8 @@ class Weights {
   CallGuard& guard_;
   Transfers& transfers_;
   OffloadStreams& offload_;
-  // While a full model exists and parameters are sharded: its memory, and the previous addresses of
-  // the segments' gathered parameters.
+  // While a full model exists and parameters are sharded: the model's memory, and the previous
+  // addresses of the segments' gathered parameters.
   Arena full_model_;
   std::vector<std::byte*> slots_;
 };

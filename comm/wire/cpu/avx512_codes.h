@@ -61,27 +61,27 @@ struct Avx512Codes {
                          12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     return _mm512_permutex2var_epi16(a, _mm512_slli_epi16(counting, 1), b);
   }
-  // Bits of a if the mask bit is one, otherwise of b.
+  // Bits of a if the mask bit is 1, otherwise of b.
   static __m512i bitwise_choice(int mask, __m512i a, __m512i b) {
     return _mm512_ternarylogic_epi32(_mm512_set1_epi32(mask), a, b, 0xca);
   }
 
   // E4M3 in the seven low bits, and the sign in bit 11. The element is rounded by adding 2^20 times
-  // its own power of two, or that of 2^-6 if it is smaller: the amount added to the mantissa of the
-  // sum is the code, less eight for each power of two from 2^-6 on.
+  // the element's power of two, at least 2^-6: the amount added to the mantissa of the sum is the
+  // code, less eight for each power of two from 2^-6 on.
   static __m512i e4m3(__m512 value) {
     constexpr int larger_magnitude_of_both_with_sign_of_first = 3;
     const __m512 normal = _mm512_range_ps(value, _mm512_set1_ps(0x1p-6f),
                                           larger_magnitude_of_both_with_sign_of_first);
     const __m512i power = _mm512_and_si512(_mm512_castps_si512(normal),
                                            _mm512_set1_epi32(static_cast<int>(0xff800000u)));
-    // The exponent of 2^-6 leaves 72 in the seven bits; adding 56 removes it.
+    // The exponent of 2^-6 leaves 72 in the seven bits; adding 56 clears these.
     const __m512i addend = _mm512_add_epi32(power, _mm512_set1_epi32((20 << 23) + 56));
     const __m512i sum = _mm512_castps_si512(_mm512_add_ps(value, _mm512_castsi512_ps(addend)));
     return _mm512_add_epi32(_mm512_sub_epi32(sum, power), _mm512_srli_epi32(power, 20));
   }
 
-  // E4M3 times a factor. A shifted code is an fp16 equal to 2^-8 of its value: fp16 has one
+  // E4M3 times a factor. A shifted code is an fp16 equal to 2^-8 of the code's value: fp16 has one
   // exponent bit more, and denormals stay denormals.
   [[gnu::always_inline]] static void e4m3_units(const std::uint8_t* from, float factor, V* units) {
     const __m512i wide = _mm512_slli_epi16(_mm512_cvtepi8_epi16(simd::read<__m256i>(from)), 7);

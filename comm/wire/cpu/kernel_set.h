@@ -1,4 +1,4 @@
-// Kernels of one SIMD level, with formats and dtypes resolved. They process whole groups of 32
+// Kernels of one SIMD level, with formats and dtypes resolved. Kernels process whole groups of 32
 // elements; the remainder of a short block goes through a padded copy on the stack.
 #pragma once
 
@@ -74,7 +74,7 @@ struct KernelSet {
     return maximum.bits();
   }
 
-  // Scale and scaling of a block; its codes are zeros if it has an infinity or NaN.
+  // Scale and scaling of a block; all codes are zeros if the block has an infinity or NaN.
   template <class F>
   struct Measure {
     typename F::Scale scale;

@@ -1,6 +1,6 @@
 // Sums and codecs of one SIMD level of the CPU behind function pointers; all levels give bitwise
 // identical results. The arguments are plain values, because a file compiled for more instructions
-// than the others must not emit inline functions that the linker shares with them.
+// than the rest must not emit inline functions: the linker would share these with all files.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace zero::comm::wire {
 
-// Formats other than `none`.
+// For every format but `none`.
 struct Kernels {
-  // to[i] = the sum, in fp32 and in order, of element first + i of the sources, or its conversion
-  // if there is one source. There is at least one. `to` may be one of them, if first is 0.
+  // to[i] = the sum, in fp32 and in order, of element first + i of the sources, or the converted
+  // element of a single source. There is at least one source. `to` may be a source, if first is 0.
   void (*sum)(const void* const* sources, int count, DType dtype, std::int64_t first,
               std::int64_t n, void* to, DType to_dtype);
   void (*encode)(const Codec& codec, const void* from, DType dtype, std::int64_t count, Encoded to);

@@ -9,7 +9,7 @@ namespace {
 
 using Portable = KernelSet<Portable32>;
 
-// Loops over whole blocks, because they vectorize better than loops over groups of elements.
+// Loops over whole blocks, which vectorize better than loops over groups of elements.
 template <class T>
 void sum_as(const void* const* sources, int count, std::int64_t first, std::int64_t n, float* to) {
   const auto source = [&](int s) { return static_cast<const T*>(sources[s]) + first; };
@@ -32,7 +32,7 @@ void store(const float* from, std::int64_t count, void* to, DType dtype) {
   });
 }
 
-// Sums piece by piece, because the target may be one of the sources.
+// Sums piece by piece, because the target may be a source.
 void sum(const void* const* sources, int count, DType dtype, std::int64_t first, std::int64_t n,
          void* to, DType to_dtype) {
   if (count == 1 && dtype == DType::fp32)

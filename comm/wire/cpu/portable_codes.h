@@ -1,4 +1,4 @@
-// Codes in plain loops: the portable level, and the reference for the others.
+// Codes in plain loops: the portable level, and the reference for all levels.
 #pragma once
 
 #include <bit>

@@ -14,7 +14,7 @@ template <class F>
 inline constexpr bool is_integer = std::is_same_v<F, Int8> || std::is_same_v<F, Int4>;
 
 // Largest magnitude of groups of 32 elements, as bits of a float, in registers like those of
-// Floats. Magnitudes of all types have the order of their bits.
+// Floats32. Magnitudes of all types have the order of their bits.
 template <class Level, class T>
 struct VectorMaximum {
   using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>;

@@ -1,6 +1,6 @@
-// Codecs on the GPU. A warp encodes a block: passes over its elements find the maximum and then
+// Codecs on the GPU. A warp encodes a block: passes over the elements find the maximum and then
 // write codes, while the elements stay in the cache; a lane takes two elements at a time, since
-// these are one byte in int4. Compiled without contraction.
+// these fill a byte in int4. Compiled without contraction.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ __device__ void for_pairs(std::int64_t begin, std::int64_t end, const Body& body
     body(i, i + 1 < end ? 2 : 1);
 }
 
-// Writes one or two codes from element i on; i is even.
+// Writes n codes, 1 or 2, from element i on; i is even.
 template <class F>
 __device__ void write_codes(std::uint8_t* codes, std::int64_t i, const std::uint8_t* own, int n) {
   if constexpr (F::bits == 4) {
@@ -73,7 +73,7 @@ __device__ void write_codes(std::uint8_t* codes, std::int64_t i, const std::uint
   }
 }
 
-// Codes of a block and its scale, or zeros and a NaN scale.
+// Codes and scale of a block, or zeros and a NaN scale.
 template <class F>
 struct BlockEncoder {
   typename F::Scale scale;

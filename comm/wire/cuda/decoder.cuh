@@ -1,4 +1,4 @@
-// Values of an encoded vector on the GPU, one by one or by lanes of eight in one access. Compiled
+// Values of an encoded vector on the GPU, singly, or by lanes of eight in one access. Compiled
 // without contraction.
 #pragma once
 
@@ -21,8 +21,8 @@ __device__ std::uint8_t code_at(const std::uint8_t* codes, std::int64_t i) {
   if constexpr (F::bits == 8) return codes[i];
   return codes[i / 2] >> (i % 2 * 4) & 0xf;
 }
-// Quotients of lane numbers by the lanes of a block, by one product: exact for numbers below 2^64 /
-// divisor (Granlund and Montgomery, "Division by invariant integers using multiplication").
+// Quotients of lane numbers by the lanes of a block, by a single product: exact for numbers below
+// 2^64 / divisor (Granlund and Montgomery, "Division by invariant integers using multiplication").
 struct BlockOfLane {
   unsigned long long reciprocal;  // 2^64 / lanes of a block, rounded up
   explicit BlockOfLane(std::int64_t block)
@@ -32,7 +32,7 @@ struct BlockOfLane {
   }
 };
 
-// Codes of a lane, as one access.
+// Codes of a lane, for a single access.
 template <int bytes>
 struct alignas(bytes) LaneCodes {
   std::uint8_t codes[bytes];

@@ -1,4 +1,4 @@
-// Measures the error of encodings in two kernels: the sums of each block, and their sum, in an
+// Measures the error of encodings in two kernels: the sums of each block, and the total, in an
 // order that depends only on the number of elements.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How the kernels of wire formats share out their work.
+// The launch shapes of the kernels of wire formats.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,15 +20,14 @@ using zero::cuda::native;
 inline constexpr int threads = 256, lanes = 32;
 inline constexpr std::int64_t most_blocks = 4096;
 
-// Launches one warp for each `work` item, or for several items each if there are more.
+// Launches a warp per `work` item, or per several items if there are too many.
 inline Launch over_warps(const char* name, std::int64_t work, Stream stream) {
   const std::int64_t blocks = (work * lanes + threads - 1) / threads;
   return {name, dim3(static_cast<unsigned>(std::min(blocks, most_blocks))), threads,
           native(stream)};
 }
 
-// Launches one thread for each lane of several elements, or for several lanes each if there are
-// more.
+// Launches a thread per lane of several elements, or per several lanes if there are too many.
 inline Launch over_lanes(const char* name, std::int64_t count, Stream stream) {
   return over_warps(name, (count + Lane::size * lanes - 1) / (Lane::size * lanes), stream);
 }

@@ -1,4 +1,4 @@
-// The compute threads of one rank. Work is divided into one part per thread by position, never by
+// The compute threads of a rank. Work is divided into a part per thread by position, never by
 // speed, so that results do not depend on timing.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace zero {
 
 class ThreadPool {
  public:
-  // The caller counts as one thread; 1 starts none.
+  // `threads` includes the caller; 1 starts none.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -23,8 +23,7 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Runs part(index) for every index below threads(), index 0 on the caller, and waits for all.
-  // Rethrows the first exception of a part. Several threads may call; one waits for the other. Not
-  // reentrant.
+  // Rethrows the first exception of a part. Several threads may call, in turn. Not reentrant.
   void run(const std::function<void(int)>& part);
 
   // Divides [0, count) into threads() ranges at multiples of `grain` and runs body(begin, end) on

@@ -1,4 +1,4 @@
-// A stream with one thread of its own; also the base of streams that order host work with a device.
+// A stream with a thread of its own; also the base of streams that order host work with a device.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@ namespace zero {
 class WorkerStream;
 
 // Complete when the stream has passed a ticket, the number of work items queued at the record. The
-// stream outlives its events' use.
+// stream outlives all use of the event.
 class WorkerEvent : public Event {
  public:
   explicit WorkerEvent(WorkerStream& stream) : stream_(stream) {}
@@ -35,7 +35,7 @@ class WorkerEvent : public Event {
 class WorkerStream final : public ExecutionStream {
  public:
   // With `waits`, which belong to a device and outlive the stream, threads that wait for the stream
-  // use twice its limit for each work item.
+  // use twice the device's limit for each work item.
   explicit WorkerStream(const std::string& thread_name, DeviceWaits* waits = nullptr);
   // Runs all queued work first.
   ~WorkerStream() override;
@@ -48,7 +48,7 @@ class WorkerStream final : public ExecutionStream {
   void synchronize() override;
   void check() override;
 
-  // Queues work that runs even after a failure; it must not throw. Returns its ticket.
+  // Queues work that runs even after a failure, and must not throw. Returns the ticket.
   std::uint64_t enqueue_always(Work work) { return put({std::move(work), true}); }
   // Waits until the ticket has run; throws the stream's failure.
   void synchronize(std::uint64_t ticket);

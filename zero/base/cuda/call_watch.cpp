@@ -44,7 +44,7 @@ const char* WatchedThreads::find_call_of(std::chrono::nanoseconds age) {
   for (const std::shared_ptr<Slot>& slot : slots_) {
     const char* call = slot->call;
     const std::int64_t since = slot->since;
-    // Another call may have begun meanwhile: the time is then not of the one that was read.
+    // Another call may have begun meanwhile: the time is then not that of the call read first.
     if (call != nullptr && now() - since > age.count() && slot->call == call &&
         slot->since == since)
       return call;
@@ -79,8 +79,8 @@ CallWatch::~CallWatch() {
   thread_.join();
 }
 
-// Longer than the limit: where a collective hangs, NCCL's guard ends it first, and the call comes
-// back.
+// Longer than the limit: if a collective hangs, NCCL's guard ends the collective first, and the
+// call returns.
 std::chrono::milliseconds CallWatch::patience() {
   if (const auto limit = waits_.limit(); limit > 0ms) limit_ = limit;
   return limit_ + std::min<std::chrono::milliseconds>(limit_, 10s);

@@ -1,6 +1,6 @@
 // Detects CUDA calls that do not return: a launch blocks if the stream's queue is full after a
 // kernel that hangs, and a driver's lock may be held for ever. No wait with a limit notices this.
-// Therefore a thread of the device watches how long each thread has been inside one call, and ends
+// Therefore a thread of the device watches how long each thread has been inside a call, and ends
 // the process with the call's name once that exceeds the device's time limit.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace zero::cuda {
 
-// The threads whose calls a watch observes. Any thread may use it.
+// The threads whose calls a watch observes. Any thread.
 class WatchedThreads {
  public:
   struct Slot {
@@ -39,7 +39,7 @@ class WatchedThreads {
   std::vector<std::shared_ptr<Slot>> slots_;
 };
 
-// Exists around a CUDA call, which it names. Costs nothing on threads that no watch observes.
+// Exists around a CUDA call with this name. Costs nothing on threads that no watch observes.
 class InCall {
  public:
   explicit InCall(const char* name);
@@ -52,11 +52,11 @@ class InCall {
 
 class CallWatch {
  public:
-  // Called with the exit code and a text that names the call. It may end the process; if it
-  // returns, the watch ends.
+  // Called with the exit code and a text that names the call. May end the process; a return ends
+  // the watch.
   using GiveUp = std::function<void(int exit_code, const std::string& text)>;
 
-  // `waits` must outlive it.
+  // `waits` must outlive the watch.
   CallWatch(DeviceWaits& waits, GiveUp give_up);
   ~CallWatch();
   CallWatch(const CallWatch&) = delete;
@@ -71,7 +71,7 @@ class CallWatch {
   DeviceWaits& waits_;
   GiveUp give_up_;
   std::shared_ptr<WatchedThreads> threads_ = std::make_shared<WatchedThreads>();
-  std::chrono::milliseconds limit_;  // the last one that was not zero
+  std::chrono::milliseconds limit_;  // the last limit that was not zero
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;

@@ -25,7 +25,7 @@ bool is_passing(cudaError_t error) {
          error == cudaErrorCudartUnloading;
 }
 
-// Returns the first cause, which may be this one.
+// Returns the first cause, which may be this error.
 std::string kept(cudaError_t error, const char* call) {
   const std::lock_guard lock(first_cause_mutex);
   if (is_passing(error) && first_cause.empty()) return text_of(error, call);
@@ -47,7 +47,7 @@ void note(cudaError_t error, const char* call) noexcept {
 
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
-  // Otherwise the next launch would report it once more.
+  // Otherwise the next launch would report the error once more.
   static_cast<void>(cudaGetLastError());
   const std::string text = kept(error, call);
   if (error == cudaErrorMemoryAllocation) throw MemoryError(text);

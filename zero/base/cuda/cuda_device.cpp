@@ -1,4 +1,4 @@
-// The CUDA implementation of Device. Its memory is one cudaMalloc per arena, zeroed at start.
+// The CUDA implementation of Device. Memory is one cudaMalloc per arena, zeroed at start.
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ void CUDART_CB run_owned(void* owned) {
   (*work)();
 }
 
-// If it may not end the process, the thread stays inside the call; peers and users get the reason.
+// Without may_exit, the thread stays inside the call; peers and users get the reason.
 cuda::CallWatch::GiveUp ending_of(bool may_exit) {
   return [may_exit](int code, const std::string& text) {
     std::fprintf(stderr, "zero: %s\n", text.c_str());
@@ -177,7 +177,7 @@ bool driver_is_too_old() noexcept {
   int count = 0;
   const cudaError_t state = cudaGetDeviceCount(&count);
   if (state != cudaSuccess) static_cast<void>(cudaGetLastError());
-  int driver = 0;  // stays 0 without a driver, although CUDA reports an old one then
+  int driver = 0;  // stays 0 without a driver, although CUDA then reports an old driver
   static_cast<void>(cudaDriverGetVersion(&driver));
   return state == cudaErrorInsufficientDriver && driver > 0;
 }

@@ -18,7 +18,7 @@ inline cudaStream_t native(Stream stream) {
   return static_cast<cudaStream_t>(stream.handle);
 }
 
-// Part of events that no GPU stream records: lets a stream wait for them.
+// Part of events that no GPU stream records: lets a stream wait for such an event.
 class Gate {
  public:
   virtual ~Gate() = default;
@@ -26,10 +26,10 @@ class Gate {
   virtual void hold(cudaStream_t stream) const = 0;
 };
 
-// Creates a stream of the current device; high priority for communication. Threads that wait for it
-// and its events use the limit of `waits`, so `waits` must outlive them.
+// Creates a stream of the current device; high priority for communication. Threads that wait for
+// the stream or its events use the limit of `waits`, which must outlive all of these.
 std::unique_ptr<ExecutionStream> create_stream(bool high_priority, DeviceWaits& waits);
-// Wraps the program's stream; does not destroy it.
+// Wraps the program's stream, without ownership.
 std::unique_ptr<ExecutionStream> borrow_stream(cudaStream_t stream, DeviceWaits& waits);
 // Whether the event's latest record has been reached.
 bool reached(cudaEvent_t event);

@@ -12,7 +12,7 @@ void* find_in_driver(const char* name, unsigned version) noexcept {
   const InCall inside("cudaGetDriverEntryPointByVersion");
   const cudaError_t error =
       cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault, &found);
-  // Clear the error, because the next call would report it as a device fault.
+  // Clear the error, because the next call would report a device fault.
   if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
   return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? function : nullptr;
 }

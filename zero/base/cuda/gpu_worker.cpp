@@ -93,7 +93,7 @@ class Counters {
   std::size_t used_ = page_words;
 };
 
-// An event that the GPU waits for by its counter.
+// An event that the GPU waits for by a counter.
 class CountedEvent final : public WorkerEvent, public Gate {
  public:
   CountedEvent(WorkerStream& stream, Counters::Counter counter)
@@ -163,9 +163,9 @@ class GpuWorker final : public ExecutionStream {
   DeviceWaits& waits_;
   std::unique_ptr<ExecutionStream> shadow_;
   Counters counters_;
-  Counters::Counter reached_;   // the newest wait for an event that the GPU has reached
-  std::uint32_t awaited_ = 0;   // number of waits so far
-  WorkerStream worker_;  // destroyed first
+  Counters::Counter reached_;  // the newest wait for an event that the GPU has reached
+  std::uint32_t awaited_ = 0;  // number of waits so far
+  WorkerStream worker_;        // destroyed first
 };
 
 }  // namespace

@@ -27,7 +27,7 @@ __device__ inline void store_lane(const float* from, float* to) {
         make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
 }
 
-// 16-bit elements, as one access.
+// 16-bit elements, for a single access.
 template <int elements>
 struct alignas(2 * elements) LaneWords {
   unsigned words[elements / 2];

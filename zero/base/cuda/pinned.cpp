@@ -33,8 +33,8 @@ struct Unmap {
   }
 };
 
-// Maps pages and places them on the node before they are locked. Returns null if CUDA refuses to
-// lock them, with the reason in `refusal`.
+// Maps pages and places these on the node before locking. Returns null if CUDA refuses to lock the
+// pages, with the reason in `refusal`.
 std::shared_ptr<void> register_mapping(std::int64_t bytes, int numa_node, const std::string& what,
                                        std::string& refusal, const DeviceWaits& waits) {
   const auto size = static_cast<std::size_t>(bytes);
@@ -67,8 +67,8 @@ std::shared_ptr<void> allocate_pinned(std::int64_t bytes, int numa_node, const s
   if (bytes > available_memory()) throw MemoryError(what + memory_left_text());
   std::string refusal;
   if (auto registered = register_mapping(bytes, numa_node, what, refusal, waits)) return registered;
-  // Some drivers and containers refuse to pin memory mapped by the program, but pin memory of their
-  // own.
+  // Some drivers and containers refuse to pin memory mapped by the program, but can allocate pinned
+  // memory.
   void* data = nullptr;
   if (const cudaError_t error =
           result_of("cudaHostAlloc", cudaHostAlloc, &data, bytes, cudaHostAllocPortable);

@@ -15,7 +15,7 @@ struct Avx2 {
   typedef std::uint16_t Halves [[gnu::vector_size(32)]];
   typedef std::uint64_t Counts [[gnu::vector_size(32)]];
   using Doubles = __m256d;
-  using Words = __m128i;  // 16 bits each, one per lane
+  using Words = __m128i;  // 16 bits each, by lane
 
   static Floats all(float value) { return _mm256_set1_ps(value); }
   static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }

@@ -1,5 +1,5 @@
-// Walks ranges in whole vectors; the remainder goes through a padded copy on the stack, so that it
-// uses the same instructions and the results do not depend on the bounds of a range.
+// Walks ranges in whole vectors; the remainder goes through a padded copy on the stack, and thus
+// through the same instructions, so that the results do not depend on the bounds of a range.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// One float with the interface of a vector: the portable level, and the reference for the others.
+// A single float with the interface of a vector: the portable level, and the reference for all
+// levels.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
-// Floats in one register of a SIMD level of x86-64, with the interface of scalar1.h: arithmetic by
-// the compiler's vector types, other operations by the level's instructions.
+// Floats in a register of a SIMD level of x86-64, with the interface of scalar1.h: arithmetic by
+// the compiler's vector types, the rest by the level's instructions.
 #pragma once
 
 #include <immintrin.h>

@@ -1,6 +1,6 @@
-// Digests by xxHash3 with 128 bits. They find damage; they do not authenticate a file. A file of
-// tensors has one digest per chunk of its data, and one over its header and these, so that any
-// range can be checked by reading only the chunks that it touches.
+// Digests by xxHash3 with 128 bits. Digests find damage; they do not authenticate a file. A file of
+// tensors has a digest per chunk of data, and a digest over the header and the chunks' digests, so
+// that any range can be checked by reading only the chunks touched.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace zero::checkpoint {
 
 inline constexpr std::int64_t chunk_bytes = std::int64_t{4} << 20;
 
-// Inverts to_hex(); returns nothing if there are other characters.
+// Inverts to_hex(); returns nothing for any other text.
 std::optional<std::string> from_hex(std::string_view hex);
 
 struct Digest {
@@ -30,7 +30,7 @@ struct Digest {
 
 Digest digest_of(std::span<const std::byte> bytes);
 Digest digest_of(std::string_view text);
-// Digest of the header's bytes and the digests of the data's chunks, in their order.
+// Digest of the header's bytes and the digests of the data's chunks, in order.
 Digest file_digest(std::string_view header, const std::vector<Digest>& chunks);
 
 // Digests data that comes in pieces: one digest per chunk_bytes, and one for the remainder.

@@ -1,6 +1,6 @@
 // Parses untrusted JSON: depth, duplicate keys and fractions are checked before a value is made,
-// and fields are read with messages that name them. A format is one function over its fields, used
-// by JsonReader to read and by JsonWriter to write.
+// and messages name the field. A format is a function over fields, which JsonReader calls to read
+// and JsonWriter to write.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ using Json = nlohmann::json;
 // returns false. Throws LoadError starting with `path`.
 Json scan_json(const std::string& path, std::string_view text,
                const Json::parser_callback_t& visitor);
-// Parses a document with all of its values.
+// Parses a document with all values.
 inline Json parse_json(const std::string& path, std::string_view text) {
   return scan_json(path, text, [](int, Json::parse_event_t, const Json&) { return true; });
 }
 
-// Throws UsageError if a text in it is not UTF-8; `what` names the text.
+// Throws UsageError if a text inside is not UTF-8; `what` names the text.
 std::string dump(const Json& json, const std::string& what);
 
 // The expected kind of value, for messages.
@@ -60,7 +60,7 @@ class JsonReader {
   void operator()(const char* key, T& value) const {
     get(at(key), quoted(key), value);
   }
-  // If it is absent, the value is unchanged.
+  // An absent field leaves the value unchanged.
   template <class T>
   void optional(const char* key, T& value, const std::type_identity_t<T>& = {}) const {
     if (object_.contains(place_of(key))) (*this)(key, value);
@@ -69,7 +69,7 @@ class JsonReader {
   void optional(const char* key, std::optional<T>& value) const {
     if (object_.contains(place_of(key))) (*this)(key, value.emplace());
   }
-  // `kind` names one of the objects in messages.
+  // `kind` names an object in messages.
   template <class T, class Each>
   void objects(const char* key, const char* kind, std::vector<T>& values, Each&& fields) const {
     if (!at(key).is_array()) refuse(quoted(key) + " must be an array");
@@ -112,7 +112,7 @@ class JsonWriter {
   void operator()(const char* key, const T& value) {
     object_[place_of(key)] = value;
   }
-  // Omitted if it equals the value that a reader assumes then.
+  // Omitted if equal to the value that a reader then assumes.
   template <class T>
   void optional(const char* key, const T& value, const std::type_identity_t<T>& otherwise = {}) {
     if (value != otherwise) object_[place_of(key)] = value;

@@ -104,7 +104,7 @@ std::string problem_of(const Manifest&, const ManifestFile& file) {
 }
 
 // The part of a tensor's name before the offset: a parameter's name, or that with a state's name
-// appended; and the map from it to the numbers of parameter and kind.
+// appended; and the map from these stems to the numbers of parameter and kind.
 std::string stem_of(const Manifest& manifest, int parameter, int kind) {
   return manifest.parameters[parameter].name + (kind > 0 ? ":" + manifest.states[kind - 1] : "");
 }

@@ -21,17 +21,17 @@ inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* manifest_digest_name = "manifest.xxh3";
 inline constexpr const char* program_state_name = "program_state";  // file name
 inline constexpr std::int64_t max_manifest_bytes = std::int64_t{256} << 20;
-// Alignment of the data in a file of tensors, so that it may bypass the page cache.
+// Alignment of the data in a file of tensors, so that transfers may bypass the page cache.
 inline constexpr std::size_t data_alignment = 4096;
 
 struct ManifestParameter {
   std::string name;
   std::vector<std::int64_t> shape;
-  std::string dtype = {};  // as stored: the master's if trained, its own if frozen
+  std::string dtype = {};  // as stored: the master's if trained, the model's if frozen
   bool trainable = true;
-  std::vector<std::string> used_by = {};  // other units that share it (tied tables)
-  // Subset of the manifest's states, if the optimizer keeps different ones for some parameters
-  // (Muon); absent: all of them, if it is trained.
+  std::vector<std::string> used_by = {};  // further units that share the parameter (tied tables)
+  // Subset of the manifest's states, if the optimizer keeps different states for some parameters
+  // (Muon); absent: all states of a trained parameter.
   std::optional<std::vector<std::string>> states = {};
   std::string states_dtype = "F32";
   bool buffer = false;  // not a parameter, but untrained state of a unit
@@ -39,16 +39,16 @@ struct ManifestParameter {
   std::string moment_of = {};
   // In checkpoints of versions with error feedback, for a rank's residues: the rank.
   std::optional<std::int64_t> of_rank = {};
-  // For a frozen parameter that the checkpoint omits: the digest of its values, as stored.
+  // For a frozen parameter that the checkpoint omits: the digest of the values, as stored.
   std::optional<Digest> left_out = {};
-  // Further names under which exported models, and readers of whole weights, have its values.
+  // Further names of the values in exported models and for readers of whole weights.
   std::vector<std::string> also_named = {};
 
   bool is_residues() const { return of_rank.has_value(); }
   std::int64_t elements() const { return elements_of(shape); }
 };
 
-// Elements [begin, begin + count) of a parameter (kind 0: its master weights if it has some), or of
+// Elements [begin, begin + count) of a parameter (kind 0: the master weights, if any), or of
 // optimizer state number kind - 1.
 struct ElementRange {
   int parameter = 0, kind = 0;
@@ -61,15 +61,15 @@ struct ElementRange {
 struct ManifestFile {
   std::string name;
   std::int64_t bytes = 0;
-  Digest digest = {};               // covers its header and the digests of its chunks
-  std::vector<Digest> chunks = {};  // digests of its data
+  Digest digest = {};               // covers the header and the digests of the chunks
+  std::vector<Digest> chunks = {};  // digests of the data
 };
 
 struct Manifest {
   std::string save_id, tag;
   std::int64_t sequence = 0;  // save number in this directory: orders saves without clocks
   std::int64_t step = 0, applied_steps = 0, skipped_in_a_row = 0, samples = 0;
-  // Saved without frozen parameters, by a program that keeps no digests of them either.
+  // Saved without frozen parameters, by a program that keeps no digests of these either.
   bool without_frozen = false;
   std::string optimizer, scheduler;
   std::vector<std::string> states;
@@ -77,11 +77,11 @@ struct Manifest {
   std::vector<ManifestFile> files;
   std::map<std::string, std::string> client_state;
   std::vector<std::string> rank_states;  // any bytes, by rank; empty: there are none
-  // The file program_state, if there is one.
+  // The file program_state, if any.
   std::int64_t program_state_bytes = 0;
   std::optional<Digest> program_state_digest;
-  std::map<std::string, std::string> loss_scaler;  // state of a dynamic one; otherwise empty
-  std::string config;                              // the resolved config, one line per value
+  std::map<std::string, std::string> loss_scaler;  // state of a dynamic scaler; otherwise empty
+  std::string config;                              // the resolved config, a line per value
   // Values that must be equal for a continued run to be bitwise identical.
   std::map<std::string, std::string> equality;
 
@@ -105,7 +105,7 @@ Manifest parse_manifest(const std::string& path, std::string_view text);
 // The text of manifest.xxh3.
 std::string format_manifest_digest(std::string_view manifest);
 
-// Elements in a file, and their bytes of its data.
+// Elements in a file, and the place of their bytes in the data.
 struct FileEntry {
   ElementRange range;
   std::int64_t width;  // bytes of an element
@@ -115,11 +115,11 @@ struct FileEntry {
   bool operator==(const FileEntry&) const = default;
 };
 
-// Entries for the ranges, one after the other.
+// Entries for the ranges, in order and without gaps.
 std::vector<FileEntry> entries_of(const Manifest& manifest,
                                   const std::vector<ElementRange>& ranges);
 
-// A file of tensors according to its header; entries in the order of their data, without gaps.
+// A file of tensors according to the header; entries in the order of the data, without gaps.
 struct Shard {
   std::int64_t header_bytes = 0;  // including the 8 bytes of the header's length
   std::vector<FileEntry> entries;
@@ -127,8 +127,8 @@ struct Shard {
 
 // Returns the start of a file with these entries.
 std::string format_shard_header(const Manifest& manifest, const std::vector<FileEntry>& entries);
-// Parses the headers of all files of the manifest, and checks each against it; every element of
-// every parameter and state must occur exactly once. Throws LoadError starting with `path`, the
+// Parses the headers of all files, and checks each against the manifest; every element of every
+// parameter and state must occur exactly once. Throws LoadError starting with `path`, the
 // checkpoint's.
 std::vector<Shard> parse_shard_headers(const std::string& path, const Manifest& manifest,
                                        const std::vector<std::string>& headers);

@@ -29,8 +29,8 @@ TensorEntry parse_entry(const std::string& where, const std::string& name, const
   return entry;
 }
 
-// Tensors in the order of their data must touch each other and fill the file: a byte that belongs
-// to two tensors, or to none, is typical of damaged and hostile files.
+// Tensors in the order of the data must touch each other and fill the file: a byte that belongs to
+// two tensors, or to none, is typical of damaged and hostile files.
 std::string coverage_problem(const std::vector<TensorEntry>& tensors, std::int64_t data_bytes) {
   std::int64_t covered = 0;
   for (const TensorEntry& tensor : tensors) {
@@ -59,7 +59,7 @@ template <class T>
 void convert(std::span<const std::byte> bytes, float* values) {
   for (std::size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
     T element;
-    std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));  // it may be unaligned
+    std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));  // may be unaligned
     if constexpr (std::is_same_v<T, double>)
       values[i] = static_cast<float>(element);
     else
@@ -158,7 +158,7 @@ void place_tensors(const std::string& path, std::vector<TensorEntry>& tensors) {
   }
 }
 
-// Parses entry by entry, so that a hostile header takes no more memory than one of them.
+// Parses entry by entry, so that a hostile header takes no more memory than a single entry.
 SafetensorsHeader parse_header(const std::string& path, std::string_view json,
                                std::int64_t data_bytes) {
   using Event = Json::parse_event_t;

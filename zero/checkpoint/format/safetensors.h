@@ -47,14 +47,14 @@ struct SafetensorsHeader {
 using zero::bits_of;
 using zero::dtype_named;
 using zero::safetensors_name;
-// Converts elements of a F32, BF16, F16 or F64 tensor to fp32; returns false for other dtypes.
+// Converts elements of a F32, BF16, F16 or F64 tensor to fp32; returns false for any other dtype.
 bool to_floats(std::string_view dtype, std::span<const std::byte> bytes, float* values);
 
 // Returns the bytes for the shape and dtype. A problem of the entry is stored in `problem`, empty
 // if there is none.
 std::int64_t checked_bytes(const TensorEntry& entry, std::string& problem);
-// Return the problem of a tensor's name, or of a file's name, or "". A file's name must be one path
-// component.
+// Return the problem of a tensor's name, or of a file's name, or "". A file's name must be a single
+// path component.
 std::string name_problem(std::string_view name);
 std::string file_name_problem(std::string_view name);
 
@@ -63,10 +63,10 @@ std::string in_quotes(std::string_view name);
 
 // Sets begin and end of tensors that follow each other in this order. Throws UsageError, starting
 // with `path`, for entries that no reader would accept: if sizes are odd, declare wider dtypes
-// first, because other readers need every tensor aligned to its element.
+// first, because some readers need every tensor aligned to the element size.
 void place_tensors(const std::string& path, std::vector<TensorEntry>& tensors);
 
-// Returns tensors in the order of their data. Throws LoadError starting with `path`.
+// Returns tensors in the order of the data. Throws LoadError starting with `path`.
 SafetensorsHeader parse_header(const std::string& path, std::string_view json,
                                std::int64_t data_bytes);
 
