@@ -58,11 +58,12 @@ INSIDE
 
 try_wheel() {
   cat >"$work/commands" <<'COMMANDS'
-pip install dist/zerocore-*.whl transformers accelerate
+pip install dist/zerocore-*.whl
 zero doctor
 zero plan --model gpt2 --ranks 2
 python -m zerocore
 torchrun --nproc-per-node 2 examples/minute/ddp_to_stage3.py stage3
+pip install transformers accelerate
 ZEROCORE_AS_DEEPSPEED=1 torchrun --nproc-per-node 2 examples/trainer/train.py
 COMMANDS
   cat >"$work/inside" <<INSIDE

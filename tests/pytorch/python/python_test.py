@@ -75,6 +75,8 @@ def checkpoints():
             again, _ = run(loaded, "load", f"{folder}/from{saved}", later)
             if digest.split()[-1] != again.split()[-1]:
                 raise SystemExit(f"saved {digest}, loaded {again}")
+        if run(2, f"{folder}/without_numpy", script="without_numpy.py")[0].count("without numpy") != 2:
+            raise SystemExit("a rank has not come to its end")
         run(2, "latest", f"{folder}/latest", "--", "background", f"{folder}/background")
         contains(run(2, "tags", f"{folder}/tags", "--", "accumulation", f"{folder}/accumulation",
                      "--", "client_state", f"{folder}/state", "--", "random_at_other_size", f"{folder}/random", "saves",
