@@ -152,10 +152,10 @@ def _end_after_error():
 
 
 def _leave(error):
-    kind, error = type(error), _cause_of(error)
+    error = _cause_of(error)
     code = getattr(error, "exit_code", 1)
     sys.stdout.flush()
-    _end_all(f"{kind.__name__}: {error}", code)
+    _end_all(_reason(error), code)
     os._exit(code)
 
 
@@ -188,7 +188,11 @@ def _prints(error):
     each has the same error, and the first rank prints it."""
     if _ranks is None:
         return launch.launched_rank() == 0
-    return _ranks.size == 1 or _ranks.fail(str(error), error.exit_code)
+    return _ranks.size == 1 or _ranks.fail(_reason(error), error.exit_code)
+
+
+def _reason(error):
+    return str(error) if isinstance(error, _native.PeerFailed) else f"{type(error).__name__}: {error}"
 
 
 def _end_all(reason, code):
