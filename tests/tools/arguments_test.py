@@ -42,18 +42,6 @@ class Arguments(unittest.TestCase):
             self.assertNotRegex(done.stdout, r"\b(INT|UINT|FLOAT)\b", f"{command}: an option without a row of number_options.cpp")
             self.assertNotRegex(done.stdout, r"\bTEXT\b", f"{command}: an option whose value has no name in help_formatter.cpp")
             for columns in (60, 100):
-                lines = call(program, *command, "--help", env={**os.environ, "COLUMNS": str(columns)}).stdout.splitlines()
-                # Commands of examples are not broken.
-                wide = [line for line in lines if len(line) > columns and not re.match(r"  (zero|train_gpt|mpirun) ", line)]
-                self.assertFalse(wide, command)
-            self.assertNotRegex(done.stdout, r"\bTEXT\b", f"{command}: an option whose value has no name in help_formatter.cpp")
-            for columns in (60, 100):
-                lines = call(program, *command, "--help", env={**os.environ, "COLUMNS": str(columns)}).stdout.splitlines()
-                # Commands of examples are not broken.
-                wide = [line for line in lines if len(line) > columns and not re.match(r"  (zero|train_gpt|mpirun) ", line)]
-                self.assertFalse(wide, command)
-            self.assertNotRegex(done.stdout, r"\bTEXT\b", f"{command}: an option whose value has no name in help_formatter.cpp")
-            for columns in (60, 100):
                 lines = call(program, *command, "--help", environment={"COLUMNS": str(columns)}).stdout.splitlines()
                 # Commands of examples are not broken.
                 wide = [line for line in lines if len(line) > columns and not re.match(r"  (zero|train_gpt|mpirun) ", line)]

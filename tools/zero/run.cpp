@@ -246,10 +246,6 @@ void add_run(CLI::App& app) {
       "Open MPI's parameters can also be set as OMPI_MCA_name=value in the environment.");
   const auto in_group = [command](const char* name) { command->option_defaults()->group(name); };
   in_group("Ranks and launcher");
-  const auto in_group = [command](const char* name) { command->option_defaults()->group(name); };
-  in_group("Ranks and launcher");
-  const auto in_group = [command](const char* name) { command->option_defaults()->group(name); };
-  in_group("Ranks and launcher");
   add_number(*command, "-n,--ranks", options->request.ranks, "Number of ranks");
   command->add_option("--hostfile", options->request.hostfile,
                       "Hosts, one a line (Open MPI: \"node1 slots=8\"; MPICH: \"node1:8\"), or one "
@@ -268,8 +264,6 @@ void add_run(CLI::App& app) {
           "OMP_*, PATH, LD_LIBRARY_PATH and PYTHONPATH need no -x")
       ->allow_extra_args(false);
   in_group("Failures and signals");
-  in_group("Failures and signals");
-  in_group("Failures and signals");
   add_number(*command, "--start-limit", options->start_limit,
              "Seconds until all ranks have come up (ZERO_START_LIMIT; default: 120)");
   add_number(*command, "--stop-limit", options->stop_limit,
@@ -284,8 +278,6 @@ void add_run(CLI::App& app) {
       "MIN:MAX, the same as --min-ranks MIN -n MAX --restarts " + std::to_string(elastic_restarts));
   command->add_flag("--no-growth", options->no_growth,
                     "With --min-ranks: do not stop at a save to use hosts that answer again");
-  in_group("Output");
-  in_group("Output");
   in_group("Output");
   command->add_flag("--dry-run", options->dry_run, "Only print the line");
   command->add_flag(
