@@ -1,5 +1,5 @@
-// Values that replace "auto". Hugging Face's Trainer and Accelerate replace it by values of the
-// training program, before DeepSpeed reads the file.
+// Values that replace "auto". Hugging Face's Trainer and Accelerate insert values of the training
+// program, before DeepSpeed reads the file.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace zero::config_schemas {
 
 struct AutoContext {
   const TrainerValues& trainer;
-  double learning_rate;  // the optimizer's, if the file gives one
+  double learning_rate;  // the optimizer's, if given by the file
 };
 
 // Returns the value as JSON; an empty text if the key counts as absent; nothing if a value is

@@ -124,7 +124,7 @@ class SupportCheck {
     return given.node->kind == Node::Kind::string ? "\"" + given.shown + "\"" : given.shown;
   }
 
-  // Keys with the same reason share one line, at the position of the first of them.
+  // Keys with the same reason share one line, at the position of the first.
   void add_notice(const ParsedValue& given, const std::string& reason) {
     std::string text = given.path;
     const Node::Kind kind = given.node->kind;

@@ -26,7 +26,7 @@ constexpr bool continues(char c) {
   return (static_cast<unsigned char>(c) & 0xc0u) == 0x80u;
 }
 
-// Reads the characters of a document with their line and column.
+// Reads the characters of a document with line and column.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}
@@ -79,7 +79,7 @@ class Scanner {
   Position position_{1, 1};
 };
 
-// Returns the bytes of the UTF-8 sequence that `text` starts with, or 0 if it is invalid.
+// Returns the bytes of the UTF-8 sequence that `text` starts with, or 0 if invalid.
 std::size_t sequence_length(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -193,7 +193,7 @@ class Reader {
   }
 
   // Reads up to and including the closing bracket, or up to the end if `closes` is NUL, because the
-  // outermost braces may be omitted. Commas may be missing, and the last member may have one.
+  // outermost braces may be omitted. Commas may be missing, or follow the last member.
   void members_of(Node& node, char closes) {
     std::map<std::string, std::int64_t> lines;
     while (scanner_.peek() != closes) {
@@ -223,7 +223,7 @@ class Reader {
     if (!is_new) problems_.push_back(duplicate_key(member.key, member.position, earlier->second));
   }
 
-  // Reads the key and the colon after it.
+  // Reads the key and the colon.
   std::string key() {
     const Position at = scanner_.position();
     const char first = scanner_.peek();
@@ -287,7 +287,7 @@ class Reader {
     scanner_.advance(2);
   }
 
-  // Reads \uXXXX, or two of them for a character beyond U+FFFF.
+  // Reads \uXXXX, or two for a character beyond U+FFFF.
   std::uint32_t code_point(Position at) {
     const std::uint32_t high = code_unit(at);
     if (high < 0xd800 || high > 0xdfff) return high;
@@ -310,7 +310,7 @@ class Reader {
   }
 
   // Reads an unquoted value. A word or number ends at a comma, closing bracket or comment; any
-  // other unquoted text extends to the end of its line, including brackets.
+  // other unquoted text extends to the end of the line, including brackets.
   Node unquoted(Position at) {
     const std::size_t begin = scanner_.offset();
     while (scanner_.more() && !scanner_.at_comment() &&
@@ -418,7 +418,7 @@ bool begins_with_bracket(std::string_view text) {
     scanner.skip_blanks();
     return scanner.peek() == '{' || scanner.peek() == '[';
   } catch (const Fault&) {
-    return true;  // a comment that never ends: the JSON reader reports it
+    return true;  // a comment that never ends: the JSON reader reports this
   }
 }
 

@@ -68,14 +68,14 @@ std::optional<Problem> unsuitable(std::string_view text);
 struct Document {
   bool readable = false;  // false: `problems` has the reason, `root` is empty
   Node root;
-  std::vector<Problem> problems;  // of a readable document: its duplicate keys
+  std::vector<Problem> problems;  // of a readable document: duplicate keys
 };
 
 // Returns the problem of a key that is given twice.
 Problem duplicate_key(const std::string& key, Position position, std::int64_t first_line);
 
 // Parses UTF-8, optionally with a byte order mark, within the limits above. Time and memory are
-// proportional to the text, even if it is malformed; throws nothing of its own.
+// proportional to the text, even if malformed; throws nothing itself.
 Document parse_document(std::string_view text);
 // Parses one value, in the syntax of a document.
 Document parse_value(std::string_view text);

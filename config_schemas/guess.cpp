@@ -1,4 +1,4 @@
-// Finds the known key that an unknown one was probably meant to be.
+// Finds the known key that was probably meant by an unknown key.
 #include <algorithm>
 
 #include "config_schemas/keys.h"
@@ -46,7 +46,7 @@ bool is_part(std::string_view name, std::string_view known) {
          known.substr(0, known.size() - name.size()).ends_with('_');
 }
 
-// Names that other programs use for other things.
+// Names that many programs use, with differing meanings.
 bool is_common(std::string_view name) {
   constexpr std::string_view names[] = {
       "block_size",  "deterministic", "device",     "dtype", "enabled", "job_name", "mode",
@@ -107,7 +107,7 @@ class Guesser {
            edit_distance(section_, section) <= allowed_distance(section_, section);
   }
 
-  // Names with another meaning in other programs match only inside the same section.
+  // Common names match only inside the same section.
   bool can_stand_for(std::string_view path, const Key* key) const {
     if (path.find('*') != std::string_view::npos) return false;
     if (!section_.empty() && lies_inside(path)) return true;
@@ -119,7 +119,7 @@ class Guesser {
     return path.starts_with(section_) && path.substr(section_.size()).starts_with('.');
   }
 
-  // Among keys with the same name, prefers one that is `honored` and in a nearby section.
+  // Among keys with the same name, prefers an `honored` key in a nearby section.
   std::size_t remoteness(std::string_view path, const Key* key) const {
     return (key->status == Status::honored ? 0 : 1000) + (lies_inside(path) ? 0 : path.size());
   }

@@ -19,7 +19,7 @@ const Node* find_value(const Node& object, std::string_view key) {
   return member == nullptr ? nullptr : &member->value;
 }
 
-// The Trainer writes the names of these sections without their prefix.
+// The Trainer writes the names of these sections without the prefix.
 std::string full_name(Scope scope, const std::string& key) {
   const std::string prefix = scope == Scope::fsdp          ? "fsdp_"
                              : scope == Scope::parallelism ? "parallelism_config_"
@@ -43,7 +43,7 @@ const Node* find_named(const Node& section, Scope scope, std::string_view full) 
 void read(Importer& import, ProblemList& problems, const Node& section, Scope scope,
           const std::string& path);
 
-// Returns the reason why a section is not read, or an empty text if it is read.
+// Returns the reason why a section is not read, or an empty text.
 std::string unread(const Importer& import, Scope scope) {
   const std::string& type = import.distributed_type;
   if (scope == Scope::fsdp && import.fsdp.off) return "no effect: fsdp is off";

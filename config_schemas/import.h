@@ -23,7 +23,7 @@ struct ImportedValue {
   Node value;
   std::string key;     // of the document; empty: several together
   std::size_t effect;  // of that key, in Imported::effects
-  // Set if the value also applies when a DeepSpeed config next to it omits the path. Accelerate
+  // Set if the value also applies when an accompanying DeepSpeed config omits the path. Accelerate
   // ignores the other values.
   bool fills_in = false;
 };
@@ -40,7 +40,7 @@ Imported import_config(const Node& root, ProblemList& problems);
 // Returns the values as a DeepSpeed config.
 Node config_of(const Imported& imported, Position position);
 // Adds the values to the DeepSpeed config that the document names or contains, if that has "auto"
-// or no value there. Reports values that contradict it, as Accelerate and the Trainer do.
+// or no value there. Reports contradicting values, as Accelerate and the Trainer do.
 void merge(Node& config, const Imported& imported, ProblemList& problems);
 
 // For the documentation.

@@ -1,4 +1,4 @@
-// Keys of an Accelerate or Trainer file next to the DeepSpeed config that it names or contains.
+// Keys of an Accelerate or Trainer file next to the named or contained DeepSpeed config.
 #include <algorithm>
 
 #include "config_schemas/import.h"
@@ -7,7 +7,7 @@
 namespace zero::config_schemas {
 namespace {
 
-// Returns the member with this path; null if it is missing, or if a section of the path is null or
+// Returns the member with this path; null if missing, or if a section of the path is null or
 // "auto".
 Member* find_path(Node& root, std::string_view path) {
   Node* node = &root;
@@ -35,7 +35,7 @@ void put(Node& root, std::string_view path, const Node& value) {
   node->members.push_back({std::string(path), value.position, value});
 }
 
-// Returns the interpreted value; empty if it is not allowed.
+// Returns the interpreted value; empty: not allowed.
 std::string understood(std::string_view path, const Node& node) {
   Config unused;
   const Key& key = *find_key(path);

@@ -204,7 +204,7 @@ std::string device(Importer& import, const Node& node) {
   return import.set("zero_optimization." + section + ".device", node);
 }
 
-// Accelerate writes "none" if it was given no path.
+// Accelerate writes "none" if given no path.
 template <int which>
 std::string nvme_path(Importer& import, const Node& node) {
   const std::string section = which == 0 ? "offload_optimizer" : "offload_param";

@@ -1,5 +1,5 @@
-// Result of an import while it is collected: import_rules.cpp has a rule for each key, import.cpp
-// applies them.
+// Result of an import in progress: import_rules.cpp has a rule for each key, import.cpp applies
+// them.
 #pragma once
 
 #include <optional>
@@ -59,10 +59,10 @@ enum class Scope : std::uint8_t { accelerate, fsdp, parallelism, plugin, trainer
 struct Rule {
   Scope scope;
   std::string_view key;
-  std::string_view effect;  // always this one, or the documentation of `apply`
-  // Returns the effect to print; empty: the fixed one.
+  std::string_view effect;  // always this text, or the documentation of `apply`
+  // Returns the effect to print; empty: the fixed text.
   std::string (*apply)(Importer&, const Node&) = nullptr;
-  std::string_view today = {};  // the present name of an old one
+  std::string_view today = {};  // the present name of an old key
 };
 
 const std::vector<Rule>& rules();

@@ -1,5 +1,5 @@
-// Short forms for the files with the rows of the key table, so that they read as a table. The rows
-// of one section are grouped and omit its path.
+// Short forms that let the files with rows of the key table read as a table. The rows of a section
+// are grouped and omit its path.
 #pragma once
 
 #include <initializer_list>
@@ -15,7 +15,7 @@
 namespace zero::config_schemas {
 
 // Every number has a lower and an upper limit: beyond the needs of any training run, and small
-// enough that sums and products of a few of them do not overflow.
+// enough that sums and products of a few do not overflow.
 constexpr double many = 1e15;
 constexpr Range counts{.low = 0, .high = many};
 constexpr Range positive_counts{.low = 1, .high = many};
@@ -64,12 +64,12 @@ struct Row : Key {
   Row needed() const { return with(&Key::required, true); }
 };
 
-// An object with rows of its own. Without a name: the section that contains the other rows.
+// An object with its own rows. Without a name: the section that contains the other rows.
 inline Row section(std::string_view meaning) {
   return {{.type = Type::section, .meaning = meaning}};
 }
 
-// A key that sets the member of Config with its path; its type is the member's.
+// A key that sets the member of Config with the same path and type.
 inline Row acts(std::string name, Range range, std::string_view meaning) {
   return {{.path = std::move(name), .range = range, .meaning = meaning}};
 }
@@ -80,8 +80,8 @@ inline Row acts(std::string name, Names choices, std::string_view meaning) {
   return {{.path = std::move(name), .choices = std::move(choices), .meaning = meaning}};
 }
 
-// Keys that set no member: name, default, meaning in DeepSpeed, and the reason why they have no
-// effect or are refused, unless the rows of one list share it.
+// Keys that set no member: name, default, meaning in DeepSpeed, and the reason for no effect or
+// refusal, unless shared by the rows of a list.
 inline Row plain(Type type, std::string name, std::string_view initial, std::string_view meaning,
                  std::string_view reason = "") {
   return {{.path = std::move(name),
@@ -115,7 +115,7 @@ class RowList {
  public:
   explicit RowList(Status status) : status_(status) {}
 
-  // Adds rows of a section ("" at top level), each with `reason` if it has none of its own.
+  // Adds rows of a section ("" at top level), each with `reason` if it has none.
   void in(std::string_view section, std::string_view reason, std::initializer_list<Row> rows) {
     for (Key row : rows) {
       row.path = row.path.empty() ? std::string(section) : join(section, row.path);

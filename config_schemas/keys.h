@@ -1,9 +1,8 @@
 // The key table: one row per key of the JSON file, and the only place with their names. Parser,
-// checks, messages, the JSON Schema and docs/config.md are derived from it; the text of describe()
-// is derived from zero/plan/config_fields.h.
+// checks, messages, the JSON Schema and docs/config.md are derived from this table; the text of
+// describe() is derived from zero/plan/config_fields.h.
 //
-// A key that the engine does not support is refused; it becomes `honored` when it gets a field
-// there.
+// A key that the engine does not support is refused; with a field there it becomes `honored`.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@
 namespace zero::config_schemas {
 
 enum class Type : std::uint8_t {
-  section,  // an object with rows of its own
+  section,  // an object with its own rows
   boolean,
   integer,
   number,
@@ -36,11 +35,12 @@ enum class Type : std::uint8_t {
   any,
 };
 
-// Treatment of a key in a file: it is applied, it is accepted without effect, it is refused if its
-// value requests an effect, or it is an old name and converted.
+// Treatment of a key in a file: applied, accepted without effect, refused if its value requests an
+// effect, or converted from an old name.
 enum class Status : std::uint8_t { honored, no_effect, refused, replaced };
 
-// As a double, which cannot distinguish 2^63 from the integer below it; messages show the integer.
+// As a double, which cannot distinguish 2^63 from the next lower integer; messages show the
+// integer.
 inline constexpr double largest_integer = 0x1p63, largest_unsigned = 0x1p64;
 
 // Limit of ranks in any file or command line.
@@ -72,7 +72,7 @@ struct Key {
   bool list_of_one = false;     // DeepSpeed takes a list here, of a value for each group
   bool auto_is_absent = false;  // of a section: "auto" is the same as absent
   std::span<const std::string_view> belongs_to = {};  // the optimizers or schedules that have it
-  bool required = false;                              // by the types that have it
+  bool required = false;                              // by these types
   Status status = Status::honored;
   std::string_view reason = "";  // of a status other than `honored`; of `replaced`: the new path
   // Values of an unsupported key, as shown, that are accepted because they request the existing
@@ -85,17 +85,16 @@ struct Key {
   bool on_by_presence = false;           // a block without "enabled" is switched on by its presence
   bool removed = false;                  // DeepSpeed 0.19 refuses the key with any value
   std::string_view initial = "";         // default of a row without a field, as shown
-  const detail::ConfigField* field = nullptr;  // of an `honored` row: its field
+  const detail::ConfigField* field = nullptr;  // the field of an `honored` row
   std::string_view meaning = "";
 };
 
-// The meaning of keys that DeepSpeed does not read either. They are not suggested for misspelled
-// keys.
+// The meaning of keys that DeepSpeed does not read either. Not suggested for misspelled keys.
 inline constexpr std::string_view never_read = "nothing";
 
 const std::vector<Key>& keys();
 
-// Returns the row of a path of the table, written with any of its spellings; null if there is none.
+// Returns the row of a path of the table, in any spelling; null if there is none.
 const Key* find_key(std::string_view path);
 // Returns the row of key `name` in the section with the path `section` ("" at top level).
 const Key* find_key(std::string_view section, std::string_view name);
@@ -116,7 +115,7 @@ struct Guess {
   };
   Kind kind = Kind::none;
   const Key* key = nullptr;
-  std::string path = "";  // in the spelling nearest to the given one
+  std::string path = "";  // in the spelling nearest to the given path
 };
 // Compares with every key of the table.
 Guess guess_key(std::string_view path);
@@ -133,14 +132,14 @@ bool belongs_to(const Key& key, std::string_view type);
 // Returns the types that have the parameter: "Adam, AdamW".
 std::string owners_of(const Key& key);
 
-// Returns true if DeepSpeed validates the section of this path and converts its values; in other
-// sections it takes values unchanged.
+// Returns true if DeepSpeed validates the section of this path and converts values, instead of
+// taking values unchanged.
 bool converts_values(std::string_view path);
 
-// Returns true if DeepSpeed refuses unknown keys of this section; otherwise it ignores them.
+// Returns true if DeepSpeed refuses unknown keys of this section; otherwise DeepSpeed ignores them.
 bool is_closed(std::string_view section);
 
-// Returns true if the name starts with _, as in "_comment": a comment, since JSON has no other.
+// Returns true if the name starts with _, as in "_comment": a comment, since JSON has none.
 bool is_comment(std::string_view name);
 
 }  // namespace zero::config_schemas

@@ -61,8 +61,8 @@ class Converter {
     conversions_["bf16"] = "bfloat16";
   }
 
-  // Returns true if the old key is present and must be converted. Otherwise erases it; reports a
-  // new key given in addition.
+  // Returns true if the old key is present and must be converted. Otherwise erases the key; reports
+  // a new key given in addition.
   bool converts(Node& zero, const std::string& old, std::initializer_list<const char*> today) {
     const Member* member = find_member(zero, old);
     if (member == nullptr) return false;

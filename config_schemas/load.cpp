@@ -144,7 +144,7 @@ bool exists(const std::string& file) {
   return std::filesystem::exists(file, ignored);
 }
 
-// A relative name may also be relative to the file that names it.
+// A relative name may also be relative to the naming file.
 std::string find_named(const std::string& name, const std::string& by) {
   const std::string beside = (std::filesystem::path(by).parent_path() / name).string();
   return !exists(name) && exists(beside) ? beside : name;
@@ -173,7 +173,7 @@ Loaded load_native(const Input& input, Node& root, ProblemList& problems,
   return {resolution.config, entries_of(resolution, conversions, problems), {}};
 }
 
-// Reads the text as written; reports its problems, and throws if it is unreadable.
+// Reads the text as written; reports problems, and throws if unreadable.
 Node read_document(std::string_view text, const std::string& file, ProblemList& problems) {
   Document document = is_yaml(file, text) ? parse_yaml(text) : parse_document(text);
   for (const Problem& problem : document.problems) problems.add(problem.position, problem.text);
@@ -201,7 +201,7 @@ Node read_named(const std::string& name, const std::string& by, ProblemList& pro
   return root;
 }
 
-// Corrects the effects of values that are changed by the DeepSpeed config next to them or by
+// Corrects the effects of values that are changed by the accompanying DeepSpeed config or by
 // overrides.
 void correct_effects(Imported& imported, const Loaded& loaded) {
   for (const ImportedValue& value : imported.values) {
@@ -219,7 +219,7 @@ void correct_effects(Imported& imported, const Loaded& loaded) {
 }
 
 // Returns the DeepSpeed config that an Accelerate or Trainer file means, alone or merged with the
-// one that it names.
+// config that it names.
 Node config_of_foreign(Imported& imported, const Node& root, const std::string& file,
                        Conversions& conversions, ProblemList& problems) {
   if (!imported.config_file.empty()) {

@@ -14,7 +14,7 @@ namespace zero::config_schemas {
 enum class Source : std::uint8_t { file, alias, override, automatic, derived, fallback };
 const char* name_of(Source source);  // "file", ..., "default"
 
-// One value of the resolved config.
+// A value of the resolved config.
 struct Entry {
   const Key* key = nullptr;
   std::string path;   // in the table's spelling
@@ -35,12 +35,12 @@ struct Loaded {
 };
 
 // A training run needs every value that replaces "auto". A check leaves open, with a notice, the
-// values that only the training program has: its number of steps.
+// values that only the training program has: the number of steps.
 enum class Purpose : std::uint8_t { run, check };
 
-// `file` is the name in messages. If it ends in .yaml or .yml, the text is YAML; if it ends in
-// .json, JSON; otherwise a text without an opening bracket may be YAML. Files that the text names
-// are also searched in its folder. Throws ConfigError with all problems at once.
+// `file` is the name in messages. With the ending .yaml or .yml, the text is YAML; with .json,
+// JSON; otherwise a text without an opening bracket may be YAML. Files that the text names are also
+// searched in its folder. Throws ConfigError with all problems at once.
 Loaded load_text(std::string_view text, const std::string& file, const Text& overrides,
                  const TrainerValues& values, Purpose purpose = Purpose::run);
 Loaded load_file(const std::string& file, const Text& overrides, const TrainerValues& values,

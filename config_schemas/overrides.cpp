@@ -12,7 +12,7 @@ struct Step {
   std::string name;
 };
 
-// Returns the rows of all names of a path; empty if one of them is unknown.
+// Returns the rows of all names of a path; empty if any is unknown.
 std::vector<Step> rows_along(std::string_view path) {
   std::vector<Step> steps;
   std::string_view section;
@@ -48,9 +48,8 @@ Node value_of(const std::string& path, const std::string& text, ProblemList& pro
   return std::move(document.root);
 }
 
-// Returns the object that contains the last name of the path, created if it is missing. Returns
-// null if the file has a value of another kind on the way, because collecting the values reports
-// that.
+// Returns the object that contains the last name of the path, created if missing. Returns null if
+// the file has a value of another kind on the way, because collecting the values reports that.
 Node* enclosing_object(Node& root, const std::vector<Step>& steps) {
   Node* node = &root;
   std::string_view section;

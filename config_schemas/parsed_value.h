@@ -35,7 +35,7 @@ struct Collected {
 // "zero_core.param_groups.norms.lr_scale": the row's path with the name in place of "*".
 std::string path_of(const ParsedValue& given);
 
-// Returns the value of `given` with this path; null if the file does not give it.
+// Returns the value of `given` with this path; null: not in the file.
 const ParsedValue* find(const std::vector<ParsedValue>& given, std::string_view path);
 
 }  // namespace zero::config_schemas

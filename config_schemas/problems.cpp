@@ -34,8 +34,7 @@ void ProblemList::add(Position position, std::string text) {
 }
 
 void ProblemList::unknown_key(Position position, const std::string& path) {
-  // A search for the nearest key takes time, so a hostile file must not be able to trigger it
-  // often.
+  // A search for the nearest key takes time, so a hostile file must not trigger many searches.
   const bool kept = problems_.size() < most_kept;
   unknown_key(position, path, kept ? guess_key(path) : Guess{});
 }

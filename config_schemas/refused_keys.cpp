@@ -1,4 +1,5 @@
-// Keys that are refused if their value requests an effect, and old names that are read as new ones.
+// Keys that are refused if their value requests an effect, and old names that are read as new
+// names.
 #include <charconv>
 
 #include "config_schemas/key_rows.h"
@@ -83,8 +84,8 @@ void add_unsupported(RowList& rows) {
                .of(muon)});
 }
 
-// Parameters of optimizers with a refused type. They are listed so that the user gets one message,
-// about the type.
+// Parameters of optimizers with a refused type. Listed so that the user gets one message, about the
+// type.
 void add_foreign_optimizers(RowList& rows) {
   static constexpr std::string_view one_bit[] = {"OneBitAdam", "ZeroOneAdam", "OneBitLamb"};
   static constexpr std::string_view zero_one[] = {"ZeroOneAdam"}, lamb[] = {"OneBitLamb"};

@@ -280,7 +280,7 @@ class Resolver {
            !optim::has_auxiliary_rule(config_.optimizer) && optim::has_betas(config_.optimizer);
   }
 
-  // Refuses a training run if it is known to be so long that the momentum reaches 1 in it.
+  // Refuses a training run that is known to be so long that the momentum reaches 1.
   void check_momentum() {
     const ParsedValue* rate = find(given_, "scheduler.params.decay_mom_rate");
     if (rate == nullptr || !rate->usable || !cycles_betas()) return;
@@ -397,8 +397,8 @@ class Resolver {
                               std::to_string(batch.train_micro_batch_size_per_gpu) + ", " + why);
   }
 
-  // With zero_core.rank_independent the accumulation follows from the number of ranks, so a program
-  // that gives a value for "auto" does not decide it.
+  // With zero_core.rank_independent the accumulation follows from the number of ranks, so a
+  // program's value for "auto" does not decide.
   void leave_accumulation_open() {
     const ParsedValue* given = find(given_, "gradient_accumulation_steps");
     if (config_.zero_core.rank_independent && given != nullptr &&

@@ -30,9 +30,9 @@ std::vector<std::string> check_supported(const Resolution& resolution,
 // Returns true if the value of a key that is not `honored` requests only the existing behavior.
 bool asks_for_nothing(const Key& key, std::string_view shown, const Config& config);
 
-// Refuses unknown keys if DeepSpeed refuses them, if they look like a typing error, or if they
-// would have an effect in another section. Returns notices about all others, since DeepSpeed
-// ignores them.
+// Refuses unknown keys that DeepSpeed refuses, that look like a typing error, or that would have an
+// effect in another section. Returns notices about the remaining keys, since DeepSpeed ignores
+// them.
 std::vector<std::string> check_unknown_keys(const std::vector<UnknownKey>& keys,
                                             const Resolution& resolution, ProblemList& problems);
 

@@ -1,5 +1,5 @@
-// Keys that are not in the table. DeepSpeed refuses them in some sections and ignores them in the
-// others, although a typing error silently changes a training run there.
+// Keys that are not in the table. DeepSpeed refuses such keys in some sections and ignores them
+// elsewhere, although a typing error silently changes a training run there.
 #include <algorithm>
 
 #include "config_schemas/resolve.h"
@@ -9,7 +9,7 @@
 namespace zero::config_schemas {
 namespace {
 
-// A search for the nearest key takes time, so a hostile file must not be able to trigger it often.
+// A search for the nearest key takes time, so a hostile file must not trigger many searches.
 constexpr std::size_t most_guesses = 100;
 constexpr std::size_t most_named = 20;  // in one notice
 
@@ -80,7 +80,7 @@ class UnknownKeyCheck {
 
   // Effect that the value would have at the place of the known key.
   enum class Demand : std::uint8_t {
-    nothing,  // it requests the existing behavior
+    nothing,  // requests the existing behavior
     effect,
     other,  // the known key takes no such value, so the name must mean something else
   };

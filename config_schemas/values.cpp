@@ -136,7 +136,7 @@ std::optional<bool> to_boolean(const Key& key, const Node& node) {
 }
 
 std::optional<std::string_view> to_choice(const Key& key, const Node& node) {
-  // A version such as 0.19 is a number if it is written without quotes.
+  // A version such as 0.19 is a number if written without quotes.
   if (node.kind != Node::Kind::string && node.kind != Node::Kind::number) return std::nullopt;
   for (const auto choice : key.choices)
     if (choice == node.text || (key.any_case && lower_case(choice) == lower_case(node.text)))

@@ -1,4 +1,4 @@
-// Converts between values of a document and the members of Config that they set.
+// Converts between values of a document and members of Config.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace zero::config_schemas {
 // "an integer from 0 to 3", "one of each, last"
 std::string allowed_values(const Key& key);
 
-// Returns the value as a file would give it, exact; "(not set)" if a file would not give one. For a
-// row without a field: its default.
+// Returns the value as a file would give it, exact; "(not set)" if a file would give none. For a
+// row without a field: the default.
 using detail::not_set;
 std::string show_value(const Key& key, const std::string& name, Config& config);
 // Returns the default of any row.
@@ -20,8 +20,8 @@ std::string show_default(const Key& key);
 // Returns a value of the file in short form, for messages and tables.
 std::string shown(const Node& node);
 
-// Either the problem of the value (without its path), or its interpretation. A row with a field
-// stores it there.
+// Either the problem of the value (without the path), or the interpretation, which a row with a
+// field stores there.
 struct Outcome {
   std::string problem;
   std::string shown;
@@ -31,7 +31,7 @@ Outcome set_value(const Key& key, const std::string& name, const Node& node, Con
 // Returns true if "auto" is an ordinary value of this key.
 bool takes_auto(const Key& key);
 
-// Returns true if DeepSpeed does not check the value, and it has no effect here either.
+// Returns true if DeepSpeed does not check the value, and the value has no effect here either.
 bool passes_unread(const Key& key);
 
 // Returns true if the value is a string although the key takes a number or a truth value.

@@ -95,7 +95,7 @@ Node scalar_node(const std::string& text, Position at) {
   if (is_one_of(text, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"}))
     return {Node::Kind::boolean, at, "false", {}};
   if (is_one_of(text, {".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"}))
-    return {Node::Kind::string, at, "inf", {}};  // as it is written in JSON
+    return {Node::Kind::string, at, "inf", {}};  // as written in JSON
   const std::string number = number_of(text);
   if (number.empty()) return {Node::Kind::string, at, text, {}};
   return {Node::Kind::number, at, number, {}};
@@ -106,7 +106,7 @@ class TreeBuilder final : public YAML::EventHandler {
  public:
   explicit TreeBuilder(Document& document) : document_(document) {}
 
-  // The parser's next document begins wherever the text goes on after the first one.
+  // The parser's next document begins wherever the text goes on after the first.
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ > 1)
       throw Refusal{{position_of(mark),

@@ -30,7 +30,7 @@ struct Message {
   c10::intrusive_ptr<c10d::Work> work;
   enum State { on_its_way, complete, broken };
   std::atomic<State> state{on_its_way};
-  std::string problem;  // written before it is broken
+  std::string problem;  // written before `broken`
 
   // Runs on the line's thread.
   void wait();

@@ -1,7 +1,7 @@
 // Messages between CPU ranks of several hosts through torch's gloo, for ranks without MPI.
 //
-// A gloo message is complete only after a wait. Therefore each peer has two threads, which wait for
-// the messages sent to it and received from it, in order.
+// A gloo message is complete only after a wait. Therefore two threads per peer wait for sent and
+// for received messages, in order.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -35,7 +35,7 @@ class GlooMessages final : public Messages {
   // Does nothing: the line's own end cancels messages that a broken job has left.
   void forsake() noexcept override {}
 
-  // Returns the line of messages to a peer, or from it.
+  // Returns the line of messages to or from a peer.
   GlooLine& line(int peer, bool receives);
   c10d::Backend& group() { return *group_; }
 

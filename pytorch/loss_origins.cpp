@@ -9,8 +9,8 @@ namespace zero::pytorch {
 
 namespace {
 
-// Points to the engine's whose scale was read last and has not met its backward yet: the running
-// backward is of that engine's loss, since backward runs on the thread that calls it.
+// Points to the records of the engine whose scale was read last, until that engine's backward.
+// Backward runs on the calling thread, so the running backward is of that engine's loss.
 thread_local const LossOrigins* scaled_last = nullptr;
 
 }  // namespace

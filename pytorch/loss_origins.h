@@ -1,5 +1,5 @@
-// Records of whose loss the gradients of a step are: of this engine's, which has its loss scale, of
-// another engine's, which has that engine's, or of any other backward. Belongs to the thread of the
+// Records the origin of a step's gradients: this engine's loss, with its loss scale; another
+// engine's loss, with that engine's scale; or any other backward. Belongs to the thread of the
 // passes.
 #pragma once
 
@@ -26,14 +26,14 @@ class LossOrigins {
   // The program reads this engine's loss scale, for the next backward.
   void read_scale();
   // A backward reaches the engine's parameters. needs_scale: a loss without a scale gives gradients
-  // that are too small. Throws UsageError for such a loss, unless it is another engine's: judge()
-  // sees whether its gradients are kept.
+  // that are too small. Throws UsageError for such a loss, unless from another engine: judge()
+  // checks whether such gradients are kept.
   void begin_backward(bool needs_scale);
   // Call for each gradient of the running backward.
   void note_gradient() { of_step_.*running_ = true; }
   // Call before a step with gradients of another engine's loss. Throws UsageError if gradients have
   // another engine's loss scale; returns the notice for gradients of another engine's loss that are
-  // added to the engine's own, or "". `parameter`: the name of one of the engine's.
+  // added to the engine's own, or "". `parameter`: the name of any parameter of the engine.
   std::string judge(bool needs_scale, const std::string& parameter) const;
   void forget_gradients() { of_step_ = {}; }
   void end_step();

@@ -135,7 +135,7 @@ void ManagedParameter::return_values() {
       return give_memory(tensors_.front(), values);
     }
   } catch (const std::exception&) {
-    // Without memory for them, or after a failure of the device, the values are lost.
+    // Without memory, or after a failure of the device, the values are lost.
   }
   storage().set_data_ptr_noswap(memory_at(nullptr));
   storage().release_data_and_set_meta_custom_data_ptr_error_msg_(ended_sentence(name_));
@@ -154,8 +154,7 @@ void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
   const torch::NoGradGuard no_grad;
   if (first.is_contiguous() && first.storage_offset() == 0 && first.storage().nbytes() == bytes &&
       first.scalar_type() == type && first.device() == device_) {
-    // The storage stays the same object, so that the program's views of it remain views of the
-    // parameter.
+    // The storage stays the same object, so that the program's views remain views of the parameter.
     storage_ = first.storage();
     const bool of_other_engine = use_of(storage()) != nullptr;
     c10::Storage old(c10::make_intrusive<c10::StorageImpl>(

@@ -1,6 +1,6 @@
-// A parameter of a torch module whose memory belongs to the engine. The storage of its tensors
-// points into the engine while the values are available. At other times it has no memory, and an
-// operation that reads it throws an error that names the parameter.
+// A parameter of a torch module, with memory that belongs to the engine. The storage of its tensors
+// points into the engine while the values are available. Otherwise the storage has no memory, and
+// reading throws an error that names the parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 
 namespace zero::pytorch {
 
-// Returns the name of torch's dtype in safetensors files; nothing if it has none.
+// Returns the name of torch's dtype in safetensors files; nothing: no name.
 std::optional<std::string> file_dtype(at::ScalarType type);
 // Throws UsageError, with `name`, for a dtype that engine parameters cannot have.
 DType dtype_of_tensor(const std::string& name, at::ScalarType type);
@@ -43,7 +43,7 @@ struct ParameterDeclaration {
   at::ScalarType dtype;             // in the engine; tensors of another dtype are converted
   ParamOptions options;
   // Whether the engine starts with the tensors' values; otherwise Engine::load_weights(),
-  // initialize() or resume() sets them.
+  // initialize() or resume() sets the values.
   bool has_values = true;
   std::vector<std::string> also_named = {};  // further global names: UnitSpec::also_named()
 };
@@ -53,7 +53,7 @@ class ManagedParameter {
   // Frees the tensors' memory and moves them to the device. Throws UsageError for tensors that
   // overlap, are not dense, or are on another device.
   ManagedParameter(ParameterDeclaration declaration, at::Device device);
-  // A parameter that is not sharded gets ordinary memory of torch with its values, unless
+  // A parameter that is not sharded gets ordinary memory of torch with the values, unless
   // reside(nullptr) was called before.
   ~ManagedParameter();
   ManagedParameter(ManagedParameter&&) = default;
@@ -65,7 +65,7 @@ class ManagedParameter {
   const ParamOptions& options() const { return options_; }
   const std::vector<std::string>& also_named() const { return also_named_; }
 
-  // The tensors' values, contiguous on the CPU, until forgotten; undefined if they had none.
+  // The tensors' values, contiguous on the CPU, until forgotten; undefined without values.
   const at::Tensor& initial() const { return initial_; }
   at::Tensor& initial() { return initial_; }
 
@@ -76,27 +76,27 @@ class ManagedParameter {
   void bind(const void* address);
   void rest();
   // Sets the address of the whole values, for a parameter that is not sharded: rest() points the
-  // tensors there. Null: rest() leaves them without memory.
+  // tensors there. Null: rest() leaves no memory.
   void reside(const void* address);
-  // Throws UsageError if the program has given a tensor other memory or, for a training pass, has
-  // changed requires_grad since the declaration. Evaluations allow that: adapters are frozen while
-  // a reference model is evaluated.
+  // Throws UsageError if the program has given a tensor different memory or, for a training pass,
+  // has changed requires_grad since the declaration. Evaluations allow that: adapters are frozen
+  // while a reference model is evaluated.
   void check_unchanged(bool trains) const;
-  // Call outside passes: takes the storage back if torch has given it memory of its own, as
+  // Call outside passes: takes the storage back if torch has given it separate memory, as
   // share_memory_() does.
   void hold_storage();
 
   // Adds the gradient of one of the tensors to the engine's and frees torch's. Throws UsageError
-  // for gradients that the engine cannot use, such as sparse ones.
+  // for gradients that the engine cannot use, such as sparse gradients.
   void move_gradient(const at::Tensor& tensor, BackwardScope& scope) const;
   // Whether torch has a gradient of the tensor; a placeholder does not count.
   bool has_gradient(const at::Tensor& tensor) const;
 
   // Replaces torch's gradient by a placeholder without memory, until take_gradient_back(). Between
   // the passes of a step the engine has the gradients, and reading the placeholder throws an error
-  // that says how to read them.
+  // that explains how to read gradients.
   void set_gradient_aside(const at::Tensor& tensor);
-  // The state of the placeholder: the program may have cleared or replaced it.
+  // The state of the placeholder, which the program may have cleared or replaced.
   enum class Aside { there, cleared, replaced };
   Aside take_gradient_back(const at::Tensor& tensor) const;
   bool has_storage(const c10::StorageImpl& other) const { return &storage() == &other; }
@@ -122,7 +122,7 @@ class ManagedParameter {
   const StorageUse* use_ = nullptr;
 };
 
-// Gives a tensor's storage the memory of another tensor, which loses it. Views stay valid.
+// Moves the memory of `values` into the tensor's storage. Views stay valid.
 void give_memory(const at::Tensor& tensor, const at::Tensor& values);
 
 // The address of a parameter's values in an open scope.

@@ -140,7 +140,7 @@ void ShardedModule::guarded(const char* what, const std::function<void()>& work)
     abandon.parameters = nullptr;
   } catch (const c10::Error& error) {
     failure_ = error.what_without_backtrace();
-    // An error from opening an operation's unit comes first: the operation failed because it had no
+    // An error from opening an operation's unit comes first: the operation failed for lack of
     // memory.
     parameters_->rethrow();
     if (failure_.starts_with("ZeroCore: ")) throw UsageError(failure_);

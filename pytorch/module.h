@@ -1,5 +1,5 @@
 // A torch::nn::Module trained by ZeroCore: the module runs unchanged, and each rank stores the
-// shards that the config's ZeRO stage assigns to it.
+// shards of the config's ZeRO stage.
 //
 //   Net net;                                                  // any torch::nn::Module
 //   zero::pytorch::ShardedModule model(runtime, net.ptr(), zero::load_config("ds_config.json"));
@@ -7,11 +7,11 @@
 //   model.backward(torch::mse_loss(y, target));
 //   model.step();
 //
-// The first training pass records the order in which the module uses its units, and later ones
-// follow it. A unit that a rank skips (a dropped layer, an expert without tokens) has a gradient of
-// zero there. At stage 3 a parameter has memory only inside passes. Calls are collective and must
-// come from one thread. Results are bitwise identical for equal numbers of torch threads: the
-// constructor sets the number to Runtime::threads().
+// The first training pass records the order of the units, and later passes follow. A unit that a
+// rank skips (a dropped layer, an expert without tokens) has a gradient of zero there. At stage 3 a
+// parameter has memory only inside passes. Calls are collective and must come from one thread.
+// Results are bitwise identical for equal numbers of torch threads: the constructor sets the number
+// to Runtime::threads().
 #pragma once
 
 #include <torch/nn/module.h>
@@ -32,30 +32,30 @@ namespace zero::pytorch {
 struct ShardedModuleOptions {
   WrapPolicy policy = wrap_children_of_lists();
   // Floating-point parameters and buffers are converted to the config's compute dtype, as
-  // module->to() would do; the optimizer's values start from those before. False: they keep their
-  // dtype.
+  // module->to() would do; the optimizer's values start from the unconverted values. False: no
+  // conversion.
   bool convert = true;
   // False: the module's values are dropped unread, and Engine::load_weights(), initialize() or
   // resume() must set the weights before the first pass.
   bool take_values = true;
-  // Returns weight decay, group and other options of a parameter by its name in the module.
-  // Default: weight decay for all, as in torch's optimizers.
+  // Returns weight decay, group and other options of a parameter by name in the module. Default:
+  // weight decay for all, as in torch's optimizers.
   std::function<ParamOptions(const std::string& name, const at::Tensor&)> parameter_options = {};
 };
 
 class ShardedModule {
  public:
   // Takes over the module's parameters and buffers, with rank 0's values. Later changes of a
-  // parameter's dtype or memory throw UsageError, as does a training pass of a module that has got
-  // other parameters, or trains one that was frozen, and a step while one is frozen that was not:
-  // freezing it for a pass, as a GAN does with its discriminator, is allowed. The Runtime must
-  // outlive this object.
+  // parameter's dtype or memory throw UsageError. So do a training pass of a module that has got
+  // new parameters or trains a frozen parameter, and a step while a trained parameter is frozen;
+  // freezing for a pass, as a GAN does with its discriminator, is allowed. The Runtime must outlive
+  // this object.
   ShardedModule(Runtime& runtime, std::shared_ptr<torch::nn::Module> module, Config config,
                 ShardedModuleOptions options = {});
   ~ShardedModule();
 
   // Calls the module and returns its result. With gradients enabled and in train() mode this is a
-  // micro step. Otherwise it is an evaluation, and all ranks must run the same number of them.
+  // micro step. Otherwise this is an evaluation, and all ranks must run equally many.
   template <class Call>
   std::invoke_result_t<Call> forward(Call&& call) {
     if constexpr (std::is_void_v<std::invoke_result_t<Call>>) {
@@ -71,7 +71,7 @@ class ShardedModule {
   void backward(const at::Tensor& loss);
   // Runs the optimizer step, after any number of passes, and zeroes the gradients.
   StepTicket step(StepOptions options = {});
-  // Declares the next backward the last one before step(), so that its reductions overlap it.
+  // Declares the next backward the last before step(), so that the reductions overlap.
   void last_micro_step() { last_ = true; }
 
   void train(bool on = true) { module_->train(on); }
@@ -88,7 +88,7 @@ class ShardedModule {
   void refuse_after_failure(const char* what) const;
 
   std::shared_ptr<torch::nn::Module> module_;
-  std::vector<const c10::TensorImpl*> taken_;  // the module's parameters, in its order
+  std::vector<const c10::TensorImpl*> taken_;  // the module's parameters, in module order
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ShardedParameters> parameters_;  // ends before the engine
   std::string failure_;

@@ -42,7 +42,7 @@ namespace {
 // The address of this function identifies data pointers made by observed_memory().
 void free_nothing(void* /*use*/) {}
 
-// The units that one operation uses: rarely more than one.
+// The units that an operation uses: rarely more than one.
 class Uses {
  public:
   void look_at(const at::Tensor& tensor) {
@@ -86,7 +86,7 @@ thread_local int outermost_task = -1;
 thread_local std::shared_ptr<ObservedThread> this_thread;  // null: no callback is set here
 thread_local at::CallbackHandle callback;
 
-// A checkpoint's nested backward has its own task; the first one since none was running is the
+// A checkpoint's nested backward has its own task; the first task since none was running is the
 // outermost.
 void note_task() {
   const int task = torch::autograd::get_current_graph_task_id();
@@ -98,7 +98,7 @@ void note_task() {
   }
 }
 
-// Names decide, because reading arguments would copy them: operations that change their first
+// Names decide, because reading arguments would make copies: operations that change the first
 // argument end in "_", and overloads that write to a tensor given for the result
 // (torch.add(a, b, out=c)), the last argument, end in "out".
 bool writes_to_last(const char* overload) {
@@ -111,7 +111,7 @@ bool writes_to_first(const char* name) {
          all != "aten::detach_";
 }
 
-// x.set_(x) gives x the memory that it has; torch.nn.utils.parametrize calls it.
+// x.set_(x), as called by torch.nn.utils.parametrize, gives x its own memory.
 bool sets_to_itself(const char* name, c10::ArrayRef<const c10::IValue> inputs) {
   if (std::string_view(name) != "aten::set_" || inputs.size() < 2 || !inputs[1].isTensor())
     return false;

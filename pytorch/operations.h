@@ -3,7 +3,7 @@
 //
 // A callback of torch's profiler API inspects the storages of each operation's arguments: a data
 // pointer made by observed_memory() contains the owner to call. Views and tensors saved by autograd
-// share their parameter's storage, so they are found as well.
+// share the parameter's storage, so are found as well.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -42,12 +42,12 @@ at::DataPtr observed_memory(const void* address, const StorageUse* use, at::Devi
 // Returns null if the storage has any other pointer.
 const StorageUse* use_of(c10::StorageImpl& storage);
 
-// The observed operations of one thread, with their owners.
+// The observed operations of a thread, with owners.
 class ObservedThread;
 
-// While it exists, operations of the threads that observe() was called on are observed, also on
-// other threads to which autograd passes their settings. Any thread may destroy it, at a time when
-// no observed operation runs: a thread's callback is removed by the thread itself, before its next
+// While the object exists, operations are observed on each thread that called observe(), and on
+// threads to which autograd passes the settings of such a thread. Any thread may destroy the object
+// while no observed operation runs: each thread removes its callback itself, before the next
 // operation.
 class Observation {
  public:
@@ -63,8 +63,8 @@ class Observation {
   std::vector<std::weak_ptr<ObservedThread>> threads_;
 };
 
-// Returns the id of the backward pass that runs on this thread, if any; of the outermost one if an
-// activation checkpoint runs another inside it.
+// Returns the id of the backward pass that runs on this thread, if any; of the outermost if an
+// activation checkpoint runs a nested pass.
 std::optional<int> running_backward();
 // Whether a backward pass runs inside another.
 bool in_nested_backward();

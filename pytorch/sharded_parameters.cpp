@@ -39,7 +39,7 @@ std::string first_name(const std::vector<UnitScopes::UnitState>& units) {
 }
 
 // Throws before a step if a parameter was frozen. During passes that is allowed: a discriminator is
-// frozen while its generator trains.
+// frozen while the generator trains.
 void refuse_frozen(const std::vector<UnitScopes::UnitState>& units) {
   for (const UnitScopes::UnitState& unit : units)
     for (const ManagedParameter& parameter : unit.parameters)
@@ -104,7 +104,7 @@ ShardedParameters::~ShardedParameters() {
     for (const BufferState& buffer : buffers) return_buffer(buffer);
 }
 
-// The engine may end before the module, which may have another engine by now.
+// The engine may end before the module, and the module may have another engine by now.
 void ShardedParameters::return_buffer(const BufferState& buffer) {
   at::Tensor own;
   for (const at::Tensor& tensor : buffer.declared.tensors) {
@@ -280,7 +280,7 @@ void ShardedParameters::begin_forward(bool training, bool last, bool needs_scale
     for (UnitScopes::UnitState& unit : scopes_.units())
       for (ManagedParameter& parameter : unit.parameters) parameter.hold_storage();
   observation_.observe();
-  // Else autograd would run a GPU's nodes on a thread of its own.
+  // Else autograd would run a GPU's nodes on a separate thread.
   if (!device_.is_cpu()) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   if (!settled_) settle();
   if (!training) {
@@ -400,8 +400,8 @@ void ShardedParameters::use(int unit) {
   if (pass_ != Pass::none) scopes_.open(unit);
 }
 
-// Refuses writes inside passes: they would be lost if the parameter is gathered again, and kept if
-// it is not sharded.
+// Refuses writes inside passes: such writes would be lost if the parameter is gathered again, and
+// kept if unsharded.
 void ShardedParameters::write(int unit, const c10::StorageImpl& storage) {
   if (!in_call_ && !running_backward()) {
     written_[unit] = 1;
@@ -416,11 +416,11 @@ void ShardedParameters::write(int unit, const c10::StorageImpl& storage) {
                        "values without writing to the parameter");
 }
 
-// Determines the state of backward, also if the program called it without the wrapper.
+// Determines the state of backward, also if called without the wrapper.
 void ShardedParameters::follow_backward() {
   const std::optional<int> running = running_backward();
   if (pass_ == Pass::evaluation || (pass_ == Pass::training && backward_ == running)) return;
-  // A further backward over the same graphs is another micro step, in which forward visits no unit.
+  // A further backward over the same graphs is another micro step, without forward visits.
   if (backward_) end_backward();
   if (pass_ == Pass::none) continue_pass();
   origins_.begin_backward(needs_scale());
@@ -429,7 +429,7 @@ void ShardedParameters::follow_backward() {
   scopes_.begin_backward();
 }
 
-// Keeps an error for rethrow(), because torch throws it on as an error of its own kind.
+// Keeps an error for rethrow(), because torch would rethrow it as an error of its own kind.
 void ShardedParameters::gradient_arrived(int unit, int parameter, const at::Tensor& tensor) {
   rethrow();
   try {
@@ -507,8 +507,8 @@ void ShardedParameters::end_backward() {
   backward_.reset();
   had_backward_ = false;
   if (pass_ == Pass::training) pass_ = Pass::none;
-  // Placeholders replace torch's gradients until the step, so that nobody reads their absence as
-  // zero.
+  // Placeholders replace torch's gradients until the step, so that nobody reads an absent gradient
+  // as zero.
   for (Gradient& gradient : aside_)
     if (!std::exchange(gradient.is_aside, true))
       gradient.parameter->set_gradient_aside(gradient.tensor);
@@ -562,7 +562,7 @@ bool ShardedParameters::drop_in_engine() {
 
 void ShardedParameters::adopt_changes() {
   if (!rests_whole_) return;
-  engine_->settle();  // ranks that differ within a pass meet at its end
+  engine_->settle();  // ranks that differ within a pass meet at the end
   for (std::size_t u = 0; u < written_.size(); ++u)
     if (std::ranges::any_of(scopes_.units()[u].parameters, &ManagedParameter::has_array))
       written_[u] = 1;

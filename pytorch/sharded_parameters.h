@@ -2,8 +2,10 @@
 // Operations open units (operations.h), and gradients leave autograd as they arrive. module.h is
 // the wrapper for C++. This class does not depend on torch::nn::Module.
 //
-// Call it from one thread at a time; writes to parameters count on threads that have made it or
-// begun a pass. Destroy it before the engine.
+// Call attach() and, if only some declarations have values, initialize_rest(). Then for each micro
+// step begin_forward(), end_forward() and, after backward, end_backward(); at last step(). Call
+// from one thread at a time; writes to parameters count on threads that have made this object or
+// begun a pass. Destroy before the engine.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,12 +32,11 @@ struct BufferDeclaration {
   std::vector<std::string> also_named = {};  // further global names: UnitSpec::also_named()
 };
 
-// The unit around all others, for parameters that belong to no other unit. No module can have this
-// name.
+// The outermost unit, for parameters outside all declared units. No module can have this name.
 inline const std::string root_unit = "(root)";
 
-// A unit. In lists of units each follows the unit around it. Names of parameters and buffers begin
-// with their unit's name, except in the root.
+// A unit. In lists, a unit follows the unit around it. Names of parameters and buffers begin with
+// the unit's name, except in the root.
 struct UnitDeclaration {
   std::string name;
   int parent = -1;  // index of the unit around it; -1: none
@@ -45,11 +46,11 @@ struct UnitDeclaration {
 
 class ShardedParameters final : private StorageOwner {
  public:
-  // Frees the tensors' memory and moves them to the device. Call attach() before they are used.
+  // Frees the tensors' memory and moves them to the device. Call attach() before use.
   ShardedParameters(std::vector<UnitDeclaration> units, at::Device device);
   // Unsharded parameters, and buffers, get ordinary memory of torch with their values. Local.
   ~ShardedParameters();
-  // Call it if nothing uses the values after the end: parameters get no memory then.
+  // Call if nothing uses the values after the end: parameters get no memory then.
   void forget_values() { forgets_ = true; }
 
   ModelSpec spec() const;
@@ -66,12 +67,11 @@ class ShardedParameters final : private StorageOwner {
   // except that evaluations exchange nothing if parameters are not sharded.
   void begin_forward(bool training, bool last, bool needs_scale = true);
   void end_forward();
-  // Returns the micro step that runs; or begins one, for a further backward over this step's
-  // graphs.
+  // Returns the running micro step, or begins one, for a further backward over this step's graphs.
   MicroStep& micro_step();
-  // The factor by which the program must multiply a loss before its backward.
+  // The program must multiply a loss by this factor before backward.
   float loss_scale();
-  // Returns whose losses the gradients of this step came from.
+  // Returns the origins of this step's gradients.
   const LossOrigins::Kinds& origins() const { return origins_.of_step(); }
   // Call after backward: closes open scopes, and the next pass begins another micro step.
   void end_backward();
@@ -87,23 +87,23 @@ class ShardedParameters final : private StorageOwner {
   bool is_recomputing() const;
   // Number of times that gradients were dropped.
   std::int64_t drops() const { return drops_; }
-  // Throws UsageError if the program has given a parameter other memory or, for a training pass,
-  // has changed its requires_grad.
+  // Throws UsageError if the program has given a parameter different memory or, for a training
+  // pass, has changed requires_grad.
   void check_unchanged(bool trains) const;
-  // Call before collective calls of the engine: closes the scopes that a pass has left open. Inside
-  // a pass it does nothing.
+  // Call before collective calls of the engine: closes the scopes that a pass has left open. Does
+  // nothing inside a pass.
   void come_to_rest();
   // Copies values that the program has written to parameters outside passes into the engine, those
   // of parameters with arrays of numpy in any case. Throws
   // DisagreementError if ranks have written different values. Collective.
   void adopt_changes();
 
-  // Call after an exception has ended a pass: ends its scopes without sending anything.
+  // Call after an exception has ended a pass: ends the scopes without sending anything.
   void abandon() noexcept;
   // Call between passes: waits for updates in flight, so that unsharded parameters are readable.
   void settle();
-  // Call between passes: points the parameter to the caller's memory, with values of its dtype;
-  // without values it returns to its own.
+  // Call between passes: points the parameter to the caller's memory, with values of the
+  // parameter's dtype; without values, back to its own memory.
   void lend(const std::string& name, const std::optional<at::Tensor>& values);
   // Throws the first error that occurred when an operation opened a unit, because callbacks of
   // operations cannot throw.
@@ -114,7 +114,7 @@ class ShardedParameters final : private StorageOwner {
   struct Gradient {
     ManagedParameter* parameter;
     at::Tensor tensor;
-    bool is_aside;  // false: its backward may add to it
+    bool is_aside;  // false: backward may add more
   };
   struct BufferState {
     BufferDeclaration declared;
@@ -139,7 +139,7 @@ class ShardedParameters final : private StorageOwner {
   bool rank_independent() const { return engine_->config().zero_core.rank_independent; }
   bool drop_in_engine();
   void move_late_gradients();
-  // Removes the placeholders of gradients. If the program has cleared them, the engine's gradients
+  // Removes the placeholders of gradients. If the program has cleared these, the engine's gradients
   // are dropped.
   void take_gradients_back();
   // Whether a loss without a scale gives this micro step gradients that are too small.
@@ -153,10 +153,10 @@ class ShardedParameters final : private StorageOwner {
   void bind_buffers(Engine& engine);
   static void return_buffer(const BufferState& buffer);
 
-  std::vector<StorageUse> uses_;  // by unit; parameters point to them
+  std::vector<StorageUse> uses_;  // by unit; parameters point here
   UnitScopes scopes_;
   at::Device device_;
-  Stream stream_;  // the engine's compute stream if torch uses it too; else none
+  Stream stream_;  // the engine's compute stream if torch uses the same; else none
   std::vector<std::string> unit_names_;
   std::vector<std::vector<BufferState>> buffers_;  // by unit
   Runtime* runtime_ = nullptr;
@@ -176,7 +176,7 @@ class ShardedParameters final : private StorageOwner {
   std::int64_t drops_ = 0;
   int begun_ = 0;
   std::vector<Gradient> aside_;  // gradients with placeholders in torch
-  std::vector<char> written_;    // by unit: the program wrote to it outside passes
+  std::vector<char> written_;    // by unit: written by the program outside passes
   bool settled_ = false, rests_whole_ = false, forgets_ = false;
   std::exception_ptr kept_;
 };

@@ -13,8 +13,8 @@ namespace zero::pytorch {
 
 class StoreRendezvous final : public Rendezvous {
  public:
-  // The store's keys must belong to this job only. `place` is its address, for messages. Throws
-  // TopologyError if another process has registered as this rank.
+  // The store's keys must belong to this job only. `place`: the store's address, for messages.
+  // Throws TopologyError if another process has registered as this rank.
   StoreRendezvous(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::string place,
                   MakeGroup make_group);
 

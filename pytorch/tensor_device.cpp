@@ -14,8 +14,7 @@ at::Device tensor_device(const Runtime& runtime) {
 Stream torch_stream(at::Device device) {
   if (device.is_cpu()) return {};
   void* handle = c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
-  // CUDA's handle of the default stream. Torch uses null for it, but to the engine null means no
-  // stream.
+  // CUDA's handle of the default stream. Torch uses null, but to the engine null means no stream.
   static char* const legacy_default_stream = reinterpret_cast<char*>(1);
   return {handle != nullptr ? handle : legacy_default_stream};
 }

@@ -33,7 +33,7 @@ void UnitScopes::open(int unit) {
 }
 
 void UnitScopes::close_all_but_around(int unit) {
-  // Closes the last opened unit first, so that inner units close before those around them.
+  // Closes the last opened unit first, so that inner units close before outer units.
   for (auto i = open_.size(); i-- > 0;)
     if (!is_around(open_[i], unit)) close(open_[i]);
 }
@@ -72,13 +72,12 @@ void UnitScopes::open_backward_scope(UnitState& state) {
 BackwardScope& UnitScopes::open_for_gradients(int unit) {
   UnitState& state = units_[unit];
   if (!state.is_open()) {
-    // Uses whose input needs no gradient read no parameter in backward, so they are not visited
-    // there.
+    // A use without a gradient of its input reads no parameter in backward, and has no visit there.
     state.backward_visits = std::max(state.backward_visits, state.forward_visits - 1);
     open(unit);
   }
   if (!state.backward) {
-    // Units inside it only read its values, whose memory does not move.
+    // Inner units only read this unit's values, whose memory does not move.
     close_all_but_around(unit);
     state.forward.reset();
     state.backward_visits = state.forward_visits;

@@ -1,6 +1,5 @@
-// The units that are open. The first operation that uses a unit opens it, and the first one that
-// uses a unit outside it closes it. Parameters point to the unit's memory while it is open. Call
-// from one thread.
+// The open units. The first operation that uses a unit opens it, and the first operation on a unit
+// outside closes it. Parameters point to the memory of open units. Call from one thread.
 #pragma once
 
 #include <optional>
@@ -29,9 +28,9 @@ class UnitScopes {
   std::vector<UnitState>& units() { return units_; }
   const std::vector<UnitState>& units() const { return units_; }
 
-  // Begins a pass with its forward.
+  // Begins a pass, with forward.
   void begin();
-  // Begins an evaluation, which may interrupt another pass: its visits do not count there.
+  // Begins an evaluation, which may interrupt another pass: visits do not count there.
   void begin_evaluation() {
     close_all();
     evaluates_ = true;
@@ -43,14 +42,14 @@ class UnitScopes {
   bool in_backward() const { return in_backward_; }
   // Closes the scopes that forward has left open.
   void begin_backward();
-  // Opens the units around this one, then this one; nothing if it is open in this direction.
+  // Opens the units around this unit, then this unit; nothing if already open in this direction.
   void open(int unit);
   // Opens the unit with memory for gradients, which open() may have postponed.
   BackwardScope& open_for_gradients(int unit);
   // Whether backward has yet to visit a unit again that forward used several times.
   bool more_uses_follow(int unit) const;
   void close_all();
-  // Points the parameter to its memory in the unit's scope, or to its memory at rest.
+  // Points the parameter to memory in the unit's scope, or to memory at rest.
   static void bind(UnitState& state, ManagedParameter& parameter);
 
  private:

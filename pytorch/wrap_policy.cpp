@@ -67,7 +67,7 @@ class Collector {
   std::vector<UnitDeclaration> units_;
   std::vector<Holding> holdings_;
   std::vector<BufferHolding> buffers_;
-  std::map<const torch::nn::Module*, int> visited_;  // to its unit
+  std::map<const torch::nn::Module*, int> visited_;  // to the module's unit
   std::set<const c10::TensorImpl*> seen_buffers_;
 };
 
@@ -112,7 +112,7 @@ void Collector::hold(const std::string& name, int unit, const at::Tensor& tensor
 }
 
 int Collector::innermost_around(int a, int b) const {
-  // A unit has a larger index than the units around it.
+  // A unit has a larger index than outer units.
   while (a != b) (a > b ? a : b) = units_[std::max(a, b)].parent;
   return a;
 }
@@ -139,7 +139,7 @@ void Collector::add_buffer(const std::string& name, int unit, const at::Tensor& 
   units_[unit].buffers.push_back({name, {tensor}});
 }
 
-// A unit without parameters gathers nothing: its buffers move to the unit around it.
+// A unit without parameters gathers nothing: the buffers move to the outer unit.
 std::vector<UnitDeclaration> Collector::without_empty() {
   std::vector<UnitDeclaration> kept;
   std::vector<int> index(units_.size(), -1);

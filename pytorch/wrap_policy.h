@@ -1,4 +1,4 @@
-// Policies that choose which modules become units. A unit is gathered and freed together.
+// Policies that choose the modules that become units. A unit is gathered and freed together.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -18,13 +18,13 @@ struct WrapCandidate {
   std::string name;  // as in named_modules(): "blocks.0"
   const torch::nn::Module& module;
   const torch::nn::Module* parent;
-  // How many of the modules around it are a ModuleList or a Sequential.
+  // Number of outer modules that are a ModuleList or a Sequential.
   int lists_around = 0;
   std::int64_t elements = 0;  // of all parameters inside
 };
 
-// Returns whether a module becomes a unit. Units may contain units; parameters outside all of them
-// form one unit around all. Called for each module that has parameters, outer modules first.
+// Returns whether a module becomes a unit. Units may contain units; parameters outside all units
+// form the outermost unit. Called for each module that has parameters, outer modules first.
 using WrapPolicy = std::function<bool(const WrapCandidate&)>;
 
 // The children of the outermost ModuleLists and Sequentials: the blocks of most models.
@@ -44,7 +44,7 @@ WrapPolicy wrap_by_type() {
 
 struct UnitOptions {
   WrapPolicy policy = wrap_children_of_lists();
-  // The dtype to which floating-point parameters and buffers are converted; undefined: none.
+  // The dtype of converted floating-point parameters and buffers; undefined: none.
   std::optional<at::ScalarType> convert_to, convert_buffers_to;
   // Options by name in the module; `trainable` is the tensor's requires_grad(), not set here.
   std::function<ParamOptions(const std::string& name, const at::Tensor&)> parameter_options;
@@ -53,7 +53,7 @@ struct UnitOptions {
 };
 
 // Returns the units of the module. A parameter that several units use belongs to the innermost unit
-// around all of them.
+// around all of these.
 std::vector<UnitDeclaration> declare_units(const torch::nn::Module& module,
                                            const UnitOptions& options);
 

@@ -21,7 +21,7 @@ namespace {
 namespace py = pybind11;
 using optim::OptimizerOptions;
 
-// Replaces a member if the program has set a value for it.
+// Replaces a member if the program has set a value.
 template <class T>
 void take(const py::dict& given, const char* name, T& member) {
   if (given.contains(name)) member = given[name].cast<T>();
@@ -151,7 +151,7 @@ void declare_config(py::module_& module) {
                                                   std::pair(o.beta1, o.beta2)};
                              })
       .def_property_readonly("scheduler_type", [](const Config& c) { return c.scheduler.type; })
-      // The rate and the betas, if it changes them, of an applied step, counted from 1.
+      // The rate, and the betas if scheduled, of an applied step, counted from 1.
       .def(
           "scheduled",
           [](const Config& c, std::int64_t step) {

@@ -1,5 +1,5 @@
-// zerocore._native.Config: the resolved config. Python reads the keys that it implements itself,
-// and replaces the optimizer by the program's before the engine is made.
+// zerocore._native.Config: the resolved config. Python reads the keys implemented in Python, and
+// replaces the optimizer by the program's before the engine is made.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -10,7 +10,7 @@ namespace zero::pytorch {
 
 void declare_config(pybind11::module_& module);
 
-// Returns the config without its notices, which the package prints itself on Python's output.
+// Returns the config without notices, since the package prints these on Python's output.
 Config silent(Config config);
 
 }  // namespace zero::pytorch

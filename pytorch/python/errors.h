@@ -5,7 +5,7 @@
 
 namespace zero::pytorch {
 
-// Registers one Python class for each kind of zero::Error, with its exit code.
+// Registers a Python class for each kind of zero::Error, with its exit code.
 void declare_errors(pybind11::module_& module);
 
 }  // namespace zero::pytorch

@@ -1,6 +1,6 @@
-// zerocore._native: the library's interface for the Python package. It has one class for the ranks
-// and one for a model in its engine; Python does everything else. Calls release the GIL, because
-// they wait for other ranks, and must come from one thread.
+// zerocore._native: the library's interface for the Python package. One class is for the ranks, one
+// for a model in an engine; Python does everything else. Calls release the GIL, because they wait
+// for peers, and must come from one thread.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <pybind11/functional.h>
@@ -143,7 +143,7 @@ class Model {
 
   void note_loss(double mean) { parameters_->micro_step().loss(mean); }
 
-  // `max_norm` clips this step, in addition to the config. The returned norm is the one before
+  // `max_norm` clips this step, in addition to the config. The returned norm is from before
   // clipping, and the loss NaN if the program has called no engine.backward(). `given`: whole
   // averaged gradients by parameter, fp32 on the CPU, used instead of those of backward.
   StepResult step(std::optional<double> learning_rate, const ValuesByGroup& groups,
@@ -174,13 +174,13 @@ class Model {
       return engine_->resident<decltype(typed)>(name) != nullptr;
     });
   }
-  // Takes part in one evaluation pass of the other ranks.
+  // Takes part in an evaluation pass of the peers.
   void join_evaluation() {
     parameters_->come_to_rest();
     engine_->evaluate().next(false);
   }
   // Ends the scopes of an open pass on all ranks. Call before the ranks exchange something that is
-  // in no plan: a rank whose pass has used fewer units may be ahead of the others. Collective.
+  // in no plan: a rank whose pass has used fewer units may be ahead of its peers. Collective.
   void settle() {
     parameters_->come_to_rest();
     engine_->settle();

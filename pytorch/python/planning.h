@@ -1,4 +1,4 @@
-// The planner, as zerocore.plan() calls it.
+// The planner, as called by zerocore.plan().
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

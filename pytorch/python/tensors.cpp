@@ -44,12 +44,12 @@ void declare_tensors(pybind11::module_& module) {
   module.def("is_at_rest", &is_at_rest, py::arg("tensor"));
   // The name of the dtype in safetensors files, or None.
   module.def("file_dtype", &file_dtype, py::arg("dtype"));
-  // Makes a tensor with a shape and without memory, for a module whose weights come from a file.
+  // Makes a tensor with a shape and without memory, for a module with weights from a file.
   module.def("without_memory", [](const std::vector<std::int64_t>& shape, at::ScalarType dtype) {
     return at::from_blob(nullptr, shape, at::TensorOptions(dtype));
   });
-  // Gives a zero.Init parameter's storage another tensor's memory, which that tensor loses, or
-  // none. Tensors and views stay valid.
+  // Moves another tensor's memory, or none, into a zero.Init parameter's storage. Tensors and views
+  // stay valid.
   module.def("free_memory", &free_memory);
   module.def("give_memory", &give_memory);
 }

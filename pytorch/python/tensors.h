@@ -1,5 +1,4 @@
-// Tensors without memory of their own: those of an engine, and of parameters that zero.Init has
-// made.
+// Tensors without own memory: those of an engine, and of parameters that zero.Init has made.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

@@ -33,7 +33,7 @@ at::ScalarType type_of(const std::string& dtype) {
   throw LoadError("a buffer is stored as " + dtype + ", which torch does not have");
 }
 
-// Returns the tensors of these entries, in their order.
+// Returns the tensors of these entries, in order.
 std::vector<at::Tensor> tensors_of(const SavedWeights& saved,
                                    const std::vector<std::size_t>& entries) {
   std::vector<at::Tensor> tensors;
@@ -56,7 +56,7 @@ std::vector<std::string> names_in(const std::string& path, const std::vector<std
     std::ranges::copy_if(names, std::back_inserter(there),
                          [&](const std::string& name) { return model.has(name); });
   } catch (const LoadError&) {
-    return {};  // the engine reports it, on all ranks
+    return {};  // the engine reports this, on all ranks
   }
   return there;
 }

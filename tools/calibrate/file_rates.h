@@ -10,7 +10,7 @@ struct FileRates {
 };
 
 // Writes and reads a file of 256 MiB in the directory, without the page cache if the file system
-// permits O_DIRECT, and removes it. Throws ConfigError with the directory.
+// permits O_DIRECT, then removes the file. Throws ConfigError with the directory.
 FileRates measure_file(const std::string& directory);
 
 }  // namespace zero::calibrate

@@ -17,8 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds window{400};  // of one measurement
-constexpr int windows = 3;                        // the best one counts
+constexpr std::chrono::milliseconds window{400};  // of a measurement
+constexpr int windows = 3;                        // the best counts
 
 // Returns seconds per call.
 double time_of(const std::function<void()>& call) {

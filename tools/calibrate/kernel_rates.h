@@ -1,5 +1,5 @@
-// Rates of train_gpt's kernels on the cores of one rank, while the other ranks of its node run the
-// same kernels.
+// Rates of train_gpt's kernels on the cores of one rank, while all ranks of the node run the same
+// kernels.
 #pragma once
 
 namespace zero {

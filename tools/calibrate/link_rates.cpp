@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int rounds = 8;
 constexpr std::int64_t large_bytes = std::int64_t{16} << 20, small_bytes = 4096;
 
-// Returns the seconds of one call on the slowest rank; the fastest round counts.
+// Returns the seconds of a call on the slowest rank; the fastest round counts.
 double time_of(Communicator& ranks, int calls, const std::function<void()>& call) {
   double best = std::numeric_limits<double>::infinity();
   call();
@@ -74,7 +74,7 @@ LinkRates measure_exchanges(comm::World& world) {
   }
   if (topology.node_count == 1) return rates;
   const Times all = times_of(world.communicator());
-  // A node receives the slices of the others, and then passes them to its ranks.
+  // A node first receives all remote slices, then passes the whole to the ranks.
   const double inside = rates.inside_rate > 0 ? topology.local_size * whole / rates.inside_rate : 0;
   const double received = whole * (topology.node_count - 1) / topology.node_count;
   rates.between_rate = received / std::max(all.gather - inside, 1e-9);

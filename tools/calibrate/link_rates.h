@@ -8,7 +8,7 @@ class World;
 namespace zero::calibrate {
 
 // In the terms of the planner (tools/planner/exchange.cpp): a node passes `rate` bytes per second
-// of the whole vectors of all of its ranks.
+// of the whole vectors of all ranks.
 struct LinkRates {
   double inside_rate = 0, inside_latency = 0;
   double reduce_share = 1;                       // the rate of sums relative to that of gathers

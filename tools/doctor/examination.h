@@ -12,13 +12,13 @@ class Runtime;
 
 namespace zero::doctor {
 
-// Returns the ranks of the job on this rank's host, with the CPUs to which they are bound.
+// Returns the ranks of the job on this rank's host, with the CPUs to which each is bound.
 // Collective.
 std::vector<RankOnHost> ranks_on_host(Runtime& runtime);
 
-// Returns the report (report.h) on every rank. Collective: one rank of each host reads its host,
-// and if there are several ranks, they measure the links between them. directories, program: as for
-// read_host(); equal on all ranks.
+// Returns the report (report.h) on every rank. Collective: one rank of each host reads that host,
+// and several ranks measure the links. directories, program: as for read_host(); equal on all
+// ranks.
 std::string examine(Runtime& runtime, const std::vector<std::string>& directories,
                     const std::string& program);
 

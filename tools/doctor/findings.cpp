@@ -17,7 +17,7 @@ constexpr double small_shared_memory = 1 * gibibyte, little_disk = 10 * gibibyte
 constexpr std::int64_t small_locked_limit = 65536;  // bytes
 constexpr std::int64_t few_files = 4096, few_processes = 1024;
 constexpr int oldest_driver_cuda = 12000;
-// A link is reported as slow if it has less than this share of the fastest link of its kind.
+// A link is reported as slow below this share of the fastest link of the same kind.
 constexpr double slow_share = 0.5;
 constexpr double slow_network = 100e6;   // bytes per second: below gigabit Ethernet
 constexpr double most_clock_offset = 1;  // seconds

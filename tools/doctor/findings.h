@@ -21,7 +21,7 @@ struct Finding {
   std::string topic;  // "memory", "links", ...
   std::string text;   // the fact
   Level level = Level::fine;
-  std::string advice;  // one sentence, if it is not fine
+  std::string advice;  // a sentence, unless `fine`
 };
 
 std::vector<Finding> findings_of(const Readings& host);

@@ -20,9 +20,9 @@ using Pair = std::pair<int, int>;  // of ranks
 
 constexpr std::int64_t large_bytes = std::int64_t{8} << 20, small_bytes = std::int64_t{64} << 10;
 constexpr int rate_rounds = 4;
-constexpr double large_seconds = 0.25;  // time limit of one large message
+constexpr double large_seconds = 0.25;  // time limit of a large message
 
-// The measurement of a pair, in the form in which its ranks send it to the others.
+// The measurement of a pair, in the form sent to all ranks.
 struct Measured {
   double latency_seconds = 0, bytes_per_second = 0, clock_offset_seconds = 0;
   std::array<char, 40> transport{};
@@ -52,7 +52,7 @@ double rate_of(Communicator& pair, std::vector<std::byte>& bytes, std::int64_t c
   return best;
 }
 
-// Both ranks of the pair must call it; the result is valid on the pair's rank 0.
+// Both ranks of the pair must make this call; the result is valid on the pair's rank 0.
 Measured measure(Communicator& pair) {
   Measured result;
   pair.transport().copy(result.transport.data(), result.transport.size() - 1);
@@ -70,7 +70,7 @@ Measured measure(Communicator& pair) {
 }
 
 // Returns rounds of pairs in which no two pairs share a host: first the pairs inside of hosts, then
-// every host with every other host, by the circle method.
+// every two hosts, by the circle method.
 std::vector<std::vector<Pair>> rounds_of(const comm::Topology& topology) {
   std::map<int, std::vector<int>> ranks_of_node;
   for (int rank = 0; rank < topology.size; ++rank)
@@ -94,7 +94,7 @@ std::vector<std::vector<Pair>> rounds_of(const comm::Topology& topology) {
   return rounds;
 }
 
-// Measures the pairs of one round. Collective; returns the links on all ranks.
+// Measures the pairs of a round. Collective; returns the links on all ranks.
 std::vector<Link> measure_round(Communicator& all, const std::vector<Pair>& pairs) {
   const auto own = std::ranges::find_if(
       pairs, [&](const Pair& p) { return p.first == all.rank() || p.second == all.rank(); });

@@ -37,7 +37,7 @@ std::int64_t limit_of(__rlimit_resource resource) {
   return static_cast<std::int64_t>(limit.rlim_cur);
 }
 
-// Returns a row of /proc/meminfo, which is in KiB, in bytes.
+// Returns a row of /proc/meminfo in bytes; the file has KiB.
 std::int64_t memory_row(const std::string& name) {
   std::ifstream rows("/proc/meminfo");
   for (std::string line; std::getline(rows, line);)

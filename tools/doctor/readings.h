@@ -1,5 +1,5 @@
-// Reads the properties of one host that affect a training run. They are plain values, so that tests
-// can draw conclusions (findings.h) for any kind of host.
+// Reads the properties of a host that affect a training run. Plain values, so that tests can draw
+// conclusions (findings.h) for any kind of host.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline constexpr std::int64_t no_limit = -1;
 
 struct Disk {
   std::string path;
-  std::string error;  // why the disk could not be read; empty: it was read
+  std::string error;  // why the disk could not be read; empty: no error
   std::string file_system;
   std::int64_t free_bytes = 0;
   bool direct_io = false;    // O_DIRECT, which offload to NVMe uses
@@ -27,11 +27,11 @@ struct Gpu {
 
 struct RankOnHost {
   int rank = 0;
-  std::vector<int> cpus;  // to which it is bound
+  std::vector<int> cpus;  // to which the rank is bound
 };
 
 struct Readings {
-  std::string host, kernel;         // its name, and Linux's version
+  std::string host, kernel;         // the name, and Linux's version
   std::string program;              // "Python 3.11.2 with torch 2.15.0"; may be empty
   std::vector<std::string> loaded;  // files of MPI, CUDA and torch that this process has loaded
   std::vector<RankOnHost> ranks;    // of a job
@@ -51,7 +51,7 @@ struct Readings {
   bool remote_shell = false;  // ssh or rsh is installed
   bool root = false, cross_memory = true;
   std::string driver;              // NVIDIA's; empty: none is loaded
-  std::optional<int> driver_cuda;  // the newest CUDA that it supports: 13000 is 13.0
+  std::optional<int> driver_cuda;  // the newest supported CUDA: 13000 is 13.0
   std::string nccl, cublas;        // paths of loadable libraries; empty: none
   int nccl_version = 0;            // 22703 is 2.27.3; 0: no library
   std::vector<Gpu> gpus;

@@ -10,7 +10,7 @@
 
 namespace zero::doctor {
 
-// Returns the JSON of one host: its readings, and the conclusions from them.
+// Returns the JSON of a host: readings and conclusions.
 std::string host_report(const Readings& host);
 // Returns the report as one line of JSON. hosts: results of host_report(), one per host. links:
 // none for a job of one rank.

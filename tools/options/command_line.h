@@ -11,7 +11,7 @@ namespace zero {
 // option's name: "unknown option --modell; did you mean "--model"?".
 std::string unexpected_text(const CLI::App& command, const std::vector<std::string>& words);
 
-// Returns the error about a missing value or argument, with the command that lists them.
+// Returns the error about a missing value or argument, with the command for help.
 std::string wrong_use_text(const CLI::App& command, const CLI::ParseError& error);
 
 // Returns the words from the program on, for a command with prefix_command(). Throws ConfigError if
@@ -21,7 +21,7 @@ std::vector<std::string> program_words(const CLI::App& command);
 // The names of a command's options, such as "--model".
 std::vector<std::string> option_names(const CLI::App& command);
 
-// An App's commands that its help lists, and their names.
+// The commands that an App's help lists, and their names.
 std::vector<const CLI::App*> commands_of(const CLI::App& app);
 std::vector<std::string> command_names(const CLI::App& app);
 

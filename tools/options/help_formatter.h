@@ -1,6 +1,6 @@
-// Writes the help of a command in the width of the terminal: an option with a name for its value,
-// and the option's description with the range and the default. Options are in groups, in the
-// order of their declaration (CLI::App::option_defaults()->group()).
+// Writes the help of a command in the width of the terminal: an option with a name for the value,
+// and a description with the range and the default. Options are in groups, in the order of
+// declaration (CLI::App::option_defaults()->group()).
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
-// Parses JSON that a user names, in time proportional to the text. Unlike nlohmann's parser alone,
-// it refuses a NUL byte, which that parser takes for the end, and a key that an object has twice.
+// Parses JSON that a user names, in time proportional to the text. Refuses a NUL byte, which
+// nlohmann's parser takes for the end, and a key that an object has twice.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@
 
 namespace zero {
 
-// Limits the keys of an object. An ordered_json looks at all of them to add one.
+// Limits the keys of an object. To add a key, an ordered_json looks at all.
 template <class Json>
 constexpr std::size_t most_json_keys = 1'000'000;
 template <>

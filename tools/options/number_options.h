@@ -1,6 +1,6 @@
-// Numbers on the command lines of `zero` and train_gpt. Each option that takes one has a row in the
-// table of number_options.cpp: its kind and its range. If the text is no such number, or is out of
-// range, a ConfigError names the option, the text and the range.
+// Numbers on the command lines of `zero` and train_gpt. Each such option has a row in the table of
+// number_options.cpp: kind and range. If the text is no such number, or is out of range, a
+// ConfigError names the option, the text and the range.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -54,9 +54,10 @@ void check_result_directory(const std::string& path, const std::string& name) {
 void flush_standard_output() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
-  // An earlier call has failed, whose reason is lost. A line more shows whether it lasts.
+  // An earlier call has failed, and the reason is lost. Another line shows whether the failure
+  // lasts.
   if (errno == 0 && ::write(STDOUT_FILENO, "\n", 1) == 1) errno = 0;
-  if (errno == EPIPE) return;  // whoever has read it needs no more
+  if (errno == EPIPE) return;  // the reader needs no more
   throw SaveError("standard output could not be written" +
                   (errno != 0 ? std::string(": ") + std::strerror(errno) : ""));
 }

@@ -1,5 +1,5 @@
 // Files that options name for results of a command, and standard output. A failure is never silent,
-// and leaves the old file as it was. Messages begin with a name: the path, or an option and the
+// and leaves the old file unchanged. Messages begin with a name: the path, or an option and the
 // path.
 #pragma once
 
@@ -12,13 +12,13 @@ namespace zero {
 // reason.
 void write_result(const std::string& path, const std::string& name, std::string_view text);
 
-// Try to make a file, and remove it: call them before the work whose result goes there. The second
-// makes the directory. They throw ConfigError with the reason.
+// Try to make and remove a file. Call before the work whose result goes there. The second makes the
+// directory. Throw ConfigError with the reason.
 void check_result_file(const std::string& path, const std::string& name);
 void check_result_directory(const std::string& path, const std::string& name);
 
-// Throws SaveError if a part of what this process has printed could not be written, unless its
-// reader has gone. Programs call it before they end with success.
+// Throws SaveError if some output of this process could not be written, unless the reader has gone.
+// Programs call this before a successful end.
 void flush_standard_output();
 
 }  // namespace zero

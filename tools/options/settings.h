@@ -1,5 +1,5 @@
-// The option --set PATH=VALUE of `zero` and train_gpt, which may be repeated: one value of a config
-// instead of the file's.
+// The option --set PATH=VALUE of `zero` and train_gpt, repeatable: a value of a config instead of
+// the file's.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ namespace zero {
 // not PATH=VALUE.
 Text parse_settings(const std::vector<std::string>& settings);
 
-// Returns true if the settings give this key of the config a value: by its path, in another
-// spelling, or within an object for one of its sections.
+// Returns true if the settings give this key of the config a value: by path, in another spelling,
+// or within an object for an enclosing section.
 bool gives(const Text& settings, std::string_view path);
 
 }  // namespace zero

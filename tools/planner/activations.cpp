@@ -17,7 +17,7 @@ std::int64_t sum_of(const std::vector<std::int64_t>& widths) {
   return std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
 }
 
-// Returns the bytes of the loss head: normed rows, their gradient, a chunk of logits, and losses.
+// Returns the bytes of the loss head: normed rows with gradient, a chunk of logits, and losses.
 std::int64_t head_bytes(const gpt::Dims& dims, const ActivationTerms& terms) {
   const std::int64_t rows = dims.rows(), least = terms.gpu ? 128 : 64;
   const std::int64_t logit = terms.gpu ? terms.element_bytes : float_bytes;
@@ -29,7 +29,7 @@ std::int64_t head_bytes(const gpt::Dims& dims, const ActivationTerms& terms) {
 }
 
 // Returns the scratch memory of a CPU rank: for each thread the queries, keys, values and gradients
-// of one head, and tiles of scores.
+// of a head, and tiles of scores.
 std::int64_t attention_scratch(const gpt::Dims& dims, const ActivationTerms& terms) {
   if (terms.gpu) return 0;
   constexpr std::int64_t most_rows = 128;

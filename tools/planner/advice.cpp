@@ -21,7 +21,7 @@ double time_per_token(const Estimate& estimate) {
   return 1 / estimate.tokens_per_second;
 }
 
-// One change, as keys of the config and options of the program.
+// A change, as keys of the config and options of the program.
 struct PossibleChange {
   std::string what;
   Text overrides = {};
@@ -54,13 +54,13 @@ std::vector<PossibleChange> possible_changes(const Request& request) {
   return all;
 }
 
-// Returns true if the change leaves the config as it is, such as bf16 in a config of bf16.
+// Returns true if the change has no effect on the config, such as bf16 in a config of bf16.
 bool changes_nothing(const PossibleChange& candidate, Request changed, const std::string& before) {
   if (candidate.overrides.empty()) return false;
   for (const auto& [path, value] : candidate.overrides) changed.overrides[path] = value;
   try {
     return describe(row_config(changed, {"config"})) == before;
-  } catch (const ConfigError&) {  // refused, which the estimate reports
+  } catch (const ConfigError&) {  // refused; the estimate reports this
     return false;
   }
 }

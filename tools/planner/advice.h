@@ -13,17 +13,17 @@ struct Recommendation {
   std::optional<std::size_t> row;  // index of the estimate; nothing if none fits
   std::string reason;              // a sentence or two
 };
-// Returns the fastest exact row that fits. Rows within 2 % of it count as equally fast; the first
-// of them is chosen, because lists begin with the simplest strategy.
+// Returns the fastest exact row that fits. Of the rows within 2 % of the best time the first is
+// chosen, because lists begin with the simplest strategy.
 Recommendation recommend(const std::vector<Estimate>& estimates);
 
-// A change with which the request would fit.
+// A change that would make the request fit.
 struct Change {
   std::string what;  // "zero_optimization.stage 3", "--recompute"
   Estimate estimate;
 };
-// Returns at most `most` changes with which the request would fit, the cheapest first, by predicted
-// step time per token. Tries two and three changes at once only if too few single ones suffice.
+// Returns at most `most` changes that would make the request fit, the cheapest first, by predicted
+// step time per token. Tries two and three changes at once only if too few single changes suffice.
 std::vector<Change> cheapest_changes(const Request& request, std::size_t most);
 
 // Returns the advice for a run that runs out of memory at start: the planned and the available
@@ -46,8 +46,8 @@ struct CheapestShape {
 struct Budget {
   double tokens = 0, price_per_hour = 0, deadline_hours = 0;  // of the run; deadline 0: none
 };
-// Tries whole nodes: without a deadline up to the request's number, with one as many as it needs,
-// up to most_searched_ranks. Returns nothing if no number meets the deadline.
+// Tries whole nodes: without a deadline up to the request's number, with a deadline as many as
+// needed, up to most_searched_ranks. Returns nothing if no number meets the deadline.
 inline constexpr int most_searched_ranks = 4096;
 std::optional<CheapestShape> cheapest_shape(const Request& request, const Budget& budget);
 

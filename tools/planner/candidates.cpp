@@ -70,7 +70,7 @@ Candidates candidates(const Request& request, const std::vector<PlanRow>& rows,
   for (const std::int64_t micro : sizes) {
     const Request sized = fixed ? request : with_batch(request, batch, micro);
     for (const Estimate& row : estimates(sized, rows)) {
-      if (row.row == "config" && micro != batch.micro) continue;  // then it is another plan
+      if (row.row == "config" && micro != batch.micro) continue;  // that is another plan
       const std::string why = row.refusal.empty() ? row.why_not : row.refusal;
       if (why.empty())
         add(found, sized, row, micro, fixed ? batch.accumulation : batch.global / (micro * ranks));

@@ -16,7 +16,7 @@ struct MicroBatchLimits {
   std::int64_t least = 1;
   std::optional<std::int64_t> most = {};
   std::optional<std::size_t> count = {};  // of sizes, the largest that are permitted
-  bool open = false;  // a micro-batch of "auto" may change, because the program gets it otherwise
+  bool open = false;  // a micro-batch of "auto" may change, as the program gets the size otherwise
 };
 
 struct Candidate {
@@ -29,16 +29,16 @@ struct Candidate {
   std::string name() const { return row + ", micro-batch " + std::to_string(micro_batch); }
 };
 
-// The candidates that fit, the fastest first, and why others are none.
+// The candidates that fit, the fastest first, and why the rest are none.
 struct Candidates {
   std::vector<Candidate> fit = {};
-  std::vector<std::string> left_out = {};  // one sentence for each
+  std::vector<std::string> left_out = {};  // a sentence for each
 };
 
 // Crosses the rows with the micro-batches that divide the samples of a step: powers of two and the
-// config's own. Keeps the config's micro-batch if the file leaves it to the program ("auto",
-// unless `open`), or with zero_core.rank_independent, whose sums depend on it. Throws ConfigError
-// like estimates().
+// config's own. Keeps the config's micro-batch if the file leaves it to the program ("auto", unless
+// `open`), or with zero_core.rank_independent, whose sums depend on the micro-batch. Throws
+// ConfigError like estimates().
 Candidates candidates(const Request& request, const std::vector<PlanRow>& rows,
                       const MicroBatchLimits& limits);
 

@@ -11,8 +11,8 @@ constexpr double tera = 1e12, giga = 1e9, micro = 1e-6;
 
 // Sources. Peaks, memory and links: NVIDIA's data sheets of the SXM boards and of DGX systems, for
 // dense products. product_share: large products on random data at full power. Latencies of hops and
-// rates of rings: NCCL's own model of its collectives and its published tests. attention_share: the
-// papers of FlashAttention-2 and 3, causal, forward and backward together.
+// rates of rings: NCCL's own model of collectives and published tests. attention_share: the papers
+// of FlashAttention-2 and 3, causal, forward and backward together.
 Device gpu_like_a100() {
   return {.name = "a100",
           .flops16 = 312 * tera,
@@ -26,8 +26,8 @@ Device gpu_like_a100() {
           .exchange_share = 0.12,
           .reserved_bytes = 1.5 * (1 << 30),
           .inside = {235 * giga, 3.4 * micro, 16e6},
-          // Fitted to one published run (Llama 2 7B on 64 GPUs in YaFSDP's table); the adapter's
-          // data sheet has 25e9 bytes/s.
+          // Fitted to a published run (Llama 2 7B on 64 GPUs in YaFSDP's table); the adapter's data
+          // sheet has 25e9 bytes/s.
           .between = {9.66 * giga, 14 * micro, 25e6},
           .host = {24 * giga, 10 * micro},
           .host_memory_bytes = 2.0 * tera,

@@ -13,7 +13,7 @@ struct Link {
   double bytes_per_second = 0, latency = 0, half_bytes = 0;
 };
 
-// One GPU with its share of the node, or a CPU node, whose ranks share its cores evenly. On a CPU
+// A GPU with its share of the node, or a CPU node, whose ranks share the cores evenly. On a CPU
 // node, figures are per core unless the comment has "node".
 struct Device {
   std::string name;
@@ -35,7 +35,7 @@ struct Device {
   // gathers.
   Link inside = {}, between = {};
   double reduce_share = 1;
-  // host: a GPU's bus to host memory. The others are per node: host memory, and the offload disk.
+  // host: a GPU's bus to host memory. All else is per node: host memory, and the offload disk.
   Link host = {};
   double host_memory_bytes = 0, host_memory_rate = 0;
   double file_read_rate = 0, file_write_rate = 0;
@@ -48,7 +48,7 @@ struct Cluster {
   int ranks = 1, per_node = 1;
 
   int nodes() const { return (ranks + per_node - 1) / per_node; }
-  // Cores of a rank on a CPU node, which may be less than 1; 1 on GPUs.
+  // Cores of a rank on a CPU node, possibly less than 1; 1 on GPUs.
   double processors() const {
     return device.gpu ? 1 : static_cast<double>(device.cores) / ranks_on_node();
   }

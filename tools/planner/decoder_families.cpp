@@ -19,12 +19,12 @@ using Json = nlohmann::json;
 // A family's parameters, a line each: "NAME SIZE..." is NAME.weight, "=NAME SIZE..." is NAME
 // itself. A size is a number, a letter of `sizes` below or a key of the config, or a sum of
 // products of these. "+b" adds NAME.bias, of the first size; "+b?KEY" if KEY is true. "?KEY" and
-// "?!KEY" keep the line if KEY is true or above 0, or is not; "?KEY=VALUE" if it has this value;
-// "?KEY!=SIZE" if it is another size; "?sparse" in layers with experts.
+// "?!KEY" keep the line if KEY is true or above 0, or is not; "?KEY=VALUE" if KEY has this value;
+// "?KEY!=SIZE" if KEY is another size; "?sparse" in layers with experts.
 struct DecoderFamily {
   const char* model_types;  // by spaces
   std::string before, layers, block, after;
-  const char* defaults = "{}";  // of keys, if the file lacks them
+  const char* defaults = "{}";  // of keys that the file lacks
 };
 
 struct SizeNames {
@@ -78,7 +78,7 @@ std::string experts(const std::string& name = "mlp", const std::string& width = 
   return name + "." + router + " E H ?sparse\n=" + name + ".experts.gate_up_proj E 2*" + width +
          " H ?sparse\n=" + name + ".experts.down_proj E H " + width + " ?sparse\n";
 }
-// Norms before attention and MLP, and after them.
+// Norms before and after attention and MLP.
 std::string norms(std::initializer_list<const char*> names, const std::string& bias = "") {
   std::string text;
   for (const char* name : names) text += std::string(name) + " H " + bias + "\n";
@@ -164,7 +164,7 @@ const std::vector<DecoderFamily> llama_like = {
     model("stablelm",
           attention("+b?use_qkv_bias") + gated() + norms({"input_layernorm"}, "+b") +
               "post_attention_layernorm H +b ?!use_parallel_residual\n"
-              // One norm for each head.
+              // A norm for each head.
               "=self_attn.q_layernorm.norms A D ?qk_layernorm\n"
               "=self_attn.k_layernorm.norms G D ?qk_layernorm\n",
           R"({"num_key_value_heads": 32})", layer_end),
@@ -310,12 +310,12 @@ const DecoderFamily* family_named(const std::string& model_type) {
   return nullptr;
 }
 
-// Evaluates sizes and conditions over the keys of a config, and collects its problems.
+// Evaluates sizes and conditions over the keys of a config, and collects problems.
 class Keys {
  public:
   Keys(const Json& given, const Json& defaults) : given_(given), defaults_(defaults) {}
 
-  // Returns the value of "A*D+2*G*D"; 1 if a key of it has a problem.
+  // Returns the value of "A*D+2*G*D"; 1 if a key has a problem.
   std::int64_t size(std::string_view sum) {
     std::int64_t value = 0;
     for (const std::string& term : split(sum, '+')) {
@@ -351,7 +351,7 @@ class Keys {
   }
 
   Json value(const char* key) const { return found({key}); }
-  // Returns null for a key without a default, which the family does not have.
+  // Returns null for a key without a default: the family does not have the key.
   Json own_value(const char* key) const { return defaults_.contains(key) ? found({key}) : Json(); }
   const std::string& problems() const { return problems_; }
 
@@ -371,7 +371,7 @@ class Keys {
     return value.is_number_integer() && value >= 0 && value <= most;
   }
 
-  // Returns the first of the keys that the object has; null if it has none.
+  // Returns the value of the first key that the object has; null: none.
   static const Json* first_of(const Json& object, const std::vector<const char*>& keys) {
     for (const char* key : keys)
       if (const auto at = object.find(key); at != object.end()) return &*at;

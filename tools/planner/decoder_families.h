@@ -9,7 +9,7 @@
 
 namespace zero::planner {
 
-// Whether the table has this family, by its model_type.
+// Whether the table has this family, by model_type.
 bool is_known_family(const std::string& model_type);
 std::string known_families();  // separated by commas
 
@@ -17,7 +17,7 @@ std::string known_families();  // separated by commas
 // that begins with `file` and names every key that is missing or wrong.
 ModelShape shape_of_config(const nlohmann::json& config, const std::string& file);
 
-// Reads what a config.json says beyond names and shapes; what it does not say is 0. Any family's.
+// Reads the terms of a config.json, of any family, beyond names and shapes; an absent term is 0.
 ModelTerms terms_of_config(const nlohmann::json& config);
 
 }  // namespace zero::planner

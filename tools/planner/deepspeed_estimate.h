@@ -1,4 +1,4 @@
-// Computes DeepSpeed's own estimate of a run, for comparison with ours, by the formulas in its
+// Computes DeepSpeed's own estimate of a run, for comparison with ours, by the formulas in the
 // documentation of memory requirements (estimate_zero2_model_states_mem_needs_all_live and
 // estimate_zero3_model_states_mem_needs_all_live).
 #pragma once

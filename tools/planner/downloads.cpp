@@ -59,8 +59,8 @@ void note_head(ModelShape& shape, const Json& config) {
                           ", and this plan is of a language model, with the head of one");
 }
 
-// Makes the shape of a config that train_gpt refuses. If it is broken, the trainer's reasons are
-// better for families that the trainer has.
+// Makes the shape of a config that train_gpt refuses. If the config is broken, the trainer's
+// reasons are better for families that the trainer has.
 ModelShape shape_of_other(const Json& config, const std::string& path, const std::string& refusal) {
   try {
     return shape_of_config(config, path);
@@ -92,7 +92,8 @@ ModelShape shape_of_config_file(const std::string& path, const Json& config) {
   return shape;
 }
 
-// Returns whether it is a buffer of a module: a causal mask, or frequencies of rotary embeddings.
+// Returns whether the tensor is a buffer of a module: a causal mask, or frequencies of rotary
+// embeddings.
 bool is_buffer(const checkpoint::TensorEntry& entry) {
   static const std::regex names(
       R"((^|\.)(masked_bias|inv_freq|rotary_emb\..*|attn\.bias|attention\.bias)$)");
@@ -101,7 +102,7 @@ bool is_buffer(const checkpoint::TensorEntry& entry) {
   return std::regex_search(entry.name, names) && (!biases || mask);
 }
 
-// Makes a shape of names and shapes in safetensors files, each one alone or all of an index.
+// Makes a shape of names and shapes in safetensors files, a single file or all of an index.
 ModelShape shape_of_tensors_in(const std::string& name, const std::vector<std::string>& paths,
                                const ModelTerms& terms) {
   std::vector<NamedTensor> tensors;
@@ -123,14 +124,14 @@ ModelShape shape_of_tensors_in(const std::string& name, const std::vector<std::s
   return shape;
 }
 
-// The config.json of a folder, if there is one.
+// The config.json of a folder, if any.
 std::optional<Json> config_in(const fs::path& folder) {
   const std::string path = (folder / config_name).string();
   if (!is_there(path)) return std::nullopt;
   return read_json(path);
 }
 
-// A file's place among those of a model, from its name: model-00001-of-00006.safetensors.
+// A file's place among those of a model, from the name: model-00001-of-00006.safetensors.
 struct Shard {
   std::string begin, digits;  // of the name; the number of files, as written
   int files = 0;
@@ -184,7 +185,7 @@ ModelShape shape_of_folder(const fs::path& folder, const std::vector<std::string
                     other_ways);
 }
 
-// Returns the index, the one file, or otherwise all safetensors files of a folder.
+// Returns the index, the single file, or otherwise all safetensors files of a folder.
 std::vector<std::string> weights_in(const fs::path& folder) {
   for (const char* name : {checkpoint::model_index_name, checkpoint::single_model_name})
     if (is_there(folder / name)) return {(folder / name).string()};
@@ -195,7 +196,7 @@ std::vector<std::string> weights_in(const fs::path& folder) {
   return files;
 }
 
-// Makes the shape of a whole model, if its other files or its config.json are next to it.
+// Makes the shape of a whole model, if the other files or the config.json are in the same folder.
 ModelShape shape_of_shard(const fs::path& path, const Shard& shard) {
   const fs::path folder = folder_of(path);
   const std::string one = printable(path.filename().string()) + " is one of " +
@@ -219,7 +220,7 @@ ModelShape shape_of_shard(const fs::path& path, const Shard& shard) {
   return shape;
 }
 
-// Returns whether it looks like "Qwen/Qwen3-8B".
+// Returns whether the name looks like "Qwen/Qwen3-8B".
 bool is_hub_name(const std::string& name) {
   static const std::regex pattern(R"([\w-][\w.-]*/[\w.-]+)");
   return std::regex_match(name, pattern) && !name.ends_with(".json") &&

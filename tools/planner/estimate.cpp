@@ -61,7 +61,7 @@ void judge(Estimate& estimate, const Cluster& cluster) {
   estimate.fits = estimate.why_not.empty();
 }
 
-// Refuses a micro-batch whose activations have too many bytes to be counted.
+// Refuses a micro-batch if its activations have too many bytes to be counted.
 void check_tokens(const ModelShape& shape, const Tokens& tokens) {
   constexpr double most_bytes = 1e17, of_channel = 512, of_logit = 16;
   const double rows = static_cast<double>(tokens.batch) * static_cast<double>(tokens.sequence);

@@ -1,4 +1,4 @@
-// Estimates one row: the memory of a rank from the engine's own ledger, traffic and time from a
+// Estimates a row: the memory of a rank from the engine's own ledger, traffic and time from a
 // simulation of the engine's instructions.
 #pragma once
 
@@ -27,7 +27,7 @@ struct Estimate {
   // DeepSpeed's estimate for a GPU, without activations; absent for stages 0 and 1.
   std::optional<std::int64_t> deepspeed_bytes = {};
   bool fits = false;
-  std::string why_not = {};  // if it does not fit
+  std::string why_not = {};  // if the row does not fit
   StepTimes step = {};
   std::int64_t tokens_per_step = 0;  // of a rank
   double tokens_per_second = 0;      // of a rank
@@ -44,7 +44,7 @@ inline constexpr double hidden_share = 0.05;
 // most hidden_share of a step; nothing if there is none below 4 million.
 std::optional<std::int64_t> hiding_tokens(const Request& request, const PlanRow& row);
 
-// Returns the sum of the planned bytes of one tier.
+// Returns the sum of the planned bytes of a tier.
 std::int64_t total(const std::vector<MemoryUse>& uses);
 // Returns the bytes of parameters, gradients, master weights and optimizer states, which the papers
 // call model states.

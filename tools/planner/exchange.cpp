@@ -43,8 +43,8 @@ GroupPlace Exchanges::place_of(GroupId group) const {
   return place;
 }
 
-// Each rank sends to its neighbor, in an all-to-all its slices to all ranks. The ranks of a node
-// use different adapters to other nodes.
+// Each rank sends to its neighbor; in an all-to-all, slices to all ranks. The ranks of a node use
+// different adapters to other nodes.
 ExchangeCost Exchanges::ring(const GroupPlace& place, Kind kind, double slice_bytes,
                              double pieces) const {
   const Device& device = cluster_.device;
@@ -70,9 +70,9 @@ ExchangeCost Exchanges::ring(const GroupPlace& place, Kind kind, double slice_by
   return cost;
 }
 
-// Ranks of a node exchange through shared memory, and each of them exchanges its part with its
-// peers on other nodes, in an all-to-all its slices with all ranks there. All groups that run at
-// the same time share the node's memory and its adapter.
+// Ranks of a node exchange through shared memory, and each exchanges its part with its peers on
+// other nodes, in an all-to-all slices with all ranks there. All groups that run at the same time
+// share the node's memory and adapter.
 ExchangeCost Exchanges::by_host(const GroupPlace& place, Kind kind, double slice_bytes,
                                 double pieces) const {
   const Device& device = cluster_.device;
@@ -104,7 +104,7 @@ ExchangeCost Exchanges::hop(GroupId group, Kind kind, double slice_bytes, double
                              : by_host(place, kind, slice_bytes, pieces);
 }
 
-// The outer hop is first, with one slice per rank; the inner hop gathers the slices it received.
+// The outer hop is first, with one slice per rank; the inner hop gathers the received slices.
 ExchangeCost Exchanges::gather(const Route& route) const {
   const auto pieces_of = [&](std::int64_t piece) {
     return std::ceil(static_cast<double>(route.count) / static_cast<double>(piece));

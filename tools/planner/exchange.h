@@ -9,9 +9,9 @@
 
 namespace zero::planner {
 
-// Cost for one rank, as a mean over the ranks of a group.
+// Cost for a rank, as a mean over the ranks of a group.
 struct ExchangeCost {
-  double inside_seconds = 0, between_seconds = 0;  // at once on GPUs, one after the other on CPUs
+  double inside_seconds = 0, between_seconds = 0;  // at once on GPUs, in sequence on CPUs
   double latency = 0;
   double inside_bytes = 0, between_bytes = 0;  // bytes sent
   double seconds = 0;
@@ -19,7 +19,7 @@ struct ExchangeCost {
   ExchangeCost& operator+=(const ExchangeCost& other);
 };
 
-// The size of one of the plan's groups.
+// The size of a group of the plan.
 struct GroupPlace {
   int ranks = 1, nodes = 1;
 };

@@ -1,4 +1,4 @@
-// The memory of the host on which the planner runs.
+// The memory of the host of the planner.
 #pragma once
 
 #include <cstdint>

@@ -10,10 +10,10 @@
 
 namespace zero::planner {
 
-// How often kernels other than products read and write their elements: as seldom as possible
-// (train_gpt, llm.c), as fused by torch.compile, or once per operator (eager PyTorch).
+// How often kernels other than products read and write elements: as seldom as possible (train_gpt,
+// llm.c), as fused by torch.compile, or once per operator (eager PyTorch).
 enum class Kernels : std::uint8_t { fused, compiled, eager };
-// Throws ConfigError for other names.
+// Throws ConfigError for an unknown name.
 Kernels kernels_named(const std::string& name);
 
 class KernelTime {

@@ -27,10 +27,10 @@ struct Tokens {
 struct Product {
   std::int64_t in = 0, out = 0;
   std::int64_t count = 1;  // of such products
-  double share = 1;        // of the tokens that one of them takes, if it is an expert's
+  double share = 1;        // of the tokens that each takes, if an expert's
 };
 
-// The kernels of one unit. Elements are of activations, read and written, per token.
+// The kernels of a unit. Elements are of activations, read and written, per token.
 struct UnitWork {
   std::string unit;
   std::vector<Product> products = {};
@@ -54,17 +54,17 @@ struct ModelShape {
   ModelSpec spec;
   std::int64_t parameters = 0, layers = 0, hidden = 0, vocabulary = 0;
   std::int64_t context = 2048;  // tokens of a sample if the user gives none
-  std::vector<UnitWork> work;   // of the units of `spec`, in their order
+  std::vector<UnitWork> work;   // of the units of `spec`, in order
   double looked_up = 0;         // parameters that take part in no product of a token
   // Bytes of activations, by the rules of activations.h.
   std::function<std::int64_t(const ActivationTerms&)> activation_bytes;
   std::string activation_model;  // the rule's name, in a few words
   // Elements of the largest parameter, which DeepSpeed's estimators call the largest layer.
   std::int64_t largest_layer = 0;
-  std::vector<std::string> notices = {};  // about the files of which it was made
+  std::vector<std::string> notices = {};  // about the files that were read
 
-  // Multiplications and additions per token, forward and backward, without recomputation. MFU is
-  // computed from them, as in train_gpt.
+  // Multiplications and additions per token, forward and backward, without recomputation. The basis
+  // of MFU, as in train_gpt.
   double flops_per_token(std::int64_t sequence) const;
 };
 

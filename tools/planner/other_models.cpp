@@ -49,7 +49,7 @@ std::string unit_of_name(const std::string& name) {
   return is_lookup(name) ? "first" : "last";
 }
 
-// Sorts units by their numbers, after "first" and before "last".
+// Sorts units by number, after "first" and before "last".
 std::int64_t position(const std::string& unit) {
   if (unit == "first") return -1;
   if (unit == "last") return std::int64_t{1} << 40;
@@ -83,7 +83,7 @@ std::int64_t experts_of(const Unit& unit) {
   return experts;
 }
 
-// Counts products as one entry if they are alike, such as those of experts.
+// Counts equal products, such as those of experts, as one entry.
 void add_product(UnitWork& work, const Product& product) {
   constexpr std::ptrdiff_t kinds = 8;  // that follow each other
   const auto begin = work.products.end() - std::min(kinds, std::ssize(work.products));

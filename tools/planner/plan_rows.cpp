@@ -35,7 +35,7 @@ PlanRow row_of(const std::string& item) {
   const report::StageVariant variant = report::stage_variant(format ? "3" : item, "--rows");
   for (const auto& [path, value] : variant.overrides) row.overrides.try_emplace(path, value);
   row.exact = row.exact && !variant.encoded;
-  row.overrides.erase("zero_core.wire.max_error");  // only comparisons of runs need its measurement
+  row.overrides.erase("zero_core.wire.max_error");  // only comparisons of runs measure errors
   return row;
 }
 

@@ -1,5 +1,4 @@
-// The rows of a plan: strategies, offload and wire formats, each with the config keys that select
-// it.
+// The rows of a plan: strategies, offload and wire formats, each with its config keys.
 #pragma once
 
 #include <string>
@@ -13,14 +12,14 @@ namespace zero::planner {
 struct PlanRow {
   std::string name;  // "3+hpz/8", as in --rows; "config": the unchanged file
   Text overrides = {};
-  // A complete row selects a strategy, so the file's keys for another strategy do not apply to it.
+  // A complete row selects a strategy, so the file's keys for another strategy do not apply.
   bool complete() const { return name != "config"; }
   bool exact = true;  // gradients and parameters are sent unencoded
-  // Left out of a result, unless it gains time or memory over the row that it varies.
+  // Left out of a result if without a gain of time or memory over the varied row.
   bool optional = false;
 };
 
-// The keys that select a strategy. In a complete row, those that it does not set have their
+// The keys that select a strategy. In a complete row, keys that the row does not set have the
 // defaults, whatever the file sets.
 inline constexpr const char* strategy_keys[] = {
     "zero_core.shard_group_size", "zero_core.optimizer_over_all_ranks",

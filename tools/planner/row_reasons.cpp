@@ -12,7 +12,7 @@ using report::fixed, report::time_text;
 
 constexpr double equal = 1.01;  // larger differences count
 
-// Returns the row that this one varies, "3" for "3+cpu"; "" if there is none.
+// Returns the row that `row` varies, "3" for "3+cpu"; "" if there is none.
 std::string plainer_of(const std::string& row) {
   if (row.starts_with("hybrid") || row.starts_with("hfsdp")) return "3";
   if (row == "3") return "grad_op";

@@ -8,9 +8,8 @@
 
 namespace zero::planner {
 
-// Removes optional rows that send more than the row that they vary, and gain neither time nor
-// memory. Returns a sentence for each row that sends more, with its gain, and one for those left
-// out.
+// Removes optional rows that send more than the varied row, and gain neither time nor memory.
+// Returns a sentence with the gain for each row that sends more, and one for the rows left out.
 std::vector<std::string> explain_rows(std::vector<Estimate>& estimates,
                                       const std::vector<PlanRow>& rows);
 

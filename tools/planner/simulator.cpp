@@ -7,8 +7,8 @@
 namespace zero::planner {
 namespace {
 
-// The largest share that a stream loses. It is below 1, because a stopped stream would block the
-// tasks that wait for it for ever.
+// The largest share that a stream loses: below 1, because a stopped stream would block waiting
+// tasks for ever.
 constexpr double most_taken = 0.999;
 constexpr int idle = -1;
 
@@ -62,7 +62,7 @@ class Simulation {
     return 1 - std::min(taken, most_taken);
   }
 
-  // Advances to the next time at which tasks end. Returns their number.
+  // Advances to the next time at which tasks end. Returns the number of ended tasks.
   std::size_t advance() {
     double step = std::numeric_limits<double>::infinity();
     for (std::size_t stream = 0; stream < queues_.size(); ++stream)
@@ -89,7 +89,7 @@ class Simulation {
   const int slowed_;
   std::vector<TaskTimes> times_;
   std::vector<char> done_;
-  // Per stream: its tasks, the number of begun tasks, the running task, and its remaining seconds.
+  // Per stream: all tasks, the number of begun tasks, the running task, and the remaining seconds.
   std::vector<std::vector<int>> queues_;
   std::vector<std::size_t> next_;
   std::vector<int> running_;

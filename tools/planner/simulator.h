@@ -1,5 +1,5 @@
 // A discrete-event simulation of streams. Each stream runs its tasks in order; a task starts when
-// the tasks that it waits for have ended. Tasks may slow down another stream while they run.
+// the tasks that it waits for have ended. A running task may slow down another stream.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace zero::planner {
 
 struct Task {
   int stream = 0;
-  double seconds = 0;  // its duration if nothing slows it down
+  double seconds = 0;  // the duration at full rate
   std::vector<int> after = {};
-  // The share of the slowed stream's rate that this task takes while it runs, 0 to 1.
+  // The share of the slowed stream's rate that this running task takes, 0 to 1.
   double takes = 0;
 };
 
@@ -19,9 +19,9 @@ struct TaskTimes {
   double begin = 0, end = 0;
 };
 
-// Returns the times of the tasks, in their order. A task may wait only for earlier tasks. Tasks of
-// the stream `slowed` lose the largest `takes` of the tasks that run on other streams. Throws
-// std::logic_error if a task waits for a later one.
+// Returns the times of the tasks, in the same order. A task may wait only for earlier tasks. Tasks
+// of the stream `slowed` lose the largest `takes` of the tasks that run at the same time. Throws
+// std::logic_error if a task waits for a later task.
 std::vector<TaskTimes> simulate(const std::vector<Task>& tasks, int streams, int slowed);
 
 }  // namespace zero::planner

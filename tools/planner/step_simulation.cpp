@@ -14,7 +14,7 @@ namespace {
 // The most micro steps that are simulated: all but the first and the last take the same time.
 constexpr int simulated_micro_steps = 4;
 // Some work overlaps with the next step. So two steps fill this pipeline, the third is measured,
-// and the last one provides the work that overlaps with it.
+// and the last provides the overlapping work.
 constexpr int simulated_steps = 4, measured_step = 2;
 
 bool is_compute(const Instruction& instruction) {
@@ -30,7 +30,7 @@ struct StepSimulation::Trace {
   std::vector<TaskTimes> times;
   std::vector<std::size_t> step_ends;  // index after each step's last instruction
 
-  // The end of a step's computation; later work of the step overlaps with the next one.
+  // The end of a step's computation; later work of the step overlaps with the next step.
   double end_of(int step) const {
     double end = 0;
     const std::size_t begin = step == 0 ? 0 : step_ends[step - 1];
@@ -114,8 +114,8 @@ StepSimulation::Cost StepSimulation::exchange_cost(const Instruction& instructio
       inside += exchange.inside_seconds + own;
     }
   const Device& device = cluster_.device;
-  // An exchange occupies processors of a GPU for all of its time, cores of a CPU only for the part
-  // in memory.
+  // An exchange occupies processors of a GPU all the time, cores of a CPU only for the part in
+  // memory.
   const double part = device.gpu || cost.seconds == 0 ? 1 : std::min(1.0, inside / cost.seconds);
   cost.takes = device.exchange_share * part;
   return cost;
@@ -146,7 +146,7 @@ StepSimulation::Cost StepSimulation::compute_cost(const Instruction& instruction
   return {kernels_.streaming(bytes) + exchanges_.agreement()};
 }
 
-// The cost of copies between memories and the file. All ranks of a node share its disk and memory.
+// The cost of copies between memories and the file. All ranks of a node share the disk and memory.
 StepSimulation::Cost StepSimulation::copy_cost(const Instruction& instruction) const {
   const Device& device = cluster_.device;
   const double ranks = cluster_.ranks_on_node();

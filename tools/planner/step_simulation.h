@@ -16,7 +16,7 @@
 
 namespace zero::planner {
 
-// The work of a rank in one micro step.
+// The work of a rank in a micro step.
 struct Pass {
   Tokens tokens;
   bool recompute = false;
@@ -27,7 +27,7 @@ struct Pass {
 // Per optimizer step of the first rank, in the steady state: a mean, if some repeat a micro step.
 struct StepTimes {
   double seconds = 0;
-  double exposed = 0;  // seconds in which the compute stream waits
+  double exposed = 0;  // seconds of the compute stream's waits
   double inside_bytes = 0, between_bytes = 0;
 };
 
@@ -50,8 +50,8 @@ class StepSimulation {
                  const Pass& pass);
 
   StepTimes run() const;
-  // Returns the work of one step with times from its start; of a step with more than four micro
-  // steps, four of them. Work that overlaps with the steps next to it is cut off there.
+  // Returns the work of a step with times from its start; of a step with more than four micro
+  // steps, four. Work that overlaps with adjacent steps is cut off.
   SimulatedStep timeline() const;
 
  private:
@@ -60,7 +60,8 @@ class StepSimulation {
   };
   struct Trace;
 
-  // Simulates steps with this number of micro steps, each with a repeated one after them or none.
+  // Simulates steps with this number of micro steps, each step with or without a repeated micro
+  // step at the end.
   Trace trace(int micro_steps, bool repeats) const;
   StepTimes times_of(int micro_steps, bool repeats = false) const;
   Cost cost(const detail::Instruction& instruction, const detail::StepPosition& at) const;

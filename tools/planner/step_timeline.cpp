@@ -11,7 +11,7 @@ using namespace detail;
 
 namespace {
 
-// How the page shows an instruction: its color and its name in the legend.
+// How the page shows an instruction: the color, and the name in the legend.
 struct Shown {
   const char* category;
   const char* kind;

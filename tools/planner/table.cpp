@@ -153,7 +153,7 @@ std::vector<report::MemoryUse> memory_of(const std::vector<MemoryUse>& uses,
   return result;
 }
 
-// Sets a key by its path; null removes it. A value that is not JSON is a string.
+// Sets a key by path; null removes it. A value that is not JSON is a string.
 void set_path(OrderedJson& config, const std::string& path, const std::string& value) {
   OrderedJson* section = &config;
   std::size_t begin = 0;

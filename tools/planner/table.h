@@ -11,13 +11,13 @@
 
 namespace zero::planner {
 
-// All results of one call of the planner.
+// All results of a call of the planner.
 struct PlanResult {
   const Request& request;
   std::vector<Estimate> estimates = {};
   Recommendation recommendation = {};
   std::optional<std::int64_t> hiding_tokens = {};  // of the recommended row
-  std::vector<std::string> reasons = {};           // of rows that send more than a plainer one
+  std::vector<std::string> reasons = {};           // of rows that send more than a plainer row
   std::vector<Change> changes = {};                // if no row fits
   std::optional<Budget> budget = {};               // the user's price and tokens
   std::optional<CheapestShape> cheapest = {};      // with a deadline
@@ -27,7 +27,7 @@ struct PlanResult {
 PlanResult make_plan(const Request& request, const std::vector<PlanRow>& rows,
                      const std::optional<Budget>& budget);
 
-// Rows of a table: all, or those of the stages, the config, the recommendation and the least memory.
+// Rows of a table: all, or those of the stages, the config, the recommendation and least memory.
 enum class Rows { all, few };
 std::string text_of(const PlanResult& result, Rows rows);
 // Returns a table of memory by category and tier, for the rows that are not refused.

@@ -19,7 +19,7 @@ double sum_of(const Bar& bar) {
 }
 
 // Layout of the chart, in user units. On a wide sheet names are left of the bars and sums right of
-// them; on a narrow one both are above their bar, so that it has the whole width.
+// them; on a narrow sheet both are above the bar, which has the whole width.
 struct BarFrame {
   const svg::Sheet& sheet;
   double bar_height = 34, distance = 50, top = 22, above_bar = 8;
@@ -135,7 +135,7 @@ std::string svg_of(const BarChart& chart) {
 }
 
 std::string legend_of(const BarChart& chart, const std::string& mark) {
-  // Lists segments in their order, from all bars.
+  // Lists the segments of all bars in order.
   std::vector<Segment> entries;
   for (const Bar& bar : chart.bars)
     for (const Segment& segment : bar.segments) {

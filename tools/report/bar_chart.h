@@ -10,7 +10,7 @@
 namespace zero::report {
 
 struct Segment {
-  std::string category;  // its color is that of the style's class "c-" + category
+  std::string category;  // colored by the style's class "c-" + category
   std::string label;
   double value = 0;
 };
@@ -19,11 +19,11 @@ struct Bar {
   std::string name;
   std::vector<Segment> segments;
   double mark = 0;         // drawn as a tick across the bar if above zero
-  std::string mark_label;  // its meaning, for its tooltip
+  std::string mark_label;  // its meaning, for the tooltip
 };
 
 struct BarChart {
-  std::string description;  // read to those who cannot see it
+  std::string description;  // for screen readers
   std::string sum_name;     // of the column at the right
   Unit unit;
   std::vector<Bar> bars;
@@ -31,8 +31,7 @@ struct BarChart {
 
 std::string svg_of(const BarChart& chart);
 
-// Returns the categories in use and their colors, as HTML. mark: the name of the ticks, if there
-// are any.
+// Returns the categories in use with colors, as HTML. mark: the name of the ticks, if any.
 std::string legend_of(const BarChart& chart, const std::string& mark = "");
 
 }  // namespace zero::report

@@ -61,8 +61,8 @@ struct Step {
   bool skipped = false;
 };
 
-// One training run (of a stage, for example) or its plan. In a plan, peaks are the planned values,
-// and the other figures are empty.
+// A training run (of a stage, for example) or the plan of a run. In a plan, peaks are the planned
+// values, and the other figures are empty.
 struct Variant {
   std::string name;
   bool ran = true;
@@ -80,8 +80,7 @@ struct Variant {
   std::vector<Step> steps;
   std::uint64_t digest = 0;    // of all weights, master weights and moments
   std::string encodings = {};  // EngineReport::encodings
-  // Set if the list makes this variant send less in wire formats than the others, so that its bits
-  // may differ.
+  // Set if the list makes this variant send less, by wire formats, so that the bits may differ.
   bool encoded = false;
   double compression_error = 0;              // relative, mean over steps; 0: not measured
   std::optional<Prediction> predicted = {};  // in a plan with a model of the machines
@@ -105,11 +104,11 @@ struct Comparison {
   std::string title;
   std::vector<std::pair<std::string, std::string>> facts;  // of the run: name, value
   std::int64_t ranks = 0, parameters = 0;
-  std::optional<double> loss_floor;  // the least mean loss, if it is known
-  std::vector<Variant> variants;     // those that ran are compared bit by bit with their peer_of()
+  std::optional<double> loss_floor;  // the least mean loss, if known
+  std::vector<Variant> variants;     // each that ran is compared bit by bit with peer_of()
   std::vector<Absent> absent = {};
   std::vector<std::string> remarks = {};  // on the memory of the variants, a sentence each
-  std::optional<Timeline> timeline = {};  // the simulated step of one variant
+  std::optional<Timeline> timeline = {};  // the simulated step of a variant
 };
 
 // Returns the comparison with only the variants that ran, otherwise unchanged.
@@ -118,8 +117,8 @@ bool nothing_ran(const Comparison& comparison);
 
 // Returns the first run that is not encoded, or the first if all are.
 const Variant& reference_of(const std::vector<Variant>& runs);
-// Returns true if the variant encodes differently from reference_of(), because of the list or of
-// its config, so that its bits may differ.
+// Returns true if the variant encodes differently from reference_of(), because of the list or the
+// config, so that the bits may differ.
 bool encodes_otherwise(const std::vector<Variant>& runs, const Variant& variant);
 // Returns the run that must be bitwise identical: the reference, or the first with the same
 // encoding.
@@ -127,10 +126,10 @@ const Variant& peer_of(const std::vector<Variant>& runs, const Variant& variant)
 // Returns the first difference of the bits ("step 3: loss 2.5 (4004...), not ..."), or an empty
 // text if all are equal: every loss, gradient norm, skipped step, weight and moment.
 std::string first_difference(const Variant& reference, const Variant& other);
-// Returns true if each variant that ran is bitwise identical to its peer_of().
+// Returns true if each variant that ran is bitwise identical to peer_of().
 bool bits_equal(const Comparison& comparison);
 
-// Categories and operations that any variant uses, in their order.
+// Categories and operations that any variant uses, in order.
 std::vector<std::string> used_categories(const Comparison& comparison);
 std::vector<std::string> used_in_host(const Comparison& comparison);
 std::vector<std::string> used_in_file(const Comparison& comparison);

@@ -1,4 +1,4 @@
-// report.html: one self-contained page, without network or scripts, light or dark by the reader's
+// report.html: a self-contained page, without network or scripts, light or dark by the reader's
 // system setting, and suitable for print.
 #pragma once
 

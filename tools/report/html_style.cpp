@@ -3,9 +3,9 @@
 namespace zero::report {
 
 // A color has one meaning on the whole page. Memory has hues: slots are lighter shades of their
-// contents. Traffic has shades of teal; time has grays, which follow the theme, while all other
-// fills keep their color in both. Text on a fill has a contrast of at least 4.5. Curves differ by
-// their dashes, because red is reserved for failures.
+// contents. Traffic has shades of teal; time has grays, which follow the theme, while every other
+// fill has the same color in both. Text on a fill has a contrast of at least 4.5. Curves differ by
+// dashes, because red is reserved for failures.
 const char* const html_style = R"css(
 :root {
   --page: #ffffff; --card: #f6f7f9; --ink: #1a1d21; --soft: #59616b; --rule: #dfe3e8;

@@ -242,7 +242,7 @@ std::string json_of(const Comparison& comparison) {
       {"timeline", timeline_json(comparison)},
       {"absent", absent},
       {"variants", variants}};
-  // Names may come from file names, which need not be UTF-8.
+  // Names may come from file names, so need not be UTF-8.
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -25,7 +25,7 @@ std::uint64_t parse_digits(const std::string& text) {
   return value;
 }
 
-// A value that is not finite is null, and has only its bits, as fp32.
+// A value that is not finite is null, with only the bits given, as fp32.
 double parse_value(const Json& record, const std::string& name) {
   const Json& value = record.at(name);
   if (!value.is_null()) return value.get<double>();

@@ -1,4 +1,4 @@
-// The records of train_gpt --log-json as a comparison of one run: its losses, gradient norms and
+// The records of train_gpt --log-json as a comparison of a single run: losses, gradient norms and
 // digest; memory, traffic and times are only in a report.
 #pragma once
 

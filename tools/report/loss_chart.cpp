@@ -43,7 +43,7 @@ std::vector<Curve> curves_of(const Comparison& comparison) {
   return curves;
 }
 
-// On a wide sheet labels are next to the ends of the curves, on a narrow one below the axis.
+// On a wide sheet labels are next to the ends of the curves, on a narrow sheet below the axis.
 struct LossFrame {
   const svg::Sheet& sheet;
   double bottom = 0, height = 0;
@@ -124,8 +124,8 @@ std::string path_of(const std::vector<Step>& steps, const LossFrame& frame) {
   return path;
 }
 
-// Returns the heights of labels next to the curves' ends, moved apart if ends are close, or one
-// below the other on a narrow sheet.
+// Returns the heights of labels next to the curves' ends, moved apart if ends are close, or stacked
+// on a narrow sheet.
 std::vector<double> label_heights(const std::vector<Curve>& curves, const LossFrame& frame) {
   std::vector<double> heights(curves.size());
   for (std::size_t i = 0; i < curves.size(); ++i)

@@ -8,7 +8,7 @@
 namespace zero::report {
 
 std::string loss_svg_of(const Comparison& comparison);
-// The wide one as a file of its own, with the style sheet of the report.
+// The wide chart as a separate file, with the style sheet of the report.
 std::string loss_picture_of(const Comparison& comparison);
 
 }  // namespace zero::report

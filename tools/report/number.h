@@ -18,7 +18,7 @@ std::string hexadecimal(std::uint64_t value);
 // The format of all other output: "1.50 MiB".
 using zero::byte_text;
 
-// One unit for all figures of a chart or of related rows.
+// The unit for all figures of a chart or of related rows.
 struct Unit {
   const char* name;
   double size;

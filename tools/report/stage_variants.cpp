@@ -46,7 +46,7 @@ constexpr std::array<Item, 18> items = {
      {"3+hpz+qwz+qgz", "stage 3 + hpz + qwz + qgz", "3", true, "none", Groups::second_copies, false,
       true, true}}};
 
-// The text of a list, and the option that gave it.
+// The text of a list, and the name of the option.
 struct ListText {
   const std::string& text;
   const std::string& given_as;
@@ -98,7 +98,7 @@ void set_groups(StageVariant& variant, const Given& given) {
       given.item->optimizer_over_all_ranks ? "true" : "false";
 }
 
-// Makes all variants sum in the same groups first, because otherwise their bits would differ.
+// Makes all variants sum in the same groups first, because otherwise the bits would differ.
 void sum_in_groups(const ListText& list, std::vector<StageVariant>& variants) {
   const std::string key = "zero_core.shard_group_size";
   std::string group;
@@ -117,8 +117,8 @@ void sum_in_groups(const ListText& list, std::vector<StageVariant>& variants) {
   }
 }
 
-// Sets the offload device of every item if any item offloads, since the list compares it with none;
-// otherwise the config decides.
+// Sets the offload device of every item if any item offloads, since the list compares offload with
+// none; otherwise the config decides.
 void set_offload(StageVariant& variant, const Item& item) {
   const std::string section = "zero_optimization.offload_", device = item.offload;
   for (const char* part : {"optimizer", "param"})
@@ -128,7 +128,7 @@ void set_offload(StageVariant& variant, const Item& item) {
   variant.of_gpu = device == "cpu";
 }
 
-// Sets the formats of every item if any item encodes, since the list compares it with plain
+// Sets the formats of every item if any item encodes, since the list compares encoded with plain
 // elements; otherwise the config decides.
 void set_formats(StageVariant& variant, const Item& item) {
   const std::string section = "zero_optimization.";

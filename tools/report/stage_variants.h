@@ -1,5 +1,5 @@
-// The list of a comparison, --compare-stages: each item is a sharding strategy and the config keys
-// that select it.
+// The list of a comparison, --compare-stages: each item is a sharding strategy with its config
+// keys.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct StageVariant {
   std::string name;  // "stage 2", "grad_op"
   Text overrides;
   bool of_gpu = false;  // on CPU ranks it equals another variant
-  // Set if it sends less in wire formats than the others, so that its bits differ from theirs.
+  // Set if this variant sends less, by wire formats, so that the bits differ.
   bool encoded = false;
 };
 
@@ -21,7 +21,7 @@ struct StageVariant {
 // order. Throws a ConfigError that begins with the option that gave the list.
 std::vector<StageVariant> parse_stage_list(const std::string& list,
                                            const std::string& given_as = "--compare-stages");
-// Parses one item; the result sets offload and wire formats too, whatever the config says.
+// Parses an item; the result sets offload and wire formats too, whatever the config says.
 StageVariant stage_variant(const std::string& item, const std::string& given_as);
 
 }  // namespace zero::report

@@ -14,7 +14,7 @@ bool begins_character(char c) {
 }  // namespace
 
 double text_width(std::string_view text) {
-  constexpr double widest_digit = 0.64;  // of common sans-serif fonts, relative to their size
+  constexpr double widest_digit = 0.64;  // of common sans-serif fonts, relative to the font size
   double width = 0;
   for (const char c : text)
     if (begins_character(c)) width += c == ',' || c == '.' || c == ' ' ? 0.36 : widest_digit;

@@ -1,5 +1,5 @@
 // Pieces of inline SVG that the charts share. Lengths are user units; the page scales the drawing.
-// Every chart is drawn twice, for wide windows and for phones: the style sheet shows one of them.
+// Every chart is drawn twice, for wide windows and for phones: the style sheet shows one drawing.
 #pragma once
 
 #include <string>

@@ -11,7 +11,7 @@ namespace zero::report {
 namespace {
 
 constexpr double lane_height = 26, lane_gap = 10, time_axis_height = 30, timeline_top = 8;
-// Spans that would be narrower are drawn together with the next ones of their category.
+// Spans that would be narrower are drawn together with the next spans of the same category.
 constexpr double least_width = 0.5;
 
 // Layout in user units. On a narrow sheet the names are above their lanes.

@@ -1,4 +1,4 @@
-// The time line of one step as inline SVG: a lane for each stream that has work.
+// The time line of a step as inline SVG: a lane for each stream that has work.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 namespace zero::report {
 
 struct Span {
-  std::string category;       // its color, as for a Segment of a bar chart
+  std::string category;       // the color, as for a Segment of a bar chart
   std::string kind;           // in the legend: "gather"
   std::string label;          // its tooltip: "gather h.3"
   double begin = 0, end = 0;  // seconds from the start of the step
@@ -15,7 +15,7 @@ struct Span {
 
 struct Lane {
   std::string name;
-  std::vector<Span> spans;  // in the order of their begin
+  std::vector<Span> spans;  // in the order of begin
 };
 
 struct Timeline {

@@ -11,7 +11,7 @@ namespace zero::report {
 struct Verdict {
   enum class Kind {
     equal,       // all ran, and are bitwise identical
-    differs,     // all ran, and their bits differ
+    differs,     // all ran, and the bits differ
     incomplete,  // a requested variant did not run
     single,      // one run, so no bits to compare
     plan,        // nothing was to run

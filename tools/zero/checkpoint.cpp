@@ -1,5 +1,5 @@
-// zero checkpoint: lists a checkpoint's contents, verifies it, exports its model, and compares two.
-// It needs neither the ranks nor the memory of the job that wrote it.
+// zero checkpoint: lists, verifies and compares checkpoints, and exports models. Needs neither the
+// ranks nor the memory of the job that wrote the files.
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
@@ -46,8 +46,8 @@ std::string printable(std::string text) {
   return text;
 }
 
-// Returns `path` itself if it is a checkpoint, otherwise the checkpoint in it with the tag (if
-// empty: the newest valid one). Throws LoadError.
+// Returns `path` itself if it is a checkpoint, otherwise the checkpoint inside with the tag (if
+// empty: the newest that is valid). Throws LoadError.
 std::string find_checkpoint(const std::string& path, const std::string& tag) {
   using namespace checkpoint;
   const Directory root = Directory::open(path);
@@ -64,7 +64,7 @@ std::string find_checkpoint(const std::string& path, const std::string& tag) {
   return root.path() + "/" + choice->candidate.directory;
 }
 
-// Opens the checkpoint that the options name, or the newest existing one of a directory.
+// Opens the checkpoint that the options name, or the newest existing checkpoint of a directory.
 CheckpointReader open_checkpoint(const std::string& directory, const std::string& tag) {
   while (true) {
     const std::string path = find_checkpoint(directory, tag);
@@ -155,7 +155,7 @@ void verify(const CheckpointOptions& options) {
 }
 
 void export_to(const CheckpointOptions& options) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond its limit is an error of the write
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit is an error of the write
   CheckpointReader reader = open_checkpoint(options.directory, options.tag);
   const std::vector<std::string> files =
       export_model(reader, options.output, options.dtype, options.max_file_bytes);

@@ -1,5 +1,6 @@
 // The subcommands of `zero`, one file each. Each adds itself to the program's command line and
-// throws zero::Error for errors that the user can correct; its exit code is the process's.
+// throws zero::Error for errors that the user can correct; the process ends with the error's exit
+// code.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -27,7 +28,7 @@ void add_tune(CLI::App& app);
 void add_run(CLI::App& app);
 void add_host_agent(CLI::App& app);
 void add_keeper(CLI::App& app);
-// Call it after these.
+// Call after all of these.
 void add_examples(CLI::App& app);
 
 }  // namespace zero::tool

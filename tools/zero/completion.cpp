@@ -18,7 +18,7 @@ std::string line_of(const std::string& help) {
   return line;
 }
 
-// The words that may follow a command: its commands and options.
+// The words that may follow a command: subcommands and options.
 std::string names_after(const CLI::App& command) {
   std::vector<std::string> words = command_names(command);
   for (const std::string& option : option_names(command)) words.push_back(option);

@@ -1,4 +1,4 @@
-// zero config: checks and explains the file of a training run, and writes a new one.
+// zero config: checks and explains the file of a training run, and writes new files.
 #include "tools/zero/config.h"
 
 #include <algorithm>

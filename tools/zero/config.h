@@ -19,7 +19,7 @@ struct ConfigOptions {
   int ranks = 0;       // 0: not given
   int per_node = 0;    // 0: not given
   std::string device;  // cpu or cuda; empty: not given
-  std::string model;   // as ModelSize reads it; empty: not given
+  std::string model;   // for parse_model_size(); empty: not given
   bool json = false;
 
   config_schemas::Loaded load() const;
@@ -36,7 +36,7 @@ void print_imported(const config_schemas::Loaded& loaded);
 void print_notices(const config_schemas::Loaded& loaded);
 void print_batch(const Config& config, int ranks);
 
-// Subcommands in files of their own.
+// Subcommands in separate files.
 void add_config_explain(CLI::App& config);
 void add_config_new(CLI::App& config);
 

@@ -58,7 +58,7 @@ std::string open_groups(const ConfigOptions& options, const Config& config) {
   return ", sums of groups of micro batches 4/N" + unless;
 }
 
-// Returns strategy, dtypes and bytes, each by its name.
+// Returns strategy, dtypes and bytes, each by name.
 Pairs plan_lines(const ConfigOptions& options, const Config& config) {
   const detail::RankGrid grid = grid_of(options, config);
   const detail::Strategy plan =

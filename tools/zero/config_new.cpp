@@ -1,5 +1,5 @@
-// zero config new: writes a file to start from. It is plain JSON, since every reader accepts that;
-// the meaning of its keys is printed separately.
+// zero config new: writes a file to start from. Plain JSON, since every reader accepts that; the
+// meaning of the keys is printed separately.
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -50,8 +50,8 @@ struct NewOptions {
   }
 };
 
-// Prints the meanings of the file's keys, from the key table. They are kept out of the file, so
-// that a pipe gets only JSON.
+// Prints the meanings of the file's keys, from the key table. Kept out of the file, so that a pipe
+// gets only JSON.
 void print_meanings(const Loaded& loaded) {
   std::size_t width = 0;
   for (const Entry& entry : loaded.entries)

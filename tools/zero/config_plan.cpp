@@ -66,7 +66,7 @@ Config closed_config(const Config& config, const PlannedRun& run) {
   return closed;
 }
 
-// Returns the engine's reason to refuse the run, or an empty text if it is accepted.
+// Returns the engine's reason to refuse the run, or an empty text.
 std::string refusal(const Config& config, const ModelSpec& model, int ranks, bool on_gpu,
                     std::optional<std::int64_t> total_steps) {
   try {
@@ -80,11 +80,11 @@ std::string refusal(const Config& config, const ModelSpec& model, int ranks, boo
   }
 }
 
-// Returns the first reason of several runs, or an empty text if any of them is accepted.
+// Returns the first reason of several runs, or an empty text if any is accepted.
 std::string refusal_of_all(const Config& config, const PlannedRun& run, bool on_gpu) {
   const ModelSize size = run.model.value_or(ModelSize{});
   std::vector<int> ranks{1, 2};
-  // Groups need a number of ranks that they divide.
+  // Groups must divide the number of ranks.
   for (const std::int64_t group :
        {config.zero_core.shard_group_size.value_or(0), config.zero_optimization.hpz_partition_size})
     if (group > 1 && 2 * group <= most_planned_ranks) ranks = {static_cast<int>(2 * group)};
@@ -183,7 +183,7 @@ std::vector<detail::Exchange> block_exchanges(const Config& config, const Planne
       model.declared(), closed_config(config, run),
       {.ranks = ranks, .on_gpu = run.on_gpu.value_or(false), .node_ranks = on_node});
   const std::vector<detail::FlatUnit>& units = plan.layout.flat_units;
-  // The first and last blocks may still be in their slots when they are used again.
+  // The first and last blocks may still be in slots at the next use.
   const std::string middle = "block." + std::to_string(size.layers / 2);
   const auto block = std::ranges::find(units, middle, &detail::FlatUnit::name);
   return detail::exchanges_of(plan, static_cast<int>(block - units.begin()));

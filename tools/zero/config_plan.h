@@ -1,5 +1,5 @@
-// Checks if the engine would refuse a config before the first step of a run. It makes the engine's
-// own plan, for every run that the user's options leave possible.
+// Checks if the engine would refuse a config before the first step of a run. Makes the engine's own
+// plan, for every run that the user's options leave possible.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace zero::tool {
 
-// Size of a model for the plan. It is no particular model: the tool serves every program, and the
+// Size of a model for the plan. No particular model: the tool serves every program, and the
 // engine's refusals depend on kinds of parameters and groups, not on names.
 struct ModelSize {
   std::int64_t parameters = 10'000'000, layers = 4;
 };
-// Parses "124M", "7e9" or "7Bx32": parameters, and layers if they are given. Throws ConfigError.
+// Parses "124M", "7e9" or "7Bx32": parameters, and layers, if given. Throws ConfigError.
 ModelSize parse_model_size(const std::string& text);
 
 struct PlannedRun {
   std::optional<int> ranks;
-  int per_node = 0;  // consecutive ranks of a node; 0: all ranks are on one
+  int per_node = 0;  // consecutive ranks of a node; 0: a single node
   std::optional<bool> on_gpu;
   std::optional<ModelSize> model;
   std::optional<std::int64_t> total_steps;

@@ -53,7 +53,7 @@ Descriptor file_in_memory(const std::string& name, std::int64_t bytes, const Pro
       problem = errno;
     progress();
   }
-  // A process that has it mapped must never find it shorter.
+  // A file must never shrink under a process that has a mapping.
   constexpr int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   if (problem == 0 && ::fcntl(file.get(), F_ADD_SEALS, fixed_size) != 0) problem = errno;
   if (problem != 0)
@@ -91,7 +91,7 @@ void CopyStore::keep_only(const std::string& directory, const std::string& save_
   free_others(directory, [&](const std::string& id, const Copy&) { return id == save_id; });
 }
 
-// A file of the same name is the same rank's, which may still have it mapped.
+// A file of the same name belongs to the same rank, and may still be mapped there.
 std::optional<Descriptor> CopyStore::take_spare(const std::string& name, std::int64_t bytes) {
   for (auto& [former, spare] : spare_)
     if (former == name && spare.bytes == bytes && spare.file.get() >= 0)

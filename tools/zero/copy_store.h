@@ -1,5 +1,5 @@
 // The copies of checkpoints that a keeper holds in memory, each file as a memfd: nothing remains
-// when the process ends. The memory of a freed copy is used for the next one, because taking new
+// when the process ends. The memory of a freed copy is used for the next copy, because taking new
 // memory costs more time than writing to it. Any thread. Throws SaveError.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace zero::tool {
 
-// The part of a copy that one keeper holds.
+// The part of a copy that a keeper holds.
 struct CopyView {
   std::string directory, save_id;
   std::int64_t sequence = 0, step = 0;  // 0: not committed here
@@ -31,9 +31,9 @@ struct NewestCopy {
   std::int64_t sequence = 0, step = -1;
 };
 
-// Finds it in the views of all keepers that are left. A copy is complete if a keeper has committed
-// it, which it does only after all files have arrived, and the keepers together have all of its
-// files. Those in `without`, by save id, are excluded.
+// Searches the views of all remaining keepers. A copy is complete if a keeper has committed it
+// (only after all files have arrived), and the keepers together have all files. Copies in
+// `without`, by save id, are excluded.
 NewestCopy newest_copy(const std::vector<CopyView>& views, const std::set<std::string>& without);
 
 // A complete file. The descriptor is the caller's own.
@@ -58,7 +58,7 @@ class CopyStore {
   // Does nothing if no file of the copy is here.
   void commit(const std::string& directory, const std::string& save_id,
               const std::string& manifest);
-  // Frees all copies of the directory except this one; empty: all.
+  // Frees all copies of the directory except `save_id`; empty: all.
   void keep_only(const std::string& directory, const std::string& save_id);
   // Returns nothing if the file is not here or not complete.
   std::optional<CompleteFile> open(const std::string& save_id, const std::string& name) const;
@@ -87,7 +87,7 @@ class CopyStore {
 
   mutable std::mutex mutex_;
   std::map<std::string, Copy> copies_;  // by save id
-  // Files of freed copies by name, until the next one is committed.
+  // Files of freed copies by name, until the next copy is committed.
   std::vector<std::pair<std::string, File>> spare_;
 };
 

@@ -1,5 +1,5 @@
 // Differences from DeepSpeed 0.19 in resolved values and refusals: a table of docs/config.md.
-// tests/config/compare_with_deepspeed.py fails at a difference if no row names its key.
+// tests/config/compare_with_deepspeed.py fails at a difference if no row names the key.
 #pragma once
 
 #include <string_view>

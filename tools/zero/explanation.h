@@ -23,10 +23,10 @@ struct Explanation {
   const Loaded& loaded;
   std::optional<Batch> batch;               // if a number of ranks is given
   Text plan;                                // further lines by name: strategy, dtypes, bytes
-  std::vector<detail::Exchange> exchanges;  // of one block, if a number of ranks is given
+  std::vector<detail::Exchange> exchanges;  // of a block, if a number of ranks is given
 };
 
-// Returns one JSON object: "values" (each with value, source and effect), "notices", "imported",
+// Returns a JSON object: "values" (each with value, source and effect), "notices", "imported",
 // "batch", "plan", "exchanges".
 std::string to_json(const Explanation& explanation);
 
@@ -38,7 +38,7 @@ std::vector<const Key*> keys_named(const std::string& text);
 // DeepSpeed; for a section, the keys inside.
 std::vector<std::pair<std::string, std::string>> facts_of(const Key& key);
 
-// Returns one JSON object: each key by its path with its facts.
+// Returns a JSON object: each key by path, with its facts.
 std::string to_json(const std::vector<const Key*>& keys);
 
 }  // namespace zero::tool

@@ -60,8 +60,8 @@ class Agent {
       }
       if (keeper_) keeper_->serve();
     }
-    // A process may survive SIGKILL for a while, blocked in the kernel. It does no harm: the newer
-    // generation keeps it from committing a checkpoint.
+    // A process may survive SIGKILL for a while, blocked in the kernel. No harm: the newer
+    // generation prevents the commit of a checkpoint.
     processes_.kill();
   }
 
@@ -105,7 +105,7 @@ class Agent {
     } else if (line.starts_with(beat)) {
       std::int64_t sent = 0;
       std::from_chars(line.data() + beat.size(), line.data() + line.size(), sent);
-      // Count from the time of the beat, because the answer may have been on its way for long.
+      // Count from the time of the beat, because the answer may have been under way for long.
       answered_ = std::max(answered_, std::min(sent, now_ms()));
     }
   }

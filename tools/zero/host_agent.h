@@ -1,12 +1,12 @@
 // The agent of `zero run --restarts` on another host, outside of the job's mpirun. Its heartbeats
-// show that the host is reachable, and it ends the host's ranks when `zero run` no longer answers,
-// so that they cannot write a checkpoint next to a newer start. Both sides send lines.
-// Agent: "ready" at the start; every beat_interval, and if it changes, "ranks K L" (watched ranks
-// on this host, and how many of them have not ended), and "beat N" (its clock in milliseconds);
+// show that the host is reachable, and the agent ends the host's ranks when `zero run` no longer
+// answers, so that none can write a checkpoint next to a newer start. Both sides send lines.
+// Agent: "ready" at the start; every beat_interval, and at a change, "ranks K L" (watched ranks on
+// this host, and how many have not ended), and "beat N" (the agent's clock in milliseconds);
 // "ended" when no watched process is left after "end". `zero run`: "beat N" in answer to a beat;
-// "process REPORT" (job_processes.h), which the agent watches if it is of its host; "ask" to ask
-// the ranks to stop in order; "end" to kill them. Lines after "keeper " are those of the host's
-// keeper (keeper.h), whose parent the agent is, or for it.
+// "process REPORT" (job_processes.h), which the agent watches if on this host; "ask" to ask the
+// ranks to stop in order; "end" to kill the ranks. Lines after "keeper " are from or for the host's
+// keeper (keeper.h), a child of the agent.
 #pragma once
 
 #include <chrono>
@@ -17,9 +17,9 @@ namespace zero::tool {
 
 // The time between two beats.
 inline constexpr std::chrono::milliseconds beat_interval{500};
-// lease: an agent ends its host's ranks this long after it sent the newest beat that was answered.
-// silence: `zero run` considers a host lost this long after the last beat. It is longer than the
-// lease, so the ranks of a lost host have ended before the job is restarted.
+// lease: an agent ends the host's ranks this long after sending the newest answered beat.
+// silence: `zero run` considers a host lost this long after the last beat. The silence is longer
+// than the lease, so the ranks of a lost host have ended before the job is restarted.
 inline constexpr std::chrono::milliseconds lease{2500}, silence{3500};
 
 // Calls take(line) for each whole line of the text, and leaves an unfinished line there.
@@ -32,7 +32,7 @@ void take_lines(std::string& text, const Take& take) {
 }
 
 // Runs the agent on standard input and output until the lease is over or the input ends, then ends
-// the job's processes on this host, and the keeper if there is one.
+// the job's processes on this host, and the keeper, if any.
 void run_host_agent(const std::string& job, bool has_keeper);
 
 }  // namespace zero::tool

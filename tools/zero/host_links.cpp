@@ -27,7 +27,7 @@ using std::chrono::seconds;
 constexpr seconds start_limit{15}, retry{3};
 
 // Runs in the child. Removes the generation from the environment, so that the agent does not count
-// as a process of the job. quiet: hide errors, which repeat with every trial of a lost host.
+// as a process of the job. quiet: hide errors, repeated with every trial of a lost host.
 [[noreturn]] void become_agent(const std::vector<std::string>& command, int input, int output,
                                bool quiet) {
   dup2(input, STDIN_FILENO);
@@ -157,7 +157,7 @@ void HostLinks::take_line(Link& link, const std::string& line) {
   send(link, line);
 }
 
-// A line that cannot be sent needs no handling: the agent has ended, or its lease will.
+// A line that cannot be sent needs no handling: the agent has ended, or the lease will.
 void HostLinks::send(const Link& link, const std::string& line) {
   const std::string text = line + "\n";
   if (link.state != State::answering) return;

@@ -1,6 +1,6 @@
 // Connections to the agents (host_agent.h) on the other hosts of a job that may be restarted. Keeps
-// track of which hosts answer, and tries a lost host again every few seconds. Not thread-safe: the
-// owning thread must call serve() often enough, at least once per beat.
+// track of the hosts that answer, and tries a lost host again every few seconds. Not thread-safe:
+// the owning thread must call serve() often enough, at least once per beat.
 #pragma once
 
 #include <poll.h>
@@ -28,27 +28,28 @@ class HostLinks {
 
   bool empty() const { return links_.empty(); }
   void add_sources(std::vector<pollfd>& sources) const;
-  // Reads and answers lines from agents, marks silent hosts as lost and tries lost ones again.
+  // Reads and answers lines from agents, marks silent hosts as lost and retries lost hosts.
   void serve();
 
   // Returns true if no agent is still starting: each host answers or is lost.
   bool settled() const;
   bool answers(const std::string& host) const;
-  // Returns the host's keeper as its agent last reported it (keepers.h); empty: it is not ready.
+  // Returns the host's keeper as last reported by the agent (keepers.h); empty: not ready.
   std::string keeper(const std::string& host) const;
-  // Sends a line to the host's agent, if it answers.
+  // Sends a line to the host's agent, if answering.
   void send(const std::string& host, const std::string& line);
-  // Sends the report of a rank's process to all agents; that of its host watches it from then on.
+  // Sends the report of a rank's process to all agents; the agent on the process's host watches
+  // from then on.
   void send(const ReportedProcess& report);
-  // The ranks that agents watch, and those of them that have not ended.
+  // The ranks that agents watch, and how many have not ended.
   struct Watched {
     int ranks = 0, left = 0;
   };
   Watched watched() const;
-  // Asks the watched ranks to stop in order. Returns false if no agent watches one.
+  // Asks the watched ranks to stop in order. Returns false if no agent watches any.
   bool ask();
   // Sends all answering agents the order to end the job's processes, without waiting. all_ended()
-  // is true once each of them has done so, or is lost and its lease is over.
+  // is true once each agent has done so, or is lost and past the lease.
   void end_job();
   bool all_ended() const;
 

@@ -58,8 +58,7 @@ HostPlace resolved(const std::string& name) {
   return {};
 }
 
-// Returns "" if ssh's configuration leaves the name as it is; "?" if ssh reaches it by another
-// host.
+// Returns "" if ssh's configuration leaves the name unchanged; "?" if ssh connects by another host.
 std::string ssh_name_of(const std::string& name) {
   std::istringstream settings(capture({"ssh", "-G", name}).text);
   std::string key, value, real;

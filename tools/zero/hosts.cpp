@@ -28,7 +28,7 @@ bool is_one_of(const Names& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// One line of a hostfile.
+// A line of a hostfile.
 struct Line {
   const HostfileSource& source;
   int number;
@@ -161,7 +161,7 @@ void choose_name(Host& host, const Line& line) {
                 "host's name, or its address of IPv4");
 }
 
-// Number of lines that list a host, and if any of them gives slots.
+// Number of lines that list a host, and whether any gives slots.
 struct Listed {
   int times = 1;
   bool with_slots = false;

@@ -1,6 +1,6 @@
 // Hosts of a job: one list, read once from a user's hostfile, and passed to the launcher in a form
-// that it and the plan count alike. Pure: the caller provides the machine's names and the lookup of
-// a name.
+// that launcher and plan count alike. Pure: the caller provides the machine's names and the lookup
+// of a name.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@ struct Host {
   std::string name;
   std::optional<int> slots;  // none: the launcher counts the host's cores
   bool local = false;        // this machine, by any of its names
-  std::string user = {};     // of the remote shell; empty: one's own
+  std::string user = {};     // of the remote shell; empty: the current one
   int line = 0;              // of the hostfile
 };
 
 // Result of a name lookup on this machine.
 struct HostPlace {
   bool local = false;
-  std::string problem;  // why the name is unknown; empty: it is known
+  std::string problem;  // why the name is unknown; empty: known
 };
 using HostLookup = std::function<HostPlace(const std::string& name)>;
 
@@ -40,7 +40,7 @@ std::vector<Host> parse_hostfile(const HostfileSource& source, const HostLookup&
 // Returns the lines in the launcher's form.
 std::vector<std::string> hostfile_lines(const std::vector<Host>& hosts, LauncherKind kind);
 
-// Returns true if the launcher would read the file like these lines, so that it can be passed
+// Returns true if the launcher would read the file like these lines, so that the file can be passed
 // unchanged.
 bool says_the_same(const std::string& text, const std::vector<std::string>& lines);
 

@@ -1,5 +1,5 @@
-// The launcher's command for one start of a job. If `zero run` chose the hosts, they are in an
-// in-memory file, which leaves nothing on the disk.
+// The launcher's command for a start of a job. Hosts chosen by `zero run` are in an in-memory file,
+// which leaves nothing on the disk.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace zero::tool {
 class JobCommand {
  public:
   // `hosts`: lines of a hostfile that replaces request.hostfile; empty: request.hostfile is used,
-  // if there is one. Under Open MPI the ranks write marks (zero/base/run_marks.h).
+  // if any. Under Open MPI the ranks write marks (zero/base/run_marks.h).
   JobCommand(LaunchRequest request, const MachineFacts& machine, const Launcher& launcher,
              std::vector<std::string> hosts);
   ~JobCommand();
@@ -22,8 +22,8 @@ class JobCommand {
   const std::vector<std::string>& notes() const { return plan_.notes; }
   // The command in the syntax of a shell, over several lines.
   std::string text() const;
-  // The command to execute: in it, a shell on each rank reports its process, and then becomes the
-  // program, which text() shows alone. The in-memory hostfile exists as long as this object or the
+  // The command to execute: a shell on each rank reports its process, and then becomes the program;
+  // text() shows only the program. The in-memory hostfile exists as long as this object or the
   // started process.
   std::vector<std::string> words();
 

@@ -16,7 +16,7 @@
 namespace zero::tool {
 namespace {
 
-// Daemons of Open MPI 4, Open MPI 5 and Hydra. If their connection to the launcher is cut, they
+// Daemons of Open MPI 4, Open MPI 5 and Hydra. Daemons that lose the connection to the launcher
 // stay for long.
 constexpr std::array<std::string_view, 3> daemons = {"orted", "prted", "hydra_pmi_proxy"};
 

@@ -1,7 +1,6 @@
-// The processes of a job's ranks on this host, as the ranks have reported them
-// (zero/base/run_marks.h). Only these are watched and killed, and never another process that has
-// got the pid of one of them: what a program starts besides, such as an upload under setsid, is
-// left alone.
+// The processes of a job's ranks on this host, as reported by the ranks (zero/base/run_marks.h).
+// Only these are watched and killed, never another process that has got the pid of an ended rank:
+// further processes of a program, such as an upload under setsid, are left alone.
 #pragma once
 
 #include <poll.h>
@@ -13,13 +12,13 @@
 
 namespace zero::tool {
 
-// The report of a process by its name (zero/base/process_name.h).
+// The report of a process by name (zero/base/process_name.h).
 struct ReportedProcess {
   int rank = 0;
   bool stoppable = false;  // SIGUSR2 requests a stop; otherwise: the first process of the rank
   std::string name;
 
-  // One line of text, for agents on other hosts.
+  // A line of text, for agents on other hosts.
   std::string text() const;
 };
 ReportedProcess parse_report(const std::string& text);
@@ -30,15 +29,15 @@ class JobProcesses {
   ~JobProcesses();
   JobProcesses(const JobProcesses&) = delete;
 
-  // Returns false, and ignores it, if it runs on another host.
+  // Returns false, without effect, if the process runs on another host.
   bool add(const ReportedProcess& report);
   void add_sources(std::vector<pollfd>& sources) const;
   // Notes which processes have gone.
   void update();
-  // The ranks whose first process was reported here, and those of them that have not ended.
+  // The ranks whose first process was reported here, and how many have not ended.
   int ranks() const;
   int left() const;
-  // Whether the first process of a rank here is stopped by a signal, and its pid; 0 if not.
+  // Returns the pid of the rank's first process here if stopped by a signal, otherwise 0.
   pid_t stopped_process(int rank) const;
   // Asks the ranks to stop in order. Returns false if none of those here can.
   bool ask() const;

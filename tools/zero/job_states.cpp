@@ -11,7 +11,7 @@ using std::chrono::seconds;
 
 // From the first rank's process to the last: launchers start them together.
 constexpr seconds between_ranks{20};
-// Ranks end by themselves if they do not meet within their own limit.
+// Ranks end by themselves if the meeting exceeds their own limit.
 constexpr seconds meeting_slack{15};
 constexpr seconds leaving_limit{15}, ending_limit{5}, killing_limit{10};
 // The remains of a start end in 20 s, a copy in memory is found in 10 s, the pause takes up to 30

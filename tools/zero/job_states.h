@@ -1,7 +1,7 @@
-// The states of a job under `zero run`, from its first start to its end, as a table: what may
-// happen in each of them, what is done then, and how long it may last. tools/zero/README.md shows
-// the table. Pure: the caller collects the facts, gives the time, and carries the actions out, so
-// that tests can try events in any order.
+// The states of a job under `zero run`, from its first start to its end, as a table: the possible
+// events in each state, the actions, and the longest duration. tools/zero/README.md shows the
+// table. Pure: the caller collects the facts, gives the time, and carries the actions out, so that
+// tests can try events in any order.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ inline constexpr int stopped_saved = 20, stopped_unsaved = 21;
 enum class State : std::uint8_t {
   starting,    // the launcher runs, no rank's process yet
   gathering,   // some ranks' processes
-  running,     // all processes; the program prepares itself, or is not one of ZeroCore's
+  running,     // all processes; the program prepares itself, or does not use ZeroCore
   meeting,     // a rank has reached zero::run()
   training,    // a rank can stop at its next step
   stopping,    // the ranks were asked to save and stop
@@ -31,17 +31,17 @@ enum class State : std::uint8_t {
   over
 };
 
-// In the order in which they count if several have happened.
+// In the order of precedence, if several have happened.
 enum class Event : std::uint8_t {
   launcher_gone,
-  stop,        // one more signal asks for the end
+  stop,        // a further signal asks for the end
   stopped,     // such a signal has come before
   goes_on,     // a rank makes another step after it was asked to stop
-  unwanted,    // a host with ranks does not answer, or the caller has what it wanted
+  unwanted,    // a host with ranks does not answer, or the caller needs no more
   hopeless,    // there must be no further start
   placed,      // all is ready for the next start
-  unplaced,    // too few slots are left for it
-  deadline,    // the state has lasted as long as it may
+  unplaced,    // too few slots are left
+  deadline,    // the state has reached its time limit
   failed,      // a rank, or the launcher, has reported why the job ends
   all_left,    // no process of a rank is left
   one_left,    // a rank's process has gone
@@ -67,7 +67,7 @@ struct Rule {
   Event event;
   Action action;
   State next;
-  int code = 0;                // of the job from then on, unless a rank reports another one
+  int code = 0;                // of the job from then on, unless a rank reports another code
   std::string_view says = {};  // to the user
 };
 std::span<const Rule> rules();
@@ -75,11 +75,11 @@ std::span<const Rule> rules();
 struct JobLimits {
   using seconds = std::chrono::seconds;
   seconds start{120};  // from the launcher's start to the first rank's process
-  seconds meet{120};   // of the ranks' own limit for their meeting
+  seconds meet{120};   // of the ranks' own limit for the meeting
   seconds stop{120};   // from a request to stop to the end
 };
-// The time that a state may last. Nothing for the two states of a program that works: it takes its
-// own time, and ZeroCore's ranks limit their own waits (zero_core.time_limit_seconds).
+// The time limit of a state. None for the two states of a working program, which takes its own
+// time: ZeroCore's ranks limit all waits (zero_core.time_limit_seconds).
 std::optional<std::chrono::seconds> bound_of(State state, const JobLimits& limits);
 
 // The facts at one moment. Those of a start become false with the next start.
@@ -97,8 +97,8 @@ class JobMachine {
   // Begins in `restarting`, before the first start.
   JobMachine(const JobLimits& limits, Time now) : limits_(limits), since_(now) {}
 
-  // Returns the first rule that applies now, and moves to its state; null if there is none. Call it
-  // until it returns null, and carry out each rule's action.
+  // Moves to the state of the first rule that applies now, and returns the rule; null: none. Call
+  // until null, and carry out each rule's action.
   const Rule* next(const JobFacts& facts, Time now);
 
   State state() const { return state_; }
@@ -108,11 +108,11 @@ class JobMachine {
   int stops() const { return stops_; }
   // The exit code of the rules so far in this start; 0: the launcher's own counts.
   int code() const { return code_; }
-  // The first rule by which this start was ended; null: it has ended by itself.
+  // The first rule that ended this start; null: ended by itself.
   const Rule* ended_by() const { return ended_by_; }
   // The ranks were asked to stop in order to grow.
   bool grew() const { return grew_; }
-  // Ranks have reported how long they wait in their meeting.
+  // Ranks have reported the time limit of the meeting.
   void limit_meeting(std::chrono::seconds limit) { limits_.meet = limit; }
 
  private:

@@ -61,7 +61,7 @@ std::string text_of(const in_addr& address) {
   return text;
 }
 
-// Throws unless a request has this many fields, its name included.
+// Throws unless a request has this many fields, including the name.
 void expect(const Fields& request, std::size_t fields) {
   if (request.size() != fields)
     throw SaveError("a request \"" + request.front() + "\" with " +
@@ -123,14 +123,14 @@ class Keeper {
     std::cout << line << std::endl;
   }
 
-  // Serves each connection on a thread of its own, with the number that `arrive` returns, in their
-  // order. Those above `most` are closed.
+  // Serves each connection on a separate thread, with the number that `arrive` returns, in order of
+  // arrival. Connections above `most` are closed.
   template <class Arrive, class Serve>
   void accept_on(const Descriptor& listener, int most, Arrive arrive, Serve serve) {
     start_thread("a keeper's connections", [&listener, most, arrive, serve] {
       const auto count = std::make_shared<std::atomic<int>>(0);
       while (true) {
-        sockaddr_in from{};  // an address of TCP; others are cut
+        sockaddr_in from{};  // an address of TCP; longer addresses are cut
         socklen_t length = sizeof from;
         Descriptor connection(
             ::accept4(listener.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_CLOEXEC));
@@ -143,7 +143,7 @@ class Keeper {
           try {
             serve(std::move(*shared), number);
           } catch (const std::exception&) {
-            // The other side has gone, or is not of this job.
+            // The peer has gone, or is not of this job.
           }
           --*count;
         }).detach();
@@ -203,7 +203,7 @@ class Keeper {
     }
   }
 
-  // Returns the file of the answer, if it has one.
+  // Returns the file of the answer, if any.
   Descriptor answer_rank(KeeperMessage& message, const Descriptor& connection) {
     const Fields& request = message.fields;
     const std::string& kind = request.front();
@@ -258,7 +258,7 @@ class Keeper {
                       (answer.size() > 1 ? answer[1] : "gives no reason"));
   }
 
-  // Calls use(connection) for each peer that answers; others do not count.
+  // Calls use(connection) for each peer that answers; silent peers do not count.
   template <class Use>
   void for_peers(Use&& use) {
     for (const KeeperPeer& each : peers().others) {
@@ -266,7 +266,7 @@ class Keeper {
         PeerConnection peer(each);
         if (use(peer)) return;
       } catch (const Error&) {
-        // It has gone, or does not have what is looked for.
+        // The peer has gone, or lacks the requested data.
       }
     }
   }
@@ -297,7 +297,7 @@ class Keeper {
     return text;
   }
 
-  // From this keeper, otherwise from the first peer that has it.
+  // From this keeper, otherwise from the first peer that has the file.
   Descriptor open(const std::string& save_id, const std::string& name,
                   const std::function<void()>& progress) {
     if (std::optional<CompleteFile> own = store_.open(save_id, name)) return std::move(own->file);

@@ -25,7 +25,7 @@ void KeeperNewcomers::remove(std::int64_t number) {
   all_.remove_if([&](const Newcomer& each) { return each.number == number; });
 }
 
-// Its thread, which waits for the token, then fails.
+// The connection's thread then fails in its wait for the token.
 void KeeperNewcomers::end_oldest(const std::string& address) {
   const auto oldest = std::ranges::find(all_, address, &Newcomer::address);
   ::shutdown(oldest->connection.get(), SHUT_RDWR);

@@ -1,7 +1,6 @@
-// Connections to a keeper that have not sent its token yet. Any process on the network can open
-// some, so they have a small quota of their own: for each address, and for all. Beyond it the
-// oldest one ends, not the new one, because a keeper of the job sends its token at once. Any
-// thread.
+// Connections to a keeper before the token has arrived. Any process on the network can open some,
+// so there is a small quota for each address, and for all. Beyond the quota the oldest connection
+// ends, not the newest, because a keeper of the job sends the token at once. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +18,14 @@ class KeeperNewcomers {
 
   // Returns a number for remove().
   std::int64_t add(const Descriptor& connection, const std::string& address);
-  // Call it when the token has arrived, or the connection has ended.
+  // Call when the token has arrived, or the connection has ended.
   void remove(std::int64_t number);
 
  private:
   struct Newcomer {
     std::int64_t number;
     std::string address;
-    Descriptor connection;  // a second number of it, so that it is never another one's
+    Descriptor connection;  // a duplicate, so that the number is not reused meanwhile
   };
 
   void end_oldest(const std::string& address);

@@ -129,7 +129,7 @@ void PeerConnection::read_all(void* data, std::size_t bytes) {
   }
 }
 
-// The number of texts, then the length of each and its bytes.
+// The number of texts, then each text's length and bytes.
 void PeerConnection::send(const std::vector<std::string>& texts) {
   std::string message;
   const auto add = [&](std::uint64_t number) {

@@ -1,8 +1,8 @@
-// Connections between the keepers of a job, over TCP. A keeper accepts only a peer that sends its
-// token, and is believed only after it has answered with its other token: `zero run` gives both to
-// the job's keepers, over their pipes; the exchange of the tokens has a limit of 10 s. Messages are
-// lists of texts; each connection carries one request. One thread per connection. Throws SaveError
-// with the name of the peer.
+// Connections between the keepers of a job, over TCP. A keeper accepts only a peer that sends the
+// keeper's token, and is trusted only after answering with a second token: `zero run` gives both to
+// the job's keepers, over pipes; the exchange of the tokens has a limit of 10 s. Messages are lists
+// of texts; each connection carries one request. One thread per connection. Throws SaveError with
+// the name of the peer.
 //
 // request                                  answer
 // store GENERATION DIRECTORY SAVE NAME BYTES, then the file     ok
@@ -32,8 +32,7 @@ class PeerConnection {
  public:
   // Connects, and exchanges the tokens.
   explicit PeerConnection(const KeeperPeer& peer);
-  // Takes an accepted connection, and exchanges the tokens; throws if the other side has not the
-  // token.
+  // Takes an accepted connection, and exchanges the tokens; throws if the peer lacks the token.
   PeerConnection(Descriptor connection, const std::string& token, const std::string& answer);
 
   void send(const std::vector<std::string>& texts);

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds restart_pause{1};  // from one start of a keeper to the next
 
-// Runs in the child. It does not count as a process of the job, and a terminal's Ctrl-C is for the
+// Runs in the child, which does not count as a process of the job; a terminal's Ctrl-C is for the
 // ranks.
 [[noreturn]] void become_keeper(const std::vector<std::string>& command, pid_t parent, int input,
                                 int output) {
@@ -102,7 +102,7 @@ void KeeperProcess::serve() {
 void KeeperProcess::send(const std::string& line) {
   const std::string text = line + "\n";
   if (input_ >= 0 && write(input_, text.data(), text.size()) != std::ssize(text)) {
-    // It has ended, or does not read: serve() notices the first, and ranks time out at the second.
+    // The keeper has ended, as serve() will notice, or does not read, so that ranks time out.
   }
 }
 

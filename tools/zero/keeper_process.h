@@ -1,5 +1,5 @@
 // The keeper (keeper.h) of this host, as a child process of `zero run` or of its agent. A keeper
-// that ends is replaced by an empty one. One thread.
+// that ends is replaced by an empty keeper. One thread.
 #pragma once
 
 #include <poll.h>
@@ -14,15 +14,15 @@ namespace zero::tool {
 
 class KeeperProcess {
  public:
-  // take(line): for each line of the keeper, and for "ended" after its end.
+  // take(line): for each line of the keeper, and for "ended" at the end.
   KeeperProcess(std::string job, bool has_peers, std::function<void(const std::string&)> take);
   // Ends the keeper, which frees all copies.
   ~KeeperProcess();
   KeeperProcess(const KeeperProcess&) = delete;
 
-  // Its output, to wait for; -1: none.
+  // The keeper's output, to wait for; -1: none.
   int output() const { return output_; }
-  // Reads its lines, and starts it again after its end.
+  // Reads the keeper's lines, and restarts a keeper that has ended.
   void serve();
   void send(const std::string& line);
 

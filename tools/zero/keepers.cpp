@@ -52,8 +52,8 @@ void Keepers::send(const Host& host, const std::string& line) {
     links_.send(host.name, "keeper " + line);
 }
 
-// The next host in the order of the ranks gets a host's copies. A machine without a name has no
-// ranks, since it is not in the list of hosts.
+// The next host in the order of the ranks gets a host's copies. A machine without a name is not in
+// the list of hosts, and has no ranks.
 void Keepers::begin(std::int64_t generation, const std::vector<Host>& with_ranks) {
   const auto place = [&](const Host& host) {
     const auto found = std::ranges::find(with_ranks, host.name, &Host::name);

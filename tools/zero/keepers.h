@@ -1,6 +1,6 @@
-// The keepers (keeper.h) of all hosts of a job: the one of this host is a child, those of other
-// hosts are children of the agents there. Tells them of each other before each start. One thread,
-// the one of the links.
+// The keepers (keeper.h) of all hosts of a job: this host's keeper is a child, the remote keepers
+// are children of the agents there. Sends each the contacts of its peers before each start. Used
+// only by the thread of the links.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,16 @@ class Keepers {
   void serve() { own_.serve(); }
   // Whether the keepers of this host and of all hosts that answer are ready.
   bool ready() const;
-  // Call it before a start, and again with the hosts of its ranks, in their order, once these are
+  // Call before a start, and again with the hosts of the ranks, in rank order, once these are
   // known. From the first call on, ranks of earlier generations are refused.
   void begin(std::int64_t generation, const std::vector<Host>& with_ranks);
-  // Asks for the step of the newest complete copy. newest() returns it once it is known; -1: none.
+  // Asks for the step of the newest complete copy. newest() returns the step once known; -1: none.
   void search();
   const std::optional<std::int64_t>& newest() const { return newest_; }
 
  private:
   void take_line(const std::string& line);
-  // "PORT TOKEN ANSWER" of a host's keeper; empty if it is not ready.
+  // "PORT TOKEN ANSWER" of a host's keeper; empty: not ready.
   std::string contact(const Host& host) const;
   void send(const Host& host, const std::string& line);
 

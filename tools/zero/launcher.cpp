@@ -97,7 +97,7 @@ void add_exports(const LaunchRequest& request, bool elsewhere, LauncherKind kind
     for (const std::string& name : request.forwarded) add(name);
 }
 
-// Open MPI cuts the names of hosts at their first dot, unless it is an address.
+// Open MPI cuts host names, but not addresses, at the first dot.
 bool has_dotted_name(const LaunchRequest& request) {
   return std::any_of(request.hosts.begin(), request.hosts.end(), [](const Host& host) {
     return is_elsewhere(host) && host.name.find('.') != std::string::npos &&
@@ -129,7 +129,7 @@ void add_open_mpi(const Fit& fit, const LaunchRequest& request, const MachineFac
         "restricted): messages are copied twice");
   }
   // Open MPI 5.0.7 (Debian 13) complains about each pair of ranks that TCP could not connect, also
-  // if they share memory.
+  // with shared memory.
   const bool here = !leaves_this_machine(request, machine);
   const bool chosen = machine.transport_chosen ||
                       std::ranges::count(request.launcher_arguments, std::string("btl")) > 0;

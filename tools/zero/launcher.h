@@ -1,5 +1,5 @@
-// Derivation of the mpirun line that starts N ranks on a machine, from facts about it. Pure
-// functions: nothing here reads the system, so every case is testable on any machine.
+// Derivation of the mpirun line that starts N ranks, from facts about the machine. Pure functions:
+// nothing here reads the system, so every case is testable on any machine.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ struct MachineFacts {
   bool remote_shell = true;            // ssh or rsh is installed
   bool transport_chosen = false;       // the environment names Open MPI's transports (OMPI_MCA_btl)
   std::string scheduler;               // "Slurm", "PBS", "LSF" inside an allocation, or empty
-  std::optional<int> scheduler_slots;  // of the allocation, as far as they are known
+  std::optional<int> scheduler_slots;  // of the allocation, as far as known
 };
 
 struct Launcher {

@@ -53,7 +53,7 @@ bool is_word_of_ranks(std::string_view line) {
   return says_cause(line) || without_tag(line).starts_with(mark);
 }
 
-// Returns true if the line begins with such a message, or is still too short to exclude it.
+// Returns true if the line begins with such a message, or is still too short to tell.
 bool may_be_word_of_ranks(std::string_view line) {
   return std::ranges::any_of(std::array{of_rank, mark}, [&](std::string_view start) {
     return line.starts_with(start) || start.starts_with(line);
@@ -64,8 +64,8 @@ bool is_rule(std::string_view line) {
   return line.size() == rule_length + 1 && line.find_first_not_of('-') == rule_length;
 }
 
-// Returns true for Open MPI's lines about its messages: "[host:123] 1 more process has sent help
-// message ...", how to see them all, and that one was truncated at the end of the job.
+// Returns true for Open MPI's lines about messages: "[host:123] 1 more process has sent help
+// message ...", how to see all, and that a message was truncated at the end of the job.
 bool is_on_messages(std::string_view line) {
   const auto has = [&](std::string_view part) { return line.find(part) != std::string_view::npos; };
   return line.front() == '[' &&
@@ -76,7 +76,7 @@ bool is_on_messages(std::string_view line) {
 
 }  // namespace
 
-// A cause of several lines indents the further ones, or has one line for each rank.
+// A cause of several lines indents the further lines, or has one line for each rank.
 bool LauncherLines::may_continue_dropped() const {
   constexpr std::string_view rank = "rank ";
   return dropping_ && (line_.front() == ' ' || line_.starts_with(rank) || rank.starts_with(line_));
@@ -181,9 +181,9 @@ void LauncherLines::take_mark(const std::string& text) {
 }
 
 std::optional<int> LauncherLines::failed_rank() const {
-  if (suspect_) return suspect_;  // others may end before it
+  if (suspect_) return suspect_;  // peers may end first
   if (exit_code_ == StalledError::code && late_) return late_;
-  // A rank may have seen the end of one that Open MPI has ended after the first.
+  // A rank may have seen the end of another rank, ended by Open MPI after the first.
   if (exit_code_ == PeerFailed::code && ended_) return ended_;
   return failed_ ? failed_ : ended_;
 }

@@ -1,9 +1,9 @@
-// Filter of a failing job's standard error. Open MPI's mpirun prints ten lines around the one that
-// gives the cause. They are held back while they may be useless, and shown if the job did not
-// report its cause itself. If several hosts report a cause, the first is shown, and messages that
-// only report another rank's failure are hidden if the cause itself was reported. Marks from ranks
-// to `zero run` (zero/base/run_marks.h) are not shown. All other text passes unchanged. `mpirun
-// --quiet` would print none of the ten lines, but also not what nobody else says: a program or a
+// Filter of a failing job's standard error. Open MPI's mpirun prints ten lines around the cause.
+// These are held back while possibly useless, and shown if the job did not report a cause itself.
+// If several hosts report a cause, the first is shown, and messages that only report another rank's
+// failure are hidden if the cause itself was reported. Marks from ranks to `zero run`
+// (zero/base/run_marks.h) are not shown. All other text passes unchanged. `mpirun --quiet` would
+// print none of the ten lines, but would also hide errors that nobody else reports: a program or a
 // host that is not found, too few slots, a transport that MPI_Init cannot open; and
 // orte_base_help_aggregate changes only how often a line comes. Pure: nothing here reads, writes or
 // waits.
@@ -25,12 +25,12 @@ namespace zero::tool {
 class LauncherLines {
  public:
   // `all`: hides nothing except the marks from ranks to `zero run`. `cause_follows`: the caller
-  // reports what has happened, so Open MPI's lines on it are never needed.
+  // reports the cause, so Open MPI's lines are never needed.
   explicit LauncherLines(bool all = false, bool cause_follows = false)
       : all_(all), cause_follows_(cause_follows) {}
   // Takes bytes of the job's standard error; returns the text to show now.
   std::string pass(std::string_view bytes);
-  // From now on the caller knows why the job ends, as if it had been constructed so.
+  // Sets `cause_follows` from now on.
   void expect_end() { cause_follows_ = true; }
   // Called after a moment of silence; returns the undecided text that was held.
   std::string pause();
@@ -51,32 +51,31 @@ class LauncherLines {
   bool met() const { return met_; }
   // The limit of the start, in seconds, that a rank has reported; 0: none has.
   std::int64_t start_limit() const { return start_limit_; }
-  // Ranks whose process has come up, and ranks that stop at their next step if a signal requests
-  // it.
+  // Ranks whose process is up, and ranks that stop at the next step if a signal requests a stop.
   const std::set<int>& up() const { return up_; }
   const std::set<int>& stoppable() const { return stoppable_; }
   // Returns the processes that were reported since the last call.
   std::vector<ReportedProcess> take_processes() { return std::exchange(processes_, {}); }
-  // Returns true if a rank continues with its steps after a stop was requested.
+  // Returns true if a rank continues with steps after a stop was requested.
   bool stop_ignored() const { return stop_ignored_; }
   // Returns true if the job must end soon: a rank has reported its code, or Open MPI a failure.
   bool ending() const { return failing_ || exit_code_.has_value(); }
   // The same, or a rank has reported the cause.
   bool failing() const { return failing_ || cause_said_; }
-  // The rank that has failed or is waited for, and the signal that ended it, as far as a rank or
-  // Open MPI has reported them.
+  // The rank that has failed or is waited for, and the signal that ended this rank, as far as
+  // reported by a rank or Open MPI.
   std::optional<int> failed_rank() const;
   std::optional<int> signal() const { return signal_; }
-  // The rank that has computed other values than the others (zero_core.recompute_every).
+  // The rank whose values differ from its peers' (zero_core.recompute_every).
   std::optional<int> suspect() const { return suspect_; }
   // The last steps that were reported: made, resumed from, and saved.
   std::optional<std::int64_t> step() const { return step_; }
   std::optional<std::int64_t> resumed() const { return resumed_; }
   std::optional<std::int64_t> saved() const { return saved_; }
-  // The step of its last copy in memory (zero_core.peer_copies).
+  // The step of the last copy in memory (zero_core.peer_copies).
   std::optional<std::int64_t> copied() const { return copied_; }
-  // The step of the newest checkpoint on disk that was saved or loaded, by directory, which is a
-  // text as in zero/checkpoint/generation.h.
+  // The step of the newest checkpoint on disk that was saved or loaded, by directory, a text as in
+  // zero/checkpoint/generation.h.
   const std::map<std::string, std::int64_t>& kept() const { return kept_steps_; }
   // The directory of the last save; "" if there was none.
   const std::string& saved_in() const { return saved_in_; }
@@ -101,7 +100,7 @@ class LauncherLines {
   bool known_ = false;  // the block is Open MPI's, of a failure
   std::string kept_;
   std::string follower_;   // the first line that only reports another rank's failure
-  bool dropping_ = false;  // in a hidden cause, so its further lines are hidden too
+  bool dropping_ = false;  // in a hidden cause, so further lines are hidden too
   const bool all_;
   bool cause_follows_, met_ = false;
   bool failing_ = false, cause_said_ = false, start_failed_ = false, stop_ignored_ = false;

@@ -1,4 +1,4 @@
-// Finds the MPI launcher of this machine, and checks the program that it will start.
+// Finds the MPI launcher of this machine, and checks the program to start.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace zero::tool {
 
-// Throws TopologyError inside a rank, because each rank would start a job of its own.
+// Throws TopologyError inside a rank, because each rank would start a separate job.
 void refuse_nesting();
 
 // Throws ConfigError if the program is not an executable file.
 void check_program(const std::string& program);
 
-// Returns the launcher of that name, or mpirun or mpiexec if it is empty. Throws TopologyError.
+// Returns the launcher of that name, or mpirun or mpiexec if empty. Throws TopologyError.
 Launcher find_launcher(const std::string& wanted);
 
 }  // namespace zero::tool

@@ -16,7 +16,7 @@
 #include "zero/base/spelling.h"
 #include "zero/base/text.h"
 
-// Names a word that is no command, because CLI11 only reports a missing one.
+// Names a word that is no command, because CLI11 only reports a missing command.
 void check_command(CLI::App& app, int argc, char** argv) {
   CLI::App* parent = &app;
   std::string given;
@@ -39,7 +39,7 @@ void check_command(CLI::App& app, int argc, char** argv) {
 }
 
 // Returns the arguments in reverse, as CLI11 takes them. Before the program of `zero run`, options
-// of mpirun have their names here, and "--" may stand.
+// of mpirun keep their names here, and "--" may stand.
 std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   const auto named = app.get_subcommands([&](const CLI::App* command) {
@@ -61,7 +61,7 @@ std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv
   return words;
 }
 
-// The command that was parsed, or the one within it.
+// The innermost parsed command.
 const CLI::App& parsed_command(const CLI::App& app) {
   const auto parsed = app.get_subcommands();
   return parsed.empty() ? app : parsed_command(*parsed.front());

@@ -78,7 +78,7 @@ std::vector<std::string> export_model(checkpoint::CheckpointReader& reader,
     return parameters[p].left_out.has_value() || parameters[p].of_rank.has_value() ||
            !parameters[p].moment_of.empty();
   });
-  // Other readers need every tensor aligned to its element.
+  // Some readers need every tensor aligned to the element.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return *checkpoint::bits_of(dtypes[a]) > *checkpoint::bits_of(dtypes[b]);
   });

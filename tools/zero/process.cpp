@@ -50,7 +50,7 @@ std::string find_in_path(const std::string& name) {
   return "";
 }
 
-// In a group of its own, which ends with it: a program that hangs may have started others.
+// In a process group that ends with the program: a hanging program may have started more.
 Output capture(const std::vector<std::string>& command, std::chrono::milliseconds limit) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + limit;

@@ -16,12 +16,12 @@ bool is_program(const std::string& file);
 std::string find_in_path(const std::string& name);
 
 struct Output {
-  int exit_code = 0;  // 127 if it could not be started
+  int exit_code = 0;  // 127: could not be started
   std::string text;   // standard output and standard error together
   bool timed_out = false;
 };
 
-// Runs a helper, which is killed after this time.
+// Runs a helper, and kills it after this time.
 constexpr std::chrono::seconds helper_limit{20};
 Output capture(const std::vector<std::string>& command,
                std::chrono::milliseconds limit = helper_limit);
@@ -55,7 +55,7 @@ struct ProcessStatus {
 };
 ProcessStatus status_of(pid_t pid);
 
-// Returns the value of a variable in a process's environment, as it was when the process started.
+// Returns the value of a variable in a process's environment at the start.
 std::optional<std::string> variable_of(pid_t pid, const std::string& name);
 
 // A process of a rank on this machine.

@@ -48,7 +48,7 @@ std::string name_of(const ProgramConfig& given) {
   return given.file.empty() ? "the config" : given.file;
 }
 
-// Returns null if it cannot be read here.
+// Returns null if the config cannot be read here.
 std::shared_ptr<const config_schemas::Loaded> load_config_of(
     const std::vector<std::string>& arguments) {
   using namespace config_schemas;
@@ -140,7 +140,7 @@ std::function<std::string(int)> refusal_of_ranks(const std::vector<std::string>&
     } catch (const ConfigError& error) {
       return error.what();
     } catch (const LoadError&) {
-      return "";  // the program reports it
+      return "";  // the program reports this
     }
   };
 }

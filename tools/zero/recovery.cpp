@@ -115,12 +115,11 @@ void Recovery::blame(const JobFailure& failure) {
                (alone_ ? "this machine" : "host " + place.host.name) + " has failed twice";
 }
 
-// The launcher does not always name the failed rank, so two failures match if one lacks it. A rank
-// that sees another one fail may have made one step more, or less.
+// The launcher does not always name the failed rank, so two failures match if one lacks the rank. A
+// rank that sees a peer fail may be a step ahead or behind.
 bool Recovery::is_crash_loop(const JobFailure& failure) const {
   if (!last_ || failure.from_outside || last_->from_outside) return false;
-  // Before the first step all ranks get an error that one of them has, and any of them may end
-  // first.
+  // Before the first step all ranks get an error that one rank has, and any rank may end first.
   const bool of_all = !failure.step && !failure.blames_slot;
   const bool same_rank = of_all || !failure.rank || !last_->rank || failure.rank == last_->rank;
   const bool same_step = failure.step.has_value() == last_->step.has_value() &&

@@ -1,5 +1,5 @@
 // Decides after a failure whether a job is restarted, on which slots, with how many ranks and after
-// which pause. It does no I/O and starts nothing, so that tests can try every sequence of failures.
+// which pause. Does no I/O and starts nothing, so that tests can try every sequence of failures.
 #pragma once
 
 #include <chrono>
@@ -25,13 +25,13 @@ struct JobFailure {
   std::string cause;         // "was ended by signal 9"
   std::optional<int> rank;   // the failed rank, if known
   bool blames_slot = false;  // the host or core of the rank may be the cause
-  // SIGKILL, a lost host, a failure of the launcher or of hardware: it is not a crash loop.
+  // SIGKILL, a lost host, a failure of the launcher or of hardware: not a crash loop.
   bool from_outside = false;
   bool permanent = false;                     // another start would fail in the same way
-  std::optional<std::int64_t> step, resumed;  // the last step done, the step it resumed from
+  std::optional<std::int64_t> step, resumed;  // the last step done, the step resumed from
 };
 
-// The slots of one start: the first `hosts[i].slots` usable slots of each host.
+// The slots of a start: the first `hosts[i].slots` usable slots of each host.
 struct Placement {
   int ranks = 0;
   std::vector<Host> hosts;  // hosts with ranks; empty: only this machine
@@ -44,8 +44,8 @@ class Recovery {
   Recovery(const RecoveryOptions& options, std::vector<Host> hosts,
            std::function<std::string(int ranks)> refusal);
 
-  // An unavailable host has no slots; when it is available again, all of its slots count again.
-  // Returns true if this changes its state.
+  // An unavailable host has no slots; once available again, all slots count again. Returns true if
+  // the state changes.
   bool set_available(const std::string& host, bool available);
 
   // Returns the largest placement that is possible now. If there is none, `ranks` is 0 and
@@ -60,13 +60,13 @@ class Recovery {
   };
   std::optional<Slot> slot_of(int rank) const;
 
-  // Records the failure of the last placement's job. Returns true if it is to be restarted.
+  // Records the failure of the last placement's job. Returns true if the job is to be restarted.
   bool note(const JobFailure& failure);
   const std::string& reason_to_stop() const { return reason_; }
   // The slot that is not used any more because of the last failure, as text; "" if none.
   const std::string& lost_slot() const { return lost_slot_; }
-  // The pause before the next start. It grows with every failure that precedes a first step, so
-  // that a broken machine is not flooded with starts.
+  // The pause before the next start. Grows with every failure that precedes a first step, so that a
+  // broken machine is not flooded with starts.
   std::chrono::seconds pause() const;
   int restarts() const { return restarts_; }
 

@@ -40,8 +40,8 @@ constexpr seconds search_limit{10};  // until a copy is found; peers may take 5 
 constexpr seconds end_limit{10};     // until remaining processes of a failed job end
 // A host that answers again must do so for this long before the job grows.
 constexpr seconds steady{5};
-// Launchers return 128 + N for a rank killed by signal N, of which there are 64. Above that are
-// codes of their own: Open MPI's mpirun has lost a daemon.
+// Launchers return 128 + N for a rank killed by signal N, from 1 to 64. Higher codes are the
+// launcher's own: Open MPI's mpirun has lost a daemon.
 constexpr int signal_of_code = 128, last_signal = 64;
 
 void report(const std::string& text) {
@@ -162,13 +162,13 @@ class Restarts : public JobCompanion {
   std::optional<std::int64_t> saved_, copied_;
   std::map<std::string, std::int64_t> kept_;  // LauncherLines::kept() of all starts
   bool had_kept_ = false;                     // before this start
-  // Times after the last failure: it was noticed, the job ended, the pause ended.
+  // Times after the last failure: failure noticed, job ended, pause ended.
   Clock::time_point failed_, ended_, restarted_;
   // Times in this start, 0 if not yet: all ranks had started, a failure was noticed.
   Clock::time_point started_{}, noticed_{};
   // More ranks than now are possible since this time, when this was saved.
   std::set<std::string> answering_;  // hosts
-  int possible_ = 0;                 // ranks on them
+  int possible_ = 0;                 // ranks there
   std::optional<Clock::time_point> bigger_since_;
   std::optional<std::int64_t> saved_when_bigger_;
   bool has_copied_ = false;  // in any start
@@ -215,8 +215,8 @@ bool Restarts::is_finished(const JobEnd& end) const {
   return end.stop_requested || (end.signal == 0 && good && !(end.grew && end.code != 0));
 }
 
-// Finds the newest copy that the keepers of the remaining hosts hold. The ranks choose it by the
-// same rule; this is for the report.
+// Finds the newest copy that the keepers of the remaining hosts hold. The ranks choose by the same
+// rule; this is for the report.
 void Restarts::find_copy() {
   copied_.reset();
   if (!keepers_) return;
@@ -338,7 +338,7 @@ void Restarts::serve() {
   look_for_growth();
 }
 
-// The ranks that the hosts which answer now make possible.
+// The number of ranks possible on the hosts that answer now.
 int Restarts::possible_ranks() const {
   Recovery then = recovery_;
   for (const std::string& host : far_hosts(request_.launch.hosts))
@@ -397,7 +397,7 @@ std::string Restarts::reason_to_end() const {
              : "";
 }
 
-// Ranks on an unreachable host end by themselves when the lease of their agent is over.
+// Ranks on an unreachable host end by themselves when the agent's lease is over.
 void Restarts::end_remains() {
   links_.end_job();
   job_.serve_until(end_limit, [this] { return links_.all_ended(); });
@@ -482,7 +482,7 @@ void Restarts::report_failure(const JobFailure& failure) const {
                ? "no complete copy is left in memory"
                : "the keeper of this machine has not found the newest copy in memory");
   const std::int64_t kept = kept_step().value_or(0);
-  // The ranks report at most 20 steps a second, so later ones may have been made.
+  // The ranks report at most 20 steps a second, so later steps may have been made.
   if (!failure.step || *failure.step <= kept) return report("no step that was reported is lost");
   const std::string repeated = count_of(*failure.step - kept, "step") + " since the ";
   if (!kept_step())

@@ -1,4 +1,4 @@
-// zero run: prints the mpirun line that fits this machine, and runs it.
+// zero run: prints and runs the mpirun line that fits this machine.
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,8 +50,7 @@ struct RunOptions {
 
 constexpr int elastic_restarts = 10;  // of --elastic, without --restarts
 
-// Returns true if ranks are started by ssh. If another method was chosen, its hosts may have names
-// of their own.
+// Returns true if ranks are started by ssh. Hosts may have separate names under another method.
 bool starts_by_ssh(const LaunchRequest& request, const std::string& scheduler) {
   for (const char* variable : {"OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_rsh_agent",
                                "OMPI_MCA_pls_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent",
@@ -65,8 +64,8 @@ bool starts_by_ssh(const LaunchRequest& request, const std::string& scheduler) {
   return scheduler.empty() && std::ranges::none_of(request.launcher_arguments, chooses);
 }
 
-// Returns lines to pass to the launcher instead of the file, if it would read the file in another
-// way than the plan.
+// Returns lines to pass instead of the file if the launcher would read the file differently from
+// the plan.
 std::vector<std::string> read_hosts(LaunchRequest& request, const MachineFacts& machine,
                                     LauncherKind kind, bool dry_run) {
   if (request.hostfile.empty()) return {};
@@ -153,14 +152,14 @@ void check_restarts(RunOptions& options) {
                           "with --hostfile");
 }
 
-// Hosts are known by name if any of them may be lost.
+// Hosts are known by name if any may be lost.
 void list_hosts(LaunchRequest& request, const MachineFacts& machine) {
   if (!request.hosts.empty() || machine.scheduler != "Slurm") return;
   request.hosts = slurm_hosts([](const std::string& name) { return place_of(name, false); });
 }
 
-// The ranks' own limit, if the program does not set another one; a save may take as long as its
-// config permits.
+// The ranks' own limit, unless the program sets another; a save may take as long as the config
+// permits.
 JobLimits limits_of(const RunOptions& options) {
   constexpr double after_save = 60;
   const auto whole_seconds = [](double time) {
@@ -283,7 +282,7 @@ void add_run(CLI::App& app) {
   command->add_flag(
       "--verbose", options->verbose,
       "Show Open MPI's own lines on a failure, even if a rank has reported the cause");
-  // The first word that is not ours is the program; its own options follow unchanged.
+  // The first word that is not ours is the program; the program's options follow unchanged.
   command->prefix_command();
   command->callback([options, command] {
     const std::vector<std::string> rest = program_words(*command);

@@ -24,14 +24,13 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Time until a line that may be held back counts as the program's, until the launcher's own lines
-// are shown although the job continues, and, after the launcher has ended, until a descriptor that
-// others keep open is given up, which is later if ranks have not reported.
+// Time until a line that may be held back counts as the program's; until the launcher's own lines
+// are shown although the job continues; and, after the launcher's end, until a descriptor that
+// stays open is given up, later if ranks have not reported.
 constexpr milliseconds moment{50}, patience{5000}, aftermath{200}, late_reports{3000};
 // Until processes that were killed have gone, unless they wait inside the system.
 constexpr seconds burial{10};
-// Before the limit of the start: ranks whose reports do not arrive are looked for below the
-// launcher.
+// Before the limit of the start: ranks without a report are looked for below the launcher.
 constexpr seconds last_look{2};
 
 constexpr std::array<std::pair<int, std::string_view>, 5> signal_names = {{{SIGTERM, "SIGTERM"},
@@ -40,7 +39,7 @@ constexpr std::array<std::pair<int, std::string_view>, 5> signal_names = {{{SIGT
                                                                            {SIGQUIT, "SIGQUIT"},
                                                                            {SIGUSR2, "SIGUSR2"}}};
 
-// Whether a rank has failed by itself, as in a save. Others may only see that ranks end.
+// Whether a rank has failed by itself, as in a save. Peers may only see that ranks end.
 bool is_cause(int code) {
   return code == Error::code || (code >= ConfigError::code && code <= OffloadError::code &&
                                  code != PeerFailed::code && code != StalledError::code);
@@ -59,7 +58,7 @@ struct Job::Launched {
   int output = -1;
   pid_t child = -1;
   int status = 0;
-  bool open = true, ended = false, given_up = false;  // its output, it, its output
+  bool open = true, ended = false, given_up = false;  // the output, the launcher, the output
   Clock::time_point began = Clock::now(), owed_since;
   bool missing_named = false, asked = false, looked = false;
   std::optional<int> cause;  // the code that ranks had reported before this job was ended
@@ -118,8 +117,8 @@ bool Job::launch() {
   return problem == 0;
 }
 
-// Runs in the child. In a group of its own the launcher gets no signals of the terminal: they come
-// here first. It may still write there.
+// Runs in the child. In a separate group the launcher gets no signals of the terminal: these come
+// here first. Writes to the terminal remain possible.
 void Job::become_command(const std::array<int, 2>& failure) {
   setpgid(0, 0);
   std::signal(SIGTTOU, SIG_IGN);
@@ -211,7 +210,7 @@ void Job::take_signals() {
     }
   }
   if (!now_ || now_->child <= 0 || now_->ended) return;
-  // Its pid, which is that of its group too, stays its own until end().
+  // The launcher's pid, which is also the group's, stays reserved until end().
   siginfo_t info{};
   now_->ended =
       waitid(P_PID, static_cast<id_t>(now_->child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
@@ -288,8 +287,8 @@ void Job::perform(const Rule& rule) {
   if (rule.action == Action::kill) kill_all();
 }
 
-// Each rank that is asked makes all others stop. Only the launcher can reach those of hosts without
-// an agent, and its SIGUSR2 would end ranks that are still in MPI's start.
+// Each rank that is asked makes all ranks stop. Only the launcher can reach hosts without an agent,
+// and the launcher's SIGUSR2 would end ranks that are still in MPI's start.
 void Job::ask() {
   now_->asked = true;
   now_->saved_before_stop = now_->start.lines.saved();
@@ -326,8 +325,8 @@ void Job::name_missing() {
   }
 }
 
-// Gives up after a while what other processes keep open. Ranks that a launcher leaves behind may
-// still be on their way to a report.
+// Gives up after a while if other processes keep the output open. Ranks that a launcher leaves
+// behind may still report.
 void Job::finish_output() {
   pollfd output{now_->output, POLLIN, 0};
   while (now_->open) {
@@ -346,8 +345,7 @@ void Job::finish_output() {
   take_reports();
 }
 
-// Ranks may have survived a launcher that was killed, and the launcher a script that had started
-// it.
+// Ranks may have survived a killed launcher, and the launcher a killed script that had started it.
 void Job::bury() {
   if (machine_.ended_by() != nullptr) ::kill(-now_->child, SIGKILL);
   if (now_->ended) waitpid(now_->child, &now_->status, 0);
@@ -377,7 +375,7 @@ JobEnd Job::end() {
   return job;
 }
 
-// Ranks that were killed make others fail: only what was reported before that counts.
+// Killed ranks make peers fail: only earlier reports count.
 int Job::code_after_a_stop() const {
   const LauncherLines& lines = now_->start.lines;
   const bool ended = machine_.ended_by() != nullptr;

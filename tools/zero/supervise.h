@@ -1,6 +1,6 @@
-// Runs a job: turns processes, signals, output and time into the facts of its states
-// (job_states.h), and carries out the actions of their rules. The launcher has this process's
-// standard output, and its end determines the exit code. Standard error passes through a filter
+// Runs a job: turns processes, signals, output and time into the facts of the states
+// (job_states.h), and carries out the actions of the rules. The launcher has this process's
+// standard output, and by ending determines the exit code. Standard error passes through a filter
 // (launcher_lines.h).
 #pragma once
 
@@ -48,13 +48,12 @@ class JobCompanion {
   virtual std::string reason_to_end() const { return ""; }
   // Takes the report of a process that is not on this host.
   virtual void take_process(const ReportedProcess&) {}
-  // The ranks with a reported process on other hosts, and those of them that have not ended.
+  // The ranks with a reported process on other hosts, and how many have not ended.
   struct Elsewhere {
     int ranks = 0, left = 0;
   };
   virtual Elsewhere elsewhere() const { return {}; }
-  // Asks the ranks on other hosts to stop in order, or kills them. ask() returns false if it
-  // cannot.
+  // Asks the ranks on other hosts to stop in order, or kills them. ask() returns false on failure.
   virtual bool ask() { return false; }
   virtual void kill() {}
   // Takes text of the job's standard error, and messages about the job.
@@ -74,8 +73,8 @@ class Job {
   ~Job();
   Job(const Job&) = delete;
 
-  // Starts the launcher, and returns after its end: nothing, with errno set, if it cannot be
-  // started. A signal since the last start ends the job before that.
+  // Starts the launcher and waits for its end. Returns nothing, with errno set, if the start fails.
+  // A signal since the last start ends the job before that.
   std::optional<JobEnd> run(JobStart start);
 
   // Serves all sources between two starts until done() is true, this much time has passed or the
@@ -88,7 +87,7 @@ class Job {
   bool stop_requested() const { return machine_.stops() > 0; }
   // "stopped by SIGTERM"
   std::string stop_text() const;
-  // Whether the last start was ended because its launcher did not follow its ranks.
+  // Whether a rule of this state ended the last start.
   bool was_ended_in(State state) const {
     return machine_.ended_by() != nullptr && machine_.ended_by()->state == state;
   }
@@ -127,7 +126,7 @@ class Job {
   bool hung_up_ = false;  // a terminal that closes may say so twice
   JobProcesses processes_;
 
-  // These belong to one start.
+  // State of a single start.
   struct Launched;
   std::unique_ptr<Launched> now_;
 };

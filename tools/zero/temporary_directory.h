@@ -1,4 +1,4 @@
-// The directory in which launchers keep their files and sockets: Open MPI hangs if it is full.
+// The directory of launchers' files and sockets: Open MPI hangs if the directory is full.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace zero::tool {
 // $TMPDIR, or /tmp.
 std::string temporary_directory();
 
-// Tries to write 4 MiB there. Returns why that fails; "" if it does not.
+// Tries to write 4 MiB there. Returns why that fails, or "".
 std::string problem_of_temporary_directory();
 
 inline constexpr const char* temporary_advice =

@@ -1,6 +1,6 @@
-// Standard input of a job whose launcher is not in the terminal's group of processes: it gets a
-// pipe, and this process copies what is typed. In that group the launcher would get the terminal's
-// Ctrl-C too, and end the ranks at once.
+// Standard input of a job whose launcher is not in the terminal's group of processes: the launcher
+// gets a pipe, and this process copies the typed text. In that group the launcher would get the
+// terminal's Ctrl-C too, and end the ranks at once.
 #pragma once
 
 #include <poll.h>
@@ -12,14 +12,14 @@ namespace zero::tool {
 
 class TerminalInput {
  public:
-  // Does nothing if standard input is not a terminal: the launcher then gets it as it is.
+  // Does nothing if standard input is not a terminal: the launcher then inherits it.
   TerminalInput();
   ~TerminalInput();
   TerminalInput(const TerminalInput&) = delete;
 
-  // For the launcher's process, before it becomes the launcher.
+  // Call in the launcher's process, before exec.
   void become_input() const;
-  // Call it in this process after the launcher has been started.
+  // Call in this process after the launcher has been started.
   void close_reader();
   void add_sources(std::vector<pollfd>& sources) const;
   // Copies what can be copied without a wait.

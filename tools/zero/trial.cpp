@@ -23,7 +23,8 @@ constexpr std::size_t most_text = 1 << 16;
 
 constexpr int usage_code = 2;  // of programs with a wrong command line, such as argparse's
 
-// Returns the last line that the launcher did not write: it frames its own by lines of dashes.
+// Returns the last line that the launcher did not write: the launcher frames its own by lines of
+// dashes.
 std::string last_line(const std::string& text) {
   std::string found;
   bool framed = false;

@@ -1,4 +1,5 @@
-// A trial of `zero tune`: runs a program with one config until enough steps are timed, and ends it.
+// A trial of `zero tune`: runs a program with one config until enough steps are timed, then ends
+// the program.
 #pragma once
 
 #include <chrono>
@@ -11,7 +12,7 @@
 namespace zero::tool {
 
 struct TrialRequest {
-  LaunchRequest launch;  // with the config's file among its arguments
+  LaunchRequest launch;  // with the config's file among the arguments
   const MachineFacts& machine;
   const Launcher& launcher;
   int warm_up = 2, steps = 5;  // not timed at first, and timed
@@ -23,12 +24,11 @@ struct TrialResult {
   std::string problem = {};                 // why there is none
   bool stopped = false;                     // by a signal to this process
   bool by_plan = false;                     // the problem may be the plan's: memory, or time
-  bool wrong_options = false;               // the program has refused its command line
+  bool wrong_options = false;               // the program has refused the command line
 };
 
-// The ranks report their steps (zero/base/run_marks.h). They are killed afterwards, so that the
-// program saves nothing. Their output is not shown. Throws TopologyError if the launcher cannot be
-// started.
+// The ranks report steps (zero/base/run_marks.h), and are killed afterwards, so that the program
+// saves nothing. No output is shown. Throws TopologyError if the launcher cannot be started.
 TrialResult run_trial(const TrialRequest& request, const JobSignals& signals);
 
 }  // namespace zero::tool

@@ -75,7 +75,7 @@ class TrialDirectory {
   std::filesystem::path path_;
 };
 
-// Searches along rows and micro-batches: the config itself, each row with its best prediction, then
+// Searches along rows and micro-batches: the config itself, each row with the best prediction, then
 // the neighbors of the fastest, and the fastest again.
 class Tuner {
  public:
@@ -150,7 +150,7 @@ const Candidate* Tuner::next() const {
   return first([](const Candidate&) { return true; });
 }
 
-// A trial that is much slower than the others has no chance.
+// A trial much slower than all before has no chance.
 Clock::duration Tuner::limit() const {
   const auto left = deadline_ - Clock::now();
   return longest_ == Clock::duration{} ? left
@@ -188,8 +188,8 @@ bool Tuner::try_once(Tried& tried) {
   return !alike && Clock::now() < deadline_;
 }
 
-// Returns whether the failure is the program's own, which no other plan can avoid: of its options,
-// with its own config, or as with another plan before. Memory and time depend on the plan.
+// Returns whether the failure is the program's own, which no plan can avoid: of the options, with
+// the program's config, or as with an earlier plan. Memory and time depend on the plan.
 bool Tuner::fails_alike(const Tried& tried, const TrialResult& result) const {
   if (result.step_seconds || result.by_plan || fastest() != nullptr) return false;
   const bool before = std::ranges::any_of(tried_, [&](const Tried& other) {

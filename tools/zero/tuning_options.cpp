@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* block_name = "autotuning";
 
-// Reads one key of the block; absent or null: nothing.
+// Reads a key of the block; absent or null: nothing.
 std::optional<std::int64_t> number_of(const Json& block, const char* key, std::int64_t least) {
   if (!block.contains(key) || block[key].is_null()) return std::nullopt;
   const Json& value = block[key];
@@ -60,7 +60,7 @@ void report_other_keys(const Json& block) {
                  " has no effect: docs/sizing.md lists the keys that are read");
 }
 
-// Keys of DeepSpeed's block, with its defaults for steps.
+// Keys of DeepSpeed's block, with the same defaults for steps.
 void read_block(const Json& document, TuneOptions& options) {
   if (!document.contains(block_name)) return;
   const Json& block = document[block_name];
@@ -93,7 +93,7 @@ void check_arguments(const std::vector<std::string>& arguments) {
       throw ConfigError(std::string(option) + " among the program's arguments: " + why);
 }
 
-// All exact rows, and those with offload to a file only if the config has a place for it.
+// All exact rows, but rows with offload to a file only if the config has a path.
 std::vector<planner::PlanRow> default_rows(const planner::Cluster& cluster, const Config& config) {
   std::vector<planner::PlanRow> rows = planner::all_rows(cluster);
   const bool has_file = !config.zero_optimization.offload_optimizer.nvme_path.empty();

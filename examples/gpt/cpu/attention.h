@@ -1,5 +1,5 @@
 // Causal self-attention, head by head and in tiles of queries: a thread holds at most one tile of
-// the score matrix, and keys after a tile are never read. Several query heads may share one head of
+// the score matrix, and keys after a tile are never read. Several query heads may share a head of
 // keys and values (grouped-query attention).
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace gpt {
 
-// Queries, keys and values of all heads, and their row distances; keys and values share one.
+// Queries, keys and values of all heads, and the row distances; keys and values share theirs.
 template <class P>
 struct Qkv {
   P *query, *key, *value;
@@ -42,21 +42,20 @@ class Attention {
   std::int64_t bytes() const;
 
  private:
-  // Queries [begin, end) of one head; they see keys [0, end).
+  // Queries [begin, end) of a head, for keys [0, end).
   struct Tile {
     std::int64_t begin, end;
     std::int64_t rows() const { return end - begin; }
   };
-  // Memory of one thread: contiguous matrices of one head, since matrix products run fastest on
-  // these.
+  // Memory of a thread: contiguous matrices of a head, since matrix products run fastest on these.
   struct Scratch {
     Buffer<T> query, key, value, dout;  // [sequence, head channels]
-    Buffer<T> result;                   // one tile
+    Buffer<T> result;                   // a tile
     Buffer<Acc> dkey, dvalue;
     Buffer<Acc> scores, gradients;       // [tile, keys]
     Buffer<T> weights, score_gradients;  // rounded copies, used if T is not Acc
   };
-  // The start of one head of one sample in row-major and in contiguous memory: first row, first
+  // The start of a head of a sample in row-major and in contiguous memory: first row, first
   // channel, and the index in log_sums.
   struct Head {
     std::int64_t row, channel, log_sums;
@@ -74,7 +73,7 @@ class Attention {
   std::int64_t tiles() const;
   void gather_keys(const Qkv<const T>& qkv, const Head& head, Scratch& scratch) const;
   void gather_queries(const Qkv<const T>& qkv, const Head& head, Scratch& scratch) const;
-  // Copy the rows of one head out of rows that hold all heads, and back.
+  // Copy the rows of a head out of rows that hold all heads, and back.
   void gather_rows(const T* from, std::int64_t distance, T* to) const;
   void scatter_rows(const T* from, std::int64_t rows, T* to, std::int64_t distance) const;
   void scores(int thread, Tile tile);

@@ -25,7 +25,7 @@ namespace gpt {
 // block's input, from which backward computes the rest again. Both give the same bits.
 enum class Activations { keep, recompute };
 
-// A layer's backward() must follow a forward() of its micro-batch with the same parameters.
+// A layer's backward() must follow a forward() of the same micro-batch with the same parameters.
 template <class T>
 class Blocks {
  public:
@@ -33,7 +33,7 @@ class Blocks {
 
   // in [rows, C] -> out [rows, C]
   virtual void forward(int layer, const T* in, const ParameterValues<T>& values, T* out) = 0;
-  // `gradient` holds the gradient of the block's output, and on return that of its input.
+  // `gradient` holds the gradient of the block's output, and on return the input's.
   virtual void backward(int layer, const T* in, ParameterGradients<T>& parameters, T* gradient) = 0;
   virtual std::int64_t bytes() const = 0;
   // Returns the name of the kernels' origin, empty if there is no choice.
@@ -46,7 +46,7 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
  public:
   using T = typename Layers::T;
 
-  // Holds the activations of `held` layers; backward() recomputes those of others.
+  // Holds the activations of `held` layers; backward() recomputes those of the other layers.
   ListedBlocks(std::int64_t held, const Dims& dims, BlockPlan plan, const RopeConfig& rope,
                typename Layers::Products& matmul)
       : dims_(dims),
@@ -146,7 +146,7 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
   RowsOf rows(const PlannedOperation& o, Place place) const {
     return {dims_.rows(), o.width, place.distance > 0 ? place.distance : o.width};
   }
-  // Takes three activations, or one that holds all three in each row.
+  // Takes three activations, or a single one that holds all three in each row.
   template <class P, class At>
   Qkv<P> queries_keys_values(const std::vector<Place>& places, const At& at) const {
     const auto [query, key] = plan_.attention_rows;
@@ -211,7 +211,7 @@ class ListedBlocks final : public Blocks<typename Layers::T> {
       layers_.add_product(linear, x, parameters, from(pass, next.inputs[0]), result, elements(o));
   }
 
-  // Returns data_of(weight's name) for each linear whose product runs as one with this first one.
+  // Returns data_of(weight's name) for each linear whose product is joined with the first.
   template <class Part, class DataOf>
   static std::vector<Part> joined_parts(const PlannedOperation& first, const DataOf& data_of) {
     std::vector<Part> parts;

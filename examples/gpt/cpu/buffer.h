@@ -21,7 +21,7 @@ class Buffer {
     const bool large = bytes() >= 4 * huge_page;
     const std::align_val_t alignment{large ? huge_page : 64};
     data_ = {static_cast<T*>(::operator new(bytes(), alignment)), Release{alignment}};
-    if (large) madvise(data_.get(), bytes(), MADV_HUGEPAGE);  // harmless if it fails
+    if (large) madvise(data_.get(), bytes(), MADV_HUGEPAGE);  // harmless on failure
     std::memset(static_cast<void*>(data_.get()), 0, bytes());
   }
 

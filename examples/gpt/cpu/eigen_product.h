@@ -1,4 +1,4 @@
-// One product by Eigen, on the calling thread and on its stack.
+// A product by Eigen, on the calling thread and on its stack.
 #pragma once
 
 #include <Eigen/Core>

@@ -33,7 +33,7 @@ constexpr std::int64_t at_cache_lines(std::int64_t columns) {
   return (columns + grain - 1) / grain * grain;
 }
 
-// A back end for one thread.
+// A back end for a thread.
 class Gemm {
  public:
   Gemm();
@@ -48,7 +48,7 @@ class Gemm {
   static std::int64_t row_distance(std::int64_t columns, zero::DType dtype);
   // Returns false if the back end has no such product on this CPU. fp32 from fp32 always exists.
   bool prepare(const ProductShape& shape, zero::DType in, zero::DType out);
-  // Call it after prepare() returned true for the same shape and dtypes.
+  // Call after prepare() returned true for the same shape and dtypes.
   void run(const GemmCall& call, zero::DType in, zero::DType out);
   std::int64_t scratch_bytes() const;
 

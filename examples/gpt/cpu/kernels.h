@@ -25,8 +25,8 @@ struct Range {
   std::int64_t begin = 0, end = 0;
 };
 
-// out[r] = token_table[tokens[r]] + position_table[r % sequence]. If the table of positions is
-// null, it adds nothing.
+// out[r] = token_table[tokens[r]] + position_table[r % sequence]. A null table of positions adds
+// nothing.
 template <class T>
 struct EmbedForward {
   const std::int32_t* tokens;
@@ -84,7 +84,7 @@ struct ColumnSum {
 };
 
 // Rotary position embedding, in place: in each head, the pair (i, i + channels / 2) is rotated by
-// its position's angle. Cosines and sines [sequence, channels / 2]; direction -1 rotates back.
+// the position's angle. Cosines and sines [sequence, channels / 2]; direction -1 rotates back.
 template <class T>
 struct Rotation {
   T* data;  // [rows, heads, channels], rows `distance` apart
@@ -111,7 +111,7 @@ struct SwigluBackward {
   T* dgate;
 };
 
-// One row of causal attention weights: `valid` entries, then zeros up to `width`.
+// A row of causal attention weights: `valid` entries, then zeros up to `width`.
 template <class Acc>
 struct AttentionRow {
   Acc* scores;
@@ -129,18 +129,18 @@ struct Kernels {
   void (*layer_norm_backward)(const LayerNormBackward<T>&, Range rows);
   void (*layer_norm_parameters)(const LayerNormBackward<T>&, Range columns);
   void (*column_sum)(const ColumnSum<T>&, Range columns);
-  // GELU in its tanh form ("gelu_new").
+  // GELU in the tanh form ("gelu_new").
   void (*gelu_forward)(const T* in, T* out, Range elements);
   // gradient *= gelu'(in)
   void (*gelu_backward)(const T* in, T* gradient, Range elements);
   // Replaces scores by weights; returns the log of the sum of exponentials.
   Acc (*softmax)(const AttentionRow<Acc>&);
-  // Replaces scores by the weights of a softmax, if its log-sum is known already.
+  // Replaces scores by the weights of a softmax with a known log-sum.
   void (*softmax_again)(const AttentionRow<Acc>&, Acc log_sum);
   // Replaces the gradient of the weights by the gradient of the scores.
   void (*softmax_backward)(const AttentionRow<Acc>& weights, Acc* gradient, Acc delta);
   Acc (*dot)(const T* a, const T* b, std::int64_t count);
-  // Returns the loss of one row and replaces its logits by scale * d(loss), stored as T from the
+  // Returns the loss of a row and replaces its logits by scale * d(loss), stored as T from the
   // row's start.
   double (*cross_entropy)(Acc* logits, std::int64_t count, std::int32_t target, Acc scale);
   void (*narrow)(const Acc* from, T* to, std::int64_t count);

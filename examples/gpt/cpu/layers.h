@@ -1,4 +1,4 @@
-// The operations of blocks on the CPU, and the resources that their layers share: attention and
+// The operations of blocks on the CPU, and the resources that all layers share: attention and
 // element-wise kernels over a pool of threads. cuda/layers.h has the same interface for a GPU.
 #pragma once
 
@@ -68,7 +68,7 @@ class CpuLayers {
     attention_.backward(tensors);
   }
 
-  // Rotate rows by their positions, or back.
+  // Rotate rows by position, or back.
   void turn(const Rope& rope, T* data, const RowsOf& rows) {
     rope.rotate({data, rows.rows, heads(rows)}, Rope::Direction::forward, pool_);
   }

@@ -4,7 +4,7 @@
 
 namespace gpt {
 
-// Looks functions up at run time, since the back end's build decides which of them exist.
+// Looks functions up at run time, since the back end's build decides which exist.
 void pin_library_threads() {
   for (const char* name :
        {"omp_set_num_threads", "openblas_set_num_threads", "MKL_Set_Num_Threads"})

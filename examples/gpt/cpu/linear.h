@@ -1,4 +1,4 @@
-// y = x W + b, and its gradients.
+// y = x W + b, and gradients.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct LinearShape {
   bool bias = true;
   // True if the input's gradient is added to that of another reader of x.
   bool shares_input = false;
-  // Distance of rows of the input's gradient if they have gaps, otherwise 0.
+  // Distance of rows of the input's gradient, 0 without gaps.
   std::int64_t gradient_distance = 0;
 
   bool transposed() const { return layout == WeightLayout::out_in; }

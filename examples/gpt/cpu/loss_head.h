@@ -1,7 +1,7 @@
 // The end of the model, forward and backward at once: norm, the product with the classifier (the
 // tied embedding, or a separate matrix), and the mean cross-entropy. Rows are processed in chunks,
 // so that the logits of a whole batch never exist. In bf16 each chunk's part of the classifier's
-// gradient is summed in fp32 and rounded into it once.
+// gradient is summed in fp32 and rounded once.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ class LossHead {
   ProductShape logits_shape(std::int64_t rows) const;
   ProductShape normed_gradient_shape(std::int64_t rows) const;
   ProductShape classifier_gradient_shape(std::int64_t rows, bool add) const;
-  // Replaces logits by their gradient and returns it: rows have the logits' distance, in elements
+  // Replaces logits by their gradient, and returns it: rows have the logits' distance, in elements
   // of T.
   const T* differentiate(const Input& input, std::int64_t first, std::int64_t rows);
 

@@ -60,7 +60,7 @@ Range part_of(std::int64_t count, std::int64_t grain, int parts, int index) {
           std::min(count, grains * (index + 1) / parts * grain)};
 }
 
-// One thread's back end. If it lacks a 16-bit type, operands are converted panel by panel.
+// A thread's back end. Operands of a 16-bit type that it lacks are converted panel by panel.
 class Matmul::Worker {
  public:
   template <class T, class C>

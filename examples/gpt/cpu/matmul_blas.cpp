@@ -30,7 +30,7 @@ const char* Gemm::name() {
   return "BLAS";
 }
 
-// Includes the CPU, since a tuned BLAS chooses its kernels by it.
+// Includes the CPU, since a tuned BLAS chooses kernels by CPU.
 std::string Gemm::version() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)

@@ -1,5 +1,5 @@
-// Products by oneDNN, 2.6 or 3. Primitives are made once per shape; they share one scratch buffer
-// of this thread.
+// Products by oneDNN, 2.6 or 3. Primitives are made once per shape, and share a scratch buffer of
+// this thread.
 #include <oneapi/dnnl/dnnl_debug.h>
 #include <algorithm>
 #include <cstring>
@@ -114,8 +114,8 @@ struct Gemm::Impl {
     }
     Entry entry;
     const auto found = describe<dnnl::matmul>(a, b, bias, c, attributes, engine);
-    // Falls back to converted operands, since they are far faster than newer versions' reference
-    // loops for fp16.
+    // Falls back to converted operands, which are far faster than newer versions' reference loops
+    // for fp16.
     if (!found || (key.in == DType::fp16 && is_reference(found))) return entry;
     entry.primitive = dnnl::matmul(found);
     entry.a = memory(a, engine, nullptr);

@@ -1,6 +1,6 @@
-// A hand-written transformer of any family: embedding, blocks, loss head. It does not depend on
-// ranks or shards: the caller passes the parameters of one part at a time (training_step.h takes
-// them from scopes).
+// A hand-written transformer of any family: embedding, blocks, loss head. Independent of ranks and
+// shards: the caller passes the parameters of one part at a time (training_step.h takes them from
+// scopes).
 #pragma once
 
 #include <cstdint>

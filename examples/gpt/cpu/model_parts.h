@@ -1,5 +1,5 @@
-// Parts that a model builds from its config and its part names, on the CPU and on a GPU: its blocks
-// and the loss head's parameters.
+// Parts that a model builds from its config and part names, on the CPU and on a GPU: blocks and the
+// loss head's parameters.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ double yarn_scale(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
 }
 
-// Pairs that turn often within the original context keep their frequency, slow ones get it divided
-// by the factor, and a ramp blends those in the middle.
+// Pairs that turn often within the original context keep their frequency, slow pairs have it
+// divided by the factor, and a ramp blends the pairs in the middle.
 void apply_yarn(const RopeConfig& rope, std::int64_t channels, std::vector<double>& frequency) {
   const auto c = static_cast<double>(channels);
   // Returns the pair that makes this many turns.

@@ -26,7 +26,7 @@ struct RopeTable {
   Buffer<Acc> cosines, sines;
 };
 
-// Rotates queries and keys, [rows, heads, head channels], by their positions, and gradients back.
+// Rotates queries and keys, [rows, heads, head channels], by position, and gradients back.
 template <class T>
 class Rope {
  public:

@@ -20,7 +20,7 @@ struct Tiling {
   static constexpr int positions = 4096 / channels;       // per tile
 };
 
-// The rows of a head: their start, and their distance.
+// The rows of a head: start and distance.
 template <class P>
 struct HeadRows {
   P* data;
@@ -33,7 +33,7 @@ struct Place {
   std::int64_t sample, head, first;
 };
 
-// Late queries have the most keys. They go first, so that no long block remains at the end.
+// Late queries have the most keys, and go first, so that no long block remains at the end.
 __device__ Place place_of_block(std::int64_t heads, std::int64_t blocks_of_head, int rows,
                                 bool late_first) {
   const std::int64_t head = blockIdx.x / blocks_of_head, block = blockIdx.x % blocks_of_head;
@@ -46,7 +46,7 @@ __device__ HeadRows<P> head_rows(P* data, std::int64_t distance, const Dims& d, 
   return {data + place.sample * d.sequence * distance + head * d.head_channels, distance};
 }
 
-// The part of a row that one lane holds: channels in fours, interleaved with the row's other lanes.
+// The part of a row that a lane holds: channels in fours, interleaved with the row's other lanes.
 template <int channels>
 struct Fragment {
   float values[lane_channels] = {};
@@ -90,7 +90,7 @@ struct Fragment {
   }
 };
 
-// Returns the sum over a row's lanes, on all of them.
+// Returns the sum over a row's lanes, on all lanes.
 template <int channels>
 __device__ float row_sum(float value) {
   for (int apart = Tiling<channels>::lanes / 2; apart > 0; apart /= 2)

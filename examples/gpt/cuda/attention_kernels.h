@@ -1,7 +1,7 @@
-// Attention by a library's fused kernels, if it has any for the shape: cuDNN's, on tensor cores.
-// cudnn_attention.cpp finds them; no_cudnn.cpp replaces it in builds without cuDNN. Gradients have
-// a fixed order of sums unless AttentionTerms allows any. Pointers are of the shape's type, on the
-// device; all work is queued on one stream.
+// Attention by a library's fused kernels, if there are any for the shape: cuDNN's, on tensor cores.
+// cudnn_attention.cpp finds these, and no_cudnn.cpp finds none in builds without cuDNN. Gradients
+// have a fixed order of sums unless AttentionTerms allows any. Pointers are of the shape's type, on
+// the device; all work is queued on one stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -48,13 +48,13 @@ class AttentionKernels {
 
 struct AttentionChoice {
   std::unique_ptr<AttentionKernels> kernels;  // null: our own kernels are used
-  std::string said;                           // origin, and the reason if it is no library
+  std::string said;                           // origin, and the reason if not a library
 };
 
 // Chooses for the current GPU; allocates the kernels' memory.
 AttentionChoice choose_attention(const AttentionShape& shape, cudaStream_t stream);
 
-// Bytes that the kernels of some samples, or of one, may use for their workspace.
+// Bytes that the kernels of some samples, or of a single one, may use for workspace.
 struct WorkspaceLimits {
   std::int64_t of_samples, of_one;
 };

@@ -1,5 +1,5 @@
 // Uploads tokens and targets to the GPU from page-locked buffers that are used in turn, so that the
-// host waits only if it is several micro-batches ahead.
+// host waits only if several micro-batches ahead.
 #pragma once
 
 #include <cuda_runtime_api.h>

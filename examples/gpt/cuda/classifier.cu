@@ -42,8 +42,8 @@ __device__ void fold_block(Value* values, const Add& add) {
   __syncthreads();
 }
 
-// A row of logits; a block has copied its first `kept` elements into shared memory. A thread always
-// has the same packs, so it only needs to wait for its own copies.
+// A row of logits; a block has copied the first `kept` elements into shared memory. A thread always
+// has the same packs, so only needs to wait for its own copies.
 template <class T>
 class Row {
  public:

@@ -21,7 +21,7 @@ struct Classifier {
 };
 
 // Returns the number of elements of a row that a block may keep in shared memory so that two blocks
-// run at once on a processor of the current GPU; prepares the kernel for it.
+// run at once on a processor of the current GPU; prepares the kernel for that.
 template <class T>
 std::int64_t prepare_classifier(std::int64_t vocabulary);
 

@@ -32,7 +32,8 @@ namespace {
 namespace fe = cudnn_frontend;
 
 // cuDNN's deterministic backward on Hopper needs two bytes per score. Since cuDNN 9.25 this
-// variable makes the frontend select a slower one whose workspace grows with the sequence alone.
+// variable makes the frontend select a slower backward whose workspace grows with the sequence
+// alone.
 constexpr WorkspaceLimits workspace_limits{std::int64_t{1} << 30, std::int64_t{8} << 30};
 WorkspaceLimits limits_of(const AttentionShape& shape) {
   WorkspaceLimits limits = workspace_limits;
@@ -48,7 +49,7 @@ class Refusal : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// cuDNN's first line is the error, the others are about its single kernels.
+// cuDNN's first line is the error, the others are about single kernels.
 void check_graph(fe::error_t error) {
   if (error.is_good()) return;
   const std::string text = error.get_message(), line = text.substr(0, text.find('\n'));
@@ -65,7 +66,7 @@ void* open_cudnn() {
 
 // Callable on any thread. Throws Refusal if cuDNN is missing.
 void load_cudnn() {
-  // Static, since ranks may be threads: one of them opens it, and the others wait.
+  // Static, since ranks may be threads: one rank opens the library, and the others wait.
   [[maybe_unused]] static void* const library = open_cudnn();
 }
 
@@ -80,7 +81,7 @@ std::string workspace_problem(std::int64_t bytes) {
          " in the environment takes less";
 }
 
-// The machine's GPU by a handle, or a described one.
+// The machine's GPU by a handle, or a described GPU.
 struct Target {
   cudnnHandle_t handle = nullptr;
   std::shared_ptr<fe::DeviceProperties> properties;
@@ -133,8 +134,8 @@ class AttentionGraph {
     place(*dv, Uid::dvalue, shape_.dims.key_heads, shape_.distances.key);
   }
 
-  // Selects the heuristic's choices that the target supports; all of them are deterministic unless
-  // any order of sums is allowed.
+  // Selects the heuristic's choices that the target supports; all are deterministic unless any
+  // order of sums is allowed.
   void plan(const Target& target) {
     check_graph(graph_.validate());
     check_graph(graph_.build_operation_graph(target.handle));

@@ -25,7 +25,7 @@ class DeviceBuffer {
   }
 
   // Copies from the host, and returns when the copy is done. Only used at start. A copy of memory
-  // that is not page-locked blocks inside CUDA until the stream reaches it, so the stream is
+  // that is not page-locked blocks inside CUDA until the stream reaches the copy, so the stream is
   // awaited before, with a limit.
   void fill(const T* values, cudaStream_t stream) {
     waits().await(stream, "the work before a copy to it");

@@ -42,7 +42,7 @@ Algorithm described(const cublasLtMatmulAlgo_t& algorithm) {
   return std::to_array(algorithm.data);
 }
 
-// A point in the work of a stream, with its time.
+// A point in the work of a stream, with the time.
 class TimedEvent {
  public:
   TimedEvent() { check(cudaEventCreateWithFlags(&event_, cudaEventDefault), "cudaEventCreate"); }
@@ -106,7 +106,7 @@ cublasLtMatmulDesc_t make_desc() {
   return desc;
 }
 
-// cuBLASLt's matrices are column-major, so a row-major one is passed as its transpose.
+// cuBLASLt's matrices are column-major, so a row-major matrix is passed as its transpose.
 cublasLtMatrixLayout_t make_layout(zero::DType dtype, std::int64_t rows, std::int64_t columns,
                                    std::int64_t distance) {
   cublasLtMatrixLayout_t layout = nullptr;

@@ -1,7 +1,8 @@
 // Matrix products on a GPU by cuBLASLt, accumulated in fp32. The algorithm of a product is the
 // first of the heuristic's choices that cuBLASLt does not refuse at the first run, a function of
-// shape, types, GPU and library; or the one passed to take_choices(). It never changes afterwards;
-// split sums are added in fp32. One thread calls; everything runs on one stream.
+// shape, types, GPU and library; or the algorithm passed to take_choices(). The choice never
+// changes afterwards; split sums are added in fp32. One thread calls; everything runs on one
+// stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,12 +19,12 @@
 
 namespace gpt::cuda {
 
-// The operation on a product and its bias before the result is stored. gelu: stores its GELU, by
+// The operation on a product and its bias before the result is stored. gelu: stores the GELU, by
 // the tanh form, and the product itself in `before`, with C's type and layout. gelu_gradient:
-// multiplies it by the slope of GELU at `before`.
+// multiplies the product by the slope of GELU at `before`.
 enum class Epilogue { none, gelu, gelu_gradient };
 
-// The types of a product, in addition to its shape. shape.accumulate adds `addend` of
+// The types of a product, in addition to the shape. shape.accumulate adds `addend` of
 // DeviceProduct.
 struct ProductTypes {
   zero::DType in, out;
@@ -62,8 +63,8 @@ class DeviceMatmul {
 
   // Times the heuristic's first choices and returns the fastest for every product that was prepared
   // and is not in `known`; the result also contains `known`. Allocates memory temporarily, and
-  // leaves out products if there is too little for them. Blocks until the GPU is done; call it
-  // before the first run only.
+  // leaves out products if memory is short. Blocks until the GPU is done; call before the first run
+  // only.
   ProductChoices time_choices(const ProductChoices& known);
   // Sets the algorithms of products that were prepared; algorithms that cuBLASLt does not offer
   // here change nothing.

@@ -1,5 +1,5 @@
-// Launches of the model's kernels, and their access to rows: stored as T, computed in fp32, eight
-// elements per thread at a time if rows are aligned for it. Sums over a warp have one fixed order.
+// Launches of the model's kernels, and access to rows: stored as T, computed in fp32, eight
+// elements per thread at a time if rows are aligned. Sums over a warp have a fixed order.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -47,14 +47,14 @@ struct alignas(16) Aligned {
   T values[16 / sizeof(T)];
 };
 
-// Returns the sum over a warp, on all its lanes.
+// Returns the sum over a warp, on all lanes.
 __device__ inline float warp_sum(float value) {
   for (int apart = warp_lanes / 2; apart > 0; apart /= 2)
     value += __shfl_xor_sync(~0u, value, apart);
   return value;
 }
 
-// Elements of a row that one thread loads at once; those after the row's end are zero.
+// Elements of a row that a thread loads at once, with zeros after the row's end.
 struct Pack {
   float values[pack_elements];
   int count;

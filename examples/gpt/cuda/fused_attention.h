@@ -1,4 +1,4 @@
-// Attention by the kernels of a library, as many samples at once as they accept. Same interface as
+// Attention by the kernels of a library, as many samples at once as possible. Same interface as
 // attention.h, our own kernels.
 #pragma once
 

@@ -1,7 +1,7 @@
-// The weights of linears that run as one product, as one matrix. Usually the engine stores them one
-// after the other. If it does not (a small one stays gathered, or a wire format's blocks leave
-// gaps), the product works on a copy, so that its shape, and with it its bits, are the same at
-// every stage. The copy's memory is allocated at the first use.
+// The weights of linears that run as one product, as a single matrix. Usually the engine stores
+// such weights next to each other. Otherwise (a small weight stays gathered, or a wire format's
+// blocks leave gaps) the product works on a copy, so that its shape, and hence its bits, are the
+// same at every stage. The copy's memory is allocated at the first use.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class JoinedWeights {
     return copy_.data();
   }
 
-  // Calls product(target); it must write the whole matrix.
+  // Calls product(target), which must write the whole matrix.
   template <class Product>
   void write(const std::vector<Gradient>& gradients, const Product& product) {
     const auto adds = [](const Gradient& g) { return g.target.beta != 0; };
@@ -84,7 +84,7 @@ class JoinedWeights {
     std::int64_t count = 0;
     for (const Part& part : parts) count += part.count;
     if (copy_.size() < count) {
-      copy_ = {};  // freed before the larger one is allocated
+      copy_ = {};  // freed before a larger copy is allocated
       copy_ = DeviceBuffer<T>(count);
     }
     return copy_.data();

@@ -70,7 +70,7 @@ class Linear {
         gelu_(gelu_plan(shape.forward(false), Epilogue::gelu)),
         gelu_gradient_(gelu_plan(shape.input_gradient(), Epilogue::gelu_gradient)) {}
 
-  // y = x W + b, and the addend, if there is one.
+  // y = x W + b, and the addend, if any.
   void forward(const T* x, const LinearValues<T>& values, T* y, const T* addend = nullptr) {
     const Forward& forward = forward_[addend != nullptr];
     matmul_.run(*forward.plan, {x, values.weight, y, values.bias, addend});
@@ -131,8 +131,8 @@ class Linear {
     shape.bias = false;
     return {&plan(shape), true};
   }
-  // Returns null if our own kernels compute it. In fp32 they always do, since cuBLASLt does not
-  // state the error of its tanh; its 16-bit matrices need rows of a multiple of 8.
+  // Returns null if our own kernels compute GELU, as always in fp32, since cuBLASLt does not state
+  // the error of its tanh; its 16-bit matrices need rows of a multiple of 8.
   const DeviceMatmul::Plan* gelu_plan(const ProductShape& shape, Epilogue epilogue) {
     if (dtype == zero::DType::fp32 || shape.ldc % 8 != 0 || shape.accumulate) return nullptr;
     return matmul_.prepare_if_there(shape, {dtype, dtype, epilogue});
@@ -207,7 +207,7 @@ class DeviceLayers {
                            const LinearGradients<T>& gradients) {
     linear.parameter_gradients(x, dy, gradients, sums_.data());
   }
-  // Weights of several linears that run as one product, one after the other.
+  // Weights of several linears that run as one product, next to each other.
   const T* joined_weight(const std::vector<Weight>& weights) { return joined_.matrix(weights); }
   void joined_gradients(Linear& linear, const T* x, const T* dy,
                         const std::vector<WeightGradient>& gradients) {

@@ -24,8 +24,8 @@ void* address(Function* function) {
   return reinterpret_cast<void*>(function);
 }
 
-// cudaStreamGetCaptureInfo() has other parameters in each version of CUDA. The frontend calls it
-// for the graph that a stream is captured into, and no stream of this program is captured.
+// cudaStreamGetCaptureInfo() has different parameters in each version of CUDA. The frontend calls
+// it for the graph that a stream is captured into, and no stream of this program is captured.
 cudaError_t capture_status(cudaStream_t stream, cudaStreamCaptureStatus* status,
                            cudaGraph_t* graph) {
   if (graph != nullptr) *graph = nullptr;
@@ -42,7 +42,7 @@ cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status, u
 }
 
 // A function that this file does not list, for a later release of the frontend. A second copy of
-// the runtime accepts the streams and pointers of the linked one.
+// the runtime accepts the streams and pointers of the linked runtime.
 void* find_elsewhere(const char* name) {
   static void* const runtime =
       ::dlopen(("libcudart.so." + std::to_string(CUDART_VERSION / 1000)).c_str(), RTLD_NOW);

@@ -1,7 +1,7 @@
 // Gives cudnn-frontend the CUDA runtime that this program is linked with. The frontend opens
 // libcudart.so by name; the file may be missing, and otherwise would be a second copy of the
 // runtime. The frontend calls libdl unqualified from its namespace, so it calls the functions
-// declared here, if they are declared before its headers.
+// below, if declared before its headers.
 #pragma once
 
 namespace cudnn_frontend::detail {

@@ -1,7 +1,7 @@
 // The end of the model on a GPU, forward and backward at once, like examples/gpt/cpu/loss_head.h on
 // the CPU, except that logits are rounded to T. If there are several chunks of rows, the parts of
 // the classifier's gradient are summed in fp32 and rounded once. Products use a vocabulary of whole
-// tiles, since tensor cores read an odd one element by element: additional zero rows of the
+// tiles, since tensor cores read an odd vocabulary element by element: additional zero rows of the
 // classifier give logits that nothing reads, with zero gradients.
 #pragma once
 
@@ -54,7 +54,7 @@ class LossHead {
   DeviceBuffer<float> losses_, loss_, norm_sums_;
   std::int64_t kept_;           // elements of a row of logits that a block keeps
   DeviceBuffer<T> classifier_;  // with additional rows; empty if there are none
-  // Sums of the classifier's gradient; empty if products round into it directly.
+  // Sums of the classifier's gradient; empty if products are rounded directly.
   DeviceBuffer<float> sums_;
 };
 

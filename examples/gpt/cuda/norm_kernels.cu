@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 // Sums over rows take two passes: first within `parts` ranges of rows, then over all parts. A block
-// of the first pass has the rows of one part and a strip of columns.
+// of the first pass has the rows of a part and a strip of columns.
 constexpr std::int64_t most_parts = 512, least_rows_of_part = 16;
 constexpr int norm_strip = threads, bias_strip = warp_lanes;  // in packs
 constexpr int columns_of_block = 4 * warp_lanes;              // in the second pass
@@ -82,8 +82,7 @@ struct Columns {
 };
 
 // A thread's share of its block's rows and columns: threads form groups as wide as the strip, a
-// group has every groups-th row, and each of its threads one pack of columns. Some threads may have
-// nothing.
+// group has every groups-th row, and each thread a pack of columns. Some threads may have nothing.
 struct Share {
   int packs, groups, group;
   std::int64_t at;
@@ -98,7 +97,7 @@ struct Share {
   __device__ bool is_empty() const { return group >= groups; }
 };
 
-// Adds up the sums of a block's groups in their order, and stores them. All threads must call it.
+// Adds up the sums of a block's groups in order, and stores the result. All threads must call.
 __device__ void store_part(const Share& share, const Pack& sums, int kind, const Columns& c) {
   __shared__ float all[threads * pack_elements];
   __syncthreads();
@@ -113,7 +112,7 @@ __device__ void store_part(const Share& share, const Pack& sums, int kind, const
   store_whole(total, c.partial + row * c.distance() + share.at);
 }
 
-// Values of a whole row that the gradient of its input needs.
+// Values of a whole row that the input's gradient needs.
 struct RowTerms {
   float mean, inverse, average, slope;
 };
@@ -140,7 +139,7 @@ __device__ RowTerms terms_of_row(const LayerNormBackward<T>& a, std::int64_t row
 }
 
 // Processes some rows at a time: a warp finds the terms of each row, then threads work on columns
-// of these rows, since they are in a cache by then.
+// of these rows, which are in a cache by then.
 template <class T>
 __global__ void __launch_bounds__(threads) norm_backward_kernel(LayerNormBackward<T> a, Columns c) {
   __shared__ RowTerms rows[tile_rows];

@@ -13,7 +13,7 @@
 namespace gpt::cuda {
 namespace {
 
-// Writes a line with the version, then one per product: its key and the words of its algorithm.
+// Writes a line with the version, then one per product: the key and the words of the algorithm.
 std::string text_of(const ProductChoices& choices) {
   std::ostringstream text;
   text << DeviceMatmul::version() << '\n' << std::hex;

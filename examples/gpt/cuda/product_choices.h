@@ -1,5 +1,5 @@
-// Times the algorithms of matrix products once: rank 0 measures them and stores them in a file, and
-// all ranks take its choices.
+// Times the algorithms of matrix products once: rank 0 measures, and stores the choices in a file,
+// which all ranks take.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace gpt::cuda {
 
-// Collective; call it before the first product. Products in the file are not timed again, so that
+// Collective; call before the first product. Products in the file are not timed again, so that
 // another run has equal bits. Throws ConfigError if the file is for another library or GPU.
 void choose_products(zero::Runtime& runtime, DeviceMatmul& matmul, const std::string& file);
 

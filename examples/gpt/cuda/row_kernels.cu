@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(threads)
 
 // The gradient of a token's row is the sum over a run of places in the order by tokens. That order
 // is cut into segments, so that a frequent token keeps many blocks busy: runs inside a segment are
-// added to the table at once, parts of the others go to `open`.
+// added to the table at once, parts of runs across segments go to `open`.
 constexpr int segment_rows = 64, segment_threads = 128;
 
 std::int64_t segments_of(std::int64_t rows) {
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(segment_threads) embed_segments_kernel(TokenRu
   });
 }
 
-// One block per segment adds up the run that begins in it and continues after it.
+// One block per segment adds up the run that begins there and continues after the segment.
 template <class T>
 __global__ void __launch_bounds__(segment_threads) embed_runs_kernel(TokenRuns<T> runs) {
   const std::int64_t segment = blockIdx.x, end = (segment + 1) * segment_rows;

@@ -1,7 +1,7 @@
 // The model's kernels except attention: launches into a stream, for float, bf16 and fp16. The calls
 // are those of the CPU's kernels, with pointers into the device's memory, and so are the formulas;
-// sums run in another order, fixed by the shape alone, so a result repeats to the bit on any GPU.
-// Rows have no gaps unless a call allows them; numbers of rows must be below 2^31.
+// sums run in a different order, fixed by the shape alone, so a result repeats to the bit on any
+// GPU. Rows have no gaps unless a call allows them; numbers of rows must be below 2^31.
 #pragma once
 
 #include <cuda_runtime_api.h>

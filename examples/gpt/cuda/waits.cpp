@@ -72,8 +72,8 @@ void Waits::finish(cudaStream_t stream, const char* what) noexcept {
   } catch (const zero::StalledError& error) {
     std::fprintf(stderr, "zero: %s; what it may still use is not freed\n", error.what());
   } catch (const std::exception&) {
-    // Ignored, since the call that met the fault first has thrown it; nothing runs on the GPU after
-    // it.
+    // Ignored, since the call that met the fault first has thrown it; nothing runs on the GPU
+    // afterwards.
   }
 }
 

@@ -18,9 +18,9 @@ class Waits {
   // at the limit.
   void await(cudaEvent_t event, const char* what);
   void await(cudaStream_t stream, const char* what);
-  // Called by destructors before memory is freed that the stream may use. While an exception is
-  // thrown, it does not wait, since the GPU may hang: memory that the stream still uses is left to
-  // the end of the process.
+  // Called by destructors before memory is freed that the stream may use. Does not wait while an
+  // exception is thrown, since the GPU may hang: memory that the stream still uses is left to the
+  // end of the process.
   void finish(cudaStream_t stream, const char* what) noexcept;
 
  private:

@@ -61,7 +61,7 @@ class FileData : public DataSource {
     for (const TokenFile& file : files_) check_begin_and_end(file);
   }
 
-  // Neighboring samples share a token: the last target of one is the first input of the next.
+  // Neighboring samples share a token: a sample's last target is the first input of the next.
   void read(std::int64_t index, std::span<std::int32_t> text) const override {
     std::int64_t first = order_->at(index) * length_;
     auto file = static_cast<std::size_t>(std::upper_bound(begins_.begin(), begins_.end(), first) -
@@ -93,7 +93,7 @@ class FileData : public DataSource {
   }
 
  private:
-  // Ends a training run before its first step if the start or the end of a file holds tokens
+  // Ends a training run before the first step if the start or the end of a file holds tokens
   // outside the vocabulary.
   void check_begin_and_end(const TokenFile& file) const {
     std::vector<std::int32_t> tokens(

@@ -1,5 +1,5 @@
-// The stream of training samples, a function of (seed, index) alone: step s takes samples
-// [s B, (s + 1) B) of the global batch B, and any rank can read its part of them.
+// The stream of training samples, a function of (seed, index) alone. Step s takes samples
+// [s B, (s + 1) B) of the global batch B, and any rank can read its part.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +30,11 @@ class DataSource {
   // the input, all but the first the targets. Throws ConfigError, naming file and position, if a
   // token is outside the vocabulary or a file can no longer be read.
   virtual void read(std::int64_t index, std::span<std::int32_t> text) const = 0;
-  // The lowest mean loss that a model can reach, in nats per token, if it is known.
+  // The lowest mean loss that a model can reach, in nats per token, if known.
   virtual std::optional<double> floor() const { return std::nullopt; }
   // Properties that must be equal on all ranks, by name: length, kind and content.
   virtual zero::Text fingerprint() const = 0;
-  // Returns one line for the start of a log.
+  // Returns a line for the start of a log.
   virtual std::string describe() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// Tokens and the token after each of them, in host memory.
+// Tokens, and the token after each, in host memory.
 #pragma once
 
 #include <cstdint>

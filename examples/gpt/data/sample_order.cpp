@@ -21,8 +21,7 @@ std::uint64_t SampleOrder::permute(std::uint64_t value, std::uint64_t epoch) con
   return left << half_bits_ | right;
 }
 
-// The network permutes a power of four; if a value is outside the samples, it is permuted again
-// until it is inside.
+// The network permutes a power of four; a value outside the samples is permuted again until inside.
 std::int64_t SampleOrder::at(std::int64_t index) const {
   const auto count = static_cast<std::uint64_t>(samples_);
   const auto epoch = static_cast<std::uint64_t>(index) / count;

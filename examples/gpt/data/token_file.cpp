@@ -61,8 +61,7 @@ TokenFile::~TokenFile() {
 }
 
 void TokenFile::open() {
-  // Non-blocking, since opening a pipe would otherwise wait; if the file is a pipe, it is refused
-  // below.
+  // Non-blocking, since opening a pipe would otherwise wait; pipes are refused below.
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   struct stat status {};
   if (fd_ < 0 || ::fstat(fd_, &status) != 0) refuse(path_, std::strerror(errno));
@@ -162,7 +161,7 @@ std::string TokenFile::kind() const {
 void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
   const auto size = static_cast<std::size_t>(size_of_token(type_));
   // The file's bytes are read into the end of `out` and widened from the front, so that none is
-  // overwritten before it is used.
+  // overwritten before use.
   const std::span<std::byte> bytes = std::as_writable_bytes(out).last(out.size() * size);
   read_bytes((header_ ? header_->bytes : 0) + first * size_of_token(type_), bytes);
   for (std::size_t i = 0; i < out.size(); ++i) {

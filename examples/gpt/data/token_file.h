@@ -15,8 +15,8 @@ namespace gpt {
 TokenType parse_token_type(const std::string& name);
 
 // The header of llm.c or NumPy defines the kind of a file, otherwise Megatron's index next to it.
-// If there is neither and `type` is automatic, the extension does (.bin and .u16: uint16 as nanoGPT
-// writes it, unless the tokens contradict that; .u32: uint32), otherwise it is text. Throws
+// If there is neither and `type` is automatic, the extension does (.bin and .u16: uint16 as in
+// nanoGPT, unless the tokens contradict that; .u32: uint32), otherwise the file is text. Throws
 // ConfigError naming the file and the problem.
 class TokenFile {
  public:

@@ -50,7 +50,7 @@ struct Shape {
   int dimensions = 0;
 };
 
-// Parses text like "(20, 1000"; none if it is no shape.
+// Parses text like "(20, 1000"; none if not a shape.
 std::optional<Shape> shape_of(std::string_view shape) {
   if (!shape.starts_with('(')) return std::nullopt;
   shape.remove_prefix(1);

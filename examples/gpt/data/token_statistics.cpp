@@ -31,7 +31,7 @@ unsigned swapped(std::uint16_t token) {
   return (token & 0xffu) << 8u | token >> 8u;
 }
 
-// Returns whether all tokens of one half are the upper halves of wider ones.
+// Returns whether all tokens of one half are the upper halves of wider tokens.
 bool are_halves(unsigned upper, unsigned lower) {
   return (upper == 0 && lower > 0) || (upper <= largest_upper_half && lower > 255);
 }
@@ -55,7 +55,7 @@ double entropy(std::span<const std::uint16_t> tokens, unsigned shift) {
   return bits / static_cast<double>(tokens.size());
 }
 
-// The upper bytes of tokens vary less than the lower ones, since no vocabulary fills all of 65536
+// The upper bytes of tokens vary less than the lower bytes, since no vocabulary fills all of 65536
 // and frequent tokens have small numbers.
 bool has_swapped_bytes(std::span<const std::uint16_t> tokens) {
   constexpr double clearly = 0.2;

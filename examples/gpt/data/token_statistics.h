@@ -8,8 +8,7 @@
 namespace gpt {
 
 // Takes neighboring tokens of a file, read as uint16; the first of a block has an even index.
-// Returns the evidence against the type and a remedy, or an empty string if there is none. It never
-// doubts few tokens.
+// Returns the evidence against the type and a remedy, or an empty string. Never doubts few tokens.
 std::string doubt_of_uint16(std::span<const std::uint16_t> tokens);
 
 }  // namespace gpt

@@ -45,7 +45,7 @@ PartNames names_of(const ModelConfig& config) {
           .classifier = tied ? a.embedding_unit + "." + a.tokens : "weight"};
 }
 
-// A unit's name is the prefix of its parameters' names. So if the classifier is a unit of its own,
+// A unit's name is the prefix of its parameters' names. So if the classifier is a separate unit,
 // the unit "model" declares the last norm, "model.norm.weight", and the classifier's unit uses it.
 std::vector<Unit> units_of(const ModelConfig& config) {
   const Architecture a = architecture_of(config);

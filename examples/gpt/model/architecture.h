@@ -1,5 +1,5 @@
-// The parts of a model by its family: their names, and the list of its blocks' operations. The
-// units that the engine manages, parameter counts and start values follow from it.
+// The parts of a model by family: names, and the list of the blocks' operations. The units that the
+// engine manages, parameter counts and start values follow from these.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Architecture {
   std::vector<Operation> block;
 };
 
-// Units in forward order. `uses`: parameters of other units, by their global names.
+// Units in forward order. `uses`: parameters of other units, by global names.
 struct Unit {
   std::string name;
   std::vector<Parameter> parameters;
@@ -32,14 +32,14 @@ struct Unit {
 };
 std::vector<Unit> units_of(const ModelConfig& config);
 
-// The names of a model's parts: units, and parameters by names within their unit or global ones.
+// The names of a model's parts: units, and parameters by names within the unit or global names.
 struct PartNames {
   std::string embedding_unit, tokens;
   std::string positions;    // empty if there is no such table
   std::string block_units;  // followed by the layer's number
   std::string head_unit, norm_weight;
   std::string norm_bias;   // empty if norms have no bias
-  std::string classifier;  // a global name or one within the head
+  std::string classifier;  // a global name, or within the head
 
   std::string block_unit(std::int64_t layer) const { return block_units + std::to_string(layer); }
 };

@@ -13,8 +13,8 @@ using Kind = OperationKind;
 // Memory that activations and gradients use in turn. A slot is as wide as its widest user.
 class Slots {
  public:
-  // Returns the smallest free slot that is wide enough, otherwise grows the widest free one or adds
-  // one.
+  // Returns the smallest free slot that is wide enough, otherwise grows the widest free slot or
+  // adds a slot.
   Place take(std::int64_t width) {
     auto best = free_.end();
     for (auto at = free_.begin(); at != free_.end(); ++at)
@@ -69,8 +69,7 @@ class Planner {
 
  private:
   using Gradients = std::map<std::string, Place>;
-  // Products that run as one: the width of all results, and the places of these and of their
-  // gradients.
+  // Products that run as one: the width of all results, and the places of results and gradients.
   struct Joined {
     std::int64_t width = 0;
     Place values = {}, gradients = {};
@@ -84,7 +83,7 @@ class Planner {
     throw zero::Error("the operation of the block that writes '" + operation.output + "' " + why);
   }
 
-  // Computes the widths of all activations and the values that follow from them.
+  // Computes the widths of all activations and derived values.
   void measure() {
     std::map<Kind, std::size_t> counts;
     for (PlannedOperation& o : plan_.operations) {
@@ -149,8 +148,8 @@ class Planner {
                          [&](const PlannedOperation& o) { return reads(o, name); });
   }
 
-  // Finds all fusions. A product is not stored if only the addition after it reads it; a product
-  // that GELU reads is kept for backward.
+  // Finds all fusions. A product is not stored if only the next addition reads it; a product that
+  // GELU reads is kept for backward.
   void fuse() {
     std::vector<PlannedOperation>& all = plan_.operations;
     for (std::size_t i = 0; i + 1 < all.size(); ++i) {
@@ -186,8 +185,8 @@ class Planner {
     }
   }
 
-  // Weights with a bias between them cannot be joined (Qwen2 has biases of queries, keys and
-  // values). Parts of rows must start at multiples of 16 bytes for every type.
+  // Weights with a bias in between cannot be joined (Qwen2 has biases of queries, keys and values).
+  // Parts of rows must start at multiples of 16 bytes for every type.
   bool can_join(std::size_t index) const {
     constexpr std::int64_t aligned_columns = 8;
     const PlannedOperation& o = plan_.operations[index];
@@ -198,7 +197,7 @@ class Planner {
            o.operation.output != block_output && !is_fused;
   }
 
-  // Returns whether all readers of these linears' results accept rows with gaps, and of one
+  // Returns whether all readers of these linears' results accept rows with gaps, and of equal
   // distance. (OLMo 2's norms of queries and of keys do not.)
   bool may_have_gaps(std::size_t begin, std::size_t end) const {
     std::set<std::string> made;
@@ -257,13 +256,13 @@ class Planner {
     return all;
   }
 
-  // Returns whether backward reads an operation's inputs. Attention's backward also reads its
+  // Returns whether backward reads an operation's inputs. Attention's backward also reads the
   // output.
   static bool reads_again(const PlannedOperation& o) {
     return o.operation.kind != Kind::add && o.operation.kind != Kind::rope;
   }
 
-  // Activations that backward reads are kept. Recomputation restores them and the statistics of
+  // Activations that backward reads are kept. Recomputation restores these and the statistics of
   // norms.
   void find_recomputed() {
     std::set<std::string> wanted;
@@ -316,8 +315,8 @@ class Planner {
     }
   }
 
-  // Puts the last operation first; but linears that read one activation add to its gradient in the
-  // order of the list.
+  // Puts the last operation first; but linears that read the same activation add to its gradient in
+  // the order of the list.
   void order_backward() {
     const std::vector<PlannedOperation>& all = plan_.operations;
     for (std::size_t end = all.size(); end > 0;) {

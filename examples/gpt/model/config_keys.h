@@ -16,11 +16,11 @@ namespace gpt {
 struct ConfigKey {
   enum class Kind {
     dimension,           // an integer of 1 to `largest`; required
-    optional_dimension,  // 0 if it is missing or null
+    optional_dimension,  // 0 if missing or null
     number,              // positive
     flag,
-    supported,  // only these values, if it is present
-    fixed,      // the same; written with the first of them
+    supported,  // only these values, if present
+    fixed,      // the same; written with the first
     kept,       // copied unchanged from file to file
     ignored,
   };

@@ -1,5 +1,4 @@
-// Reads a Hugging Face config.json and collects its problems, so that the user sees all of them at
-// once.
+// Reads a Hugging Face config.json and collects its problems, so that the user sees all at once.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,7 @@ class ConfigReader {
   // Returns whether the key is present and not null.
   bool has(const std::string& key) const;
   // For all readers null is the same as a missing key. dimension() returns 1 if the key is missing
-  // or its value is wrong.
+  // or the value is wrong.
   std::int64_t dimension(const std::string& key, std::int64_t largest = largest_dimension);
   // Reads a positive number. The fallback replaces a missing key; without a fallback the key is
   // required.
@@ -33,10 +32,10 @@ class ConfigReader {
   double number(const std::string& key);
   bool flag(const std::string& key, bool fallback);
   std::string text(const std::string& key, const std::string& fallback);
-  // Returns a reader of the object under the key; none if it is missing, null or wrong.
+  // Returns a reader of the object under the key; none if missing, null or wrong.
   std::optional<ConfigReader> object(const std::string& key);
 
-  // Returns these keys as they are in the file, for keys that are only copied.
+  // Returns these keys as in the file, for keys that are only copied.
   Json copy(const std::vector<std::string>& keys) const;
 
   // Returns all keys that are not null.

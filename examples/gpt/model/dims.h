@@ -1,4 +1,4 @@
-// The sizes of one micro-batch in one model.
+// The sizes of a micro-batch in a model.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ enum class NormKind { layer, rms };
 // Attention's settings on GPUs, if a library has a choice.
 struct AttentionTerms {
   bool any_order =
-      false;  // the sums of its backward pass may have any order, so bits differ between runs
+      false;  // the sums of the backward pass may have any order, so bits differ between runs
   std::int64_t workspace_bytes =
       0;  // limit if several samples run at once; 0: the library's default size
 };

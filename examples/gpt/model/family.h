@@ -1,5 +1,5 @@
-// A model family: its keys of config.json and its architecture. Each family is one object in a file
-// of its name; family.cpp lists them.
+// A model family: its keys of config.json and its architecture. Each family is an object in a file
+// of the same name; family.cpp lists all.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -69,7 +69,7 @@ const std::vector<ForeignKey>& foreign_keys() {
   return table;
 }
 
-// Returns whether it is a key of every config.json, about files, tasks and generation.
+// Returns whether the name is a key of every config.json, about files, tasks and generation.
 bool is_about_other_things(std::string_view name) {
   constexpr std::string_view names[] = {
       "architectures", "bos_token_id",         "dtype",       "eos_token_id",         "model_type",
@@ -85,7 +85,7 @@ std::string shown(const std::string& name) {
   return plain ? name : Json(name).dump();
 }
 
-// Accepts a window if it is as long as the context, since it hides nothing then.
+// Accepts a window of at least the context's length, which hides nothing.
 void check_window(ConfigReader& reader, const ModelConfig& config) {
   if (!reader.has("sliding_window")) return;
   const Json window = reader.copy({"sliding_window"}).front();

@@ -1,5 +1,5 @@
 // Keys of a config.json that its family does not read. Keys that change the computation of other
-// models are refused, unless their value changes nothing; the others are reported as notices.
+// models are refused, unless the value changes nothing; all further keys are reported as notices.
 #pragma once
 
 #include <string>

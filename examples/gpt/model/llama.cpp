@@ -84,7 +84,7 @@ const Family& qwen2_family() {
       .keys = llama_keys(1e-6,
                          {dimension("num_key_value_heads", &ModelConfig::key_heads),
                           fixed("use_sliding_window", {false}), supported("attention_bias", {true}),
-                          // They have no effect, since use_sliding_window must be off.
+                          // No effect, since use_sliding_window must be off.
                           ignored("sliding_window"), ignored("max_window_layers")}),
       .more_keys = keys_of_check_llama(),
       .check = check_llama,

@@ -47,7 +47,7 @@ std::vector<ConfigKey> llama_keys(double epsilon, const std::vector<ConfigKey>& 
       flag("tie_word_embeddings", &C::tied, false),
       dimension("num_attention_heads", &C::heads),
       optional_dimension("head_dim", &C::head_channels),
-      fixed("hidden_act", {"silu", "swish"}),  // two names of one function
+      fixed("hidden_act", {"silu", "swish"}),  // two names of a function
       supported("hidden_activation", {"silu", "swish"}),
       supported("activation_function", {"silu", "swish"}),
       supported("position_embedding_type", {"rope", "rotary"}),

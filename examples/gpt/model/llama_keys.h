@@ -1,4 +1,4 @@
-// Keys of config.json that Llama and the families after it share, and the values derived from them.
+// Keys of config.json that Llama and later families share, and derived values.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 namespace gpt {
 
-// `more`: additional rows of one family.
+// `more`: additional rows of a family.
 std::vector<ConfigKey> llama_keys(double epsilon, const std::vector<ConfigKey>& more);
 // Checks heads and rotary embedding.
 void check_llama(ConfigReader& reader, ModelConfig& config);

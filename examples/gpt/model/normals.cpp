@@ -62,8 +62,8 @@ struct Turned {
   return {quadrant == 1 || quadrant == 2 ? -x : x, quadrant >= 2 ? -y : y};
 }
 
-// Rounds the values to float. Returns whether all are certain to be as normal() has them: no number
-// within the error bound of a quick one rounds to another float.
+// Rounds the values to float. Returns whether all are certain to be as from normal(): no number
+// within the error bound of a quick value rounds to another float.
 [[gnu::always_inline]] inline bool quick_pairs(const CounterRandom& random, std::uint64_t pair,
                                                double deviation, float* values) {
   float cosines[pairs_of_block], sines[pairs_of_block];

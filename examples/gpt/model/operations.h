@@ -1,5 +1,5 @@
 // A block of a model family as data: the list of its operations. Declarations, parameter counts,
-// buffers, the backward pass and fusions follow from it (block_plan.h, blocks.h).
+// buffers, the backward pass and fusions follow from the list (block_plan.h, blocks.h).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ enum class WeightLayout { in_out, out_in };
 enum class Initial { zero, one, normal, residual };
 
 struct Parameter {
-  std::string name;  // within its unit
+  std::string name;  // within the unit
   zero::Shape shape;
   Initial initial = Initial::normal;
 };
@@ -26,7 +26,7 @@ struct Parameter {
 enum class OperationKind { norm, linear, attention, rope, gelu, swiglu, add };
 
 // Activations have names and are [rows, width]. block_input and block_output are the block's own;
-// one operation writes each of the others, and later ones read it.
+// every other activation is written by one operation and read by later operations.
 struct Operation {
   OperationKind kind;
   std::vector<std::string> inputs;
@@ -65,7 +65,7 @@ inline Operation linear(const std::string& name, const std::string& in, const st
           options.initial};
 }
 
-// Causal attention, on one activation that holds queries, keys and values in each row, or on three.
+// Causal attention, on an activation that holds queries, keys and values in each row, or on three.
 inline Operation attention(std::vector<std::string> queries_keys_values, const std::string& out) {
   return {OperationKind::attention, std::move(queries_keys_values), out};
 }

@@ -1,5 +1,5 @@
-// The parameters of one part of the model, by the names that its unit declares, while they are in
-// memory: those of an engine's scope (training_step.h), or a test's arrays.
+// The parameters of a part of the model, by the names that its unit declares, while in memory:
+// those of an engine's scope (training_step.h), or a test's arrays.
 #pragma once
 
 #include <string_view>
@@ -17,7 +17,7 @@ class ParameterValues {
   ~ParameterValues() = default;
 };
 
-// Parameters with their gradients: kernels add to grad(), and write target() as its beta requires.
+// Parameters with gradients: kernels add to grad(), and write target() as its beta requires.
 template <class T>
 class ParameterGradients : public ParameterValues<T> {
  public:

@@ -36,7 +36,7 @@ bool Checkpoints::resume() {
   const std::string& directory = options_.checkpoint_directory;
   if (directory.empty()) return false;
   const bool resumed = load();
-  // Errors that would stop the first save end the training run before its first step.
+  // Errors that would stop the first save end the training run before the first step.
   engine_.open_checkpoints(directory);
   return resumed;
 }
@@ -108,7 +108,7 @@ void Checkpoints::save(bool wait) {
   pending_ = engine_.save_checkpoint(options_.checkpoint_directory, options);
 }
 
-// Waits for the pending save; false if it failed.
+// Waits for the pending save; false on failure.
 bool Checkpoints::settle() {
   if (!pending_) return true;
   const bool committed = pending_->wait();

@@ -23,8 +23,8 @@ class Checkpoints {
   // could not save.
   bool resume();
   // Called after each step. Saves when a save is due, after the last step, and when a signal
-  // stopped the run, if there is time left; otherwise begins a copy in memory when one is due. True
-  // if a checkpoint of this very step is on disk.
+  // stopped the run, if there is time left; otherwise begins a copy in memory if due. True if a
+  // checkpoint of this very step is on disk.
   bool after_step(bool last, bool stop);
   // Returns whether it is known beforehand that this step's result will be saved, also as a model.
   bool planned_after(std::int64_t step) const;

@@ -1,5 +1,5 @@
 // train_gpt: trains a transformer at any ZeRO stage. The model is in model.h, its families in
-// family.h, its use of the engine in training_step.h, the loop in trainer.cpp.
+// family.h, the use of the engine in training_step.h, the loop in trainer.cpp.
 #include <cstdio>
 #include <string>
 

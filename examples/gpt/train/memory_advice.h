@@ -1,4 +1,4 @@
-// Advice for a run that finds too little memory at its start.
+// Advice for a run that finds too little memory at start.
 #pragma once
 
 #include "examples/gpt/train/task.h"

@@ -244,7 +244,7 @@ std::string default_config(const Options& options, std::int64_t channels) {
   // by each stage.
   const double rate = std::min(0.003, 0.2 / static_cast<double>(channels));
   const auto gives = [&](const char* path) { return zero::gives(options.overrides, path); };
-  // Another optimizer or schedule has its own parameters, with its own defaults.
+  // Another optimizer or schedule has its own parameters and defaults.
   const std::string betas = gives("optimizer.type") ? "" : R"("betas": [0.9, 0.95], )";
   const std::string schedule =
       gives("scheduler.type") ? "" : R"("warmup_num_steps": 20, "warmup_type": "linear")";

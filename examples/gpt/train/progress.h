@@ -1,5 +1,5 @@
-// The user's view of a training run: on a terminal one redrawn line with the time left; in a pipe a
-// plain line every few steps. Only the root uses it.
+// The user's view of a training run: on a terminal a redrawn line with the time left; in a pipe a
+// plain line every few steps. Only for the root.
 #pragma once
 
 #include <array>
@@ -16,12 +16,12 @@ namespace gpt {
 
 class Progress {
  public:
-  // Prints lines every `steps_per_print` steps (0: only the last). floor: the lowest loss, if it is
+  // Prints lines every `steps_per_print` steps (0: only the last). floor: the lowest loss, if
   // known.
   Progress(std::int64_t steps, std::int64_t steps_per_print, std::optional<double> floor);
 
   void show(const TrainingRecord& record);
-  // Prints lines, each with its newline, before the redrawn one.
+  // Prints lines, each with its newline, before the redrawn line.
   void print(const std::string& lines) const;
   // Ends the redrawn line and prints how near the floor the last losses are.
   void finish();

@@ -14,9 +14,8 @@ namespace gpt {
 void agree_on_options(zero::Runtime& runtime, const Options& options);
 
 // Compares model, data and matrix library, after the engine has compared config and shapes. For
-// large data files, the length and blocks spread over the whole file are compared. If the matrix
-// library or instruction set differs, it is an error with zero_core.deterministic, otherwise a
-// notice.
+// large data files, the length and blocks spread over the whole file are compared. A difference of
+// matrix library or instruction set is an error with zero_core.deterministic, otherwise a notice.
 void agree_on_inputs(zero::Runtime& runtime, const zero::Engine& engine, const Task& task);
 
 }  // namespace gpt

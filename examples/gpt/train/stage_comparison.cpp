@@ -63,8 +63,8 @@ class Comparing {
   }
 
  private:
-  // Runs one step whose result is not used, so that code and tables of libraries are in memory for
-  // all variants, and not counted in the first one's figures.
+  // Runs a step whose result is not used, so that code and tables of libraries are in memory for
+  // all variants, and not counted in the first variant's figures.
   void rehearse() {
     guarded(options_.compared.size() - 1,
             [&](zero::Engine& engine, const Task& task, TrainingLoop& loop) {
@@ -124,7 +124,7 @@ class Comparing {
       zero::report::write_report(comparison_, options_.report_directory);
   }
 
-  // Reports a variant that did not run to its end, whatever happens to the process afterwards.
+  // Reports a variant that did not run to the end, whatever happens to the process afterwards.
   void note(std::size_t index, const std::string& reason) {
     zero::report::note_failure(comparison_, options_.compared[index].name, reason);
     try {

@@ -1,5 +1,5 @@
-// --compare-stages: runs the same steps from the same start at each stage, one engine after the
-// other on the same ranks, and compares their costs.
+// --compare-stages: runs the same steps from the same start at each stage, engine after engine on
+// the same ranks, and compares the costs.
 #pragma once
 
 #include <string>
@@ -13,16 +13,16 @@
 
 namespace gpt {
 
-// Exit code of compare_stages() if the bits differ, or if a signal ended it before all variants had
-// run.
+// Exit code of compare_stages() if the bits differ, or if a signal ended the comparison before all
+// variants had run.
 inline constexpr int not_equal = 1;
 
-// Resolves the task of each variant before the first one runs, so that an error in any of them is
-// reported at once.
+// Resolves the task of each variant before the first run, so that an error in any is reported at
+// once.
 std::vector<Task> resolve_variants(const Options& options);
 
-// Collective. Trains with the options at each of their variants; prints the table and writes the
-// report. Returns the exit code. If a variant fails, the error names it.
+// Collective. Trains with the options of each variant; prints the table and writes the report.
+// Returns the exit code. If a variant fails, the error names it.
 int compare_stages(zero::Runtime& runtime, const Options& options);
 
 }  // namespace gpt

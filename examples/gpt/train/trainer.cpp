@@ -39,7 +39,7 @@ void log_state(const zero::Runtime& runtime, zero::Engine& engine, JsonLog& log)
 }
 
 struct Outcome {
-  bool interrupted = false;  // a signal ended the run before its last step
+  bool interrupted = false;  // a signal ended the run before the last step
   bool saved = false;        // a checkpoint of that step is on disk
   std::string last_tag;      // of the last checkpoint
   zero::EngineReport report;
@@ -116,7 +116,7 @@ void save(zero::Runtime& runtime, zero::Engine& engine, const Task& task) {
   std::printf("saved %s for Hugging Face transformers\n", directory.c_str());
 }
 
-// A stopped run saves no model, so that a half-trained model never replaces a complete one.
+// A stopped run saves no model, so that a half-trained model never replaces a complete model.
 void tell_what_is_not_saved(const zero::Runtime& runtime, const zero::Engine& engine,
                             const Options& options) {
   if (!runtime.is_root()) return;
@@ -132,7 +132,7 @@ void tell_what_is_not_saved(const zero::Runtime& runtime, const zero::Engine& en
                  static_cast<long long>(options.steps), options.save_directory.c_str());
 }
 
-// Checked before the first step, so that a long run does not fail at its end.
+// Checked before the first step, so that a long run does not fail at the end.
 void check_save_directory(const zero::Runtime& runtime, const std::string& directory) {
   if (directory.empty() || !runtime.is_root()) return;
   zero::check_model_directory(directory);

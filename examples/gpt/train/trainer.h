@@ -9,10 +9,10 @@ namespace gpt {
 // Exit code of train() if a signal stopped the run and a checkpoint holds all of its steps.
 inline constexpr int saved_and_stopped = 20;
 // The same without a checkpoint of the last step: there is no --checkpoint, the save would not have
-// finished in time, or it failed.
+// finished in time, or failed.
 inline constexpr int stopped_without_save = 21;
 
-// Returns the exit code. If a signal stopped the run, it writes no --save-model.
+// Returns the exit code. A run stopped by a signal writes no --save-model.
 int train(zero::Runtime& runtime, const Options& options);
 
 }  // namespace gpt

@@ -1,4 +1,4 @@
-// The training loop over one type of model.
+// The training loop over a type of model.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The measurements of one training step for the log and the terminal.
+// The measurements of a training step for the log and the terminal.
 #pragma once
 
 #include <cstdint>

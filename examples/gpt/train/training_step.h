@@ -1,5 +1,5 @@
-// One micro-batch through the engine: opens the scopes, takes the pointers, calls the model. The
-// same at every stage and on every device.
+// A micro-batch through the engine: opens the scopes, takes the pointers, calls the model. The same
+// at every stage and on every device.
 #pragma once
 
 #include <vector>
