@@ -36,11 +36,6 @@ void free_memory(const at::Tensor& tensor, std::optional<std::string> message) {
 
 void declare_tensors(pybind11::module_& module) {
   namespace py = pybind11;
-  // The values' bytes, in the order of the elements. numpy need not be there.
-  module.def("bytes_of", [](const at::Tensor& tensor) {
-    const at::Tensor flat = tensor.detach().cpu().contiguous();
-    return py::bytes(static_cast<const char*>(flat.const_data_ptr()), flat.nbytes());
-  });
   module.def("is_at_rest", &is_at_rest, py::arg("tensor"));
   // The name of the dtype in safetensors files, or None.
   module.def("file_dtype", &file_dtype, py::arg("dtype"));

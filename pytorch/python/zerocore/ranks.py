@@ -12,6 +12,7 @@ import weakref
 import torch
 
 from . import _native, ending, evaluation, launch, signals
+from .saved_state import bytes_of
 
 _ranks = None
 _engines = []  # weak references, in the order in which all ranks made them
@@ -105,7 +106,7 @@ def bytes_from(job, data, root=0):
     if data and job.rank == root:
         message[:] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     job.broadcast(message, root)
-    return _native.bytes_of(message)[:int(size)]
+    return bytes_of(message)[:int(size)]
 
 
 def _end():

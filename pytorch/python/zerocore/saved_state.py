@@ -10,6 +10,7 @@ the file names."""
 
 import base64
 import collections
+import ctypes
 import datetime
 import enum
 import io
@@ -21,8 +22,6 @@ import sys
 from argparse import Namespace
 
 import torch
-
-from . import _native
 
 _FORMAT = "zerocore-state"
 _VERSION = "1"
@@ -65,6 +64,12 @@ def notices_on(value, name):
     return writer.notices
 
 
+def bytes_of(tensor):
+    """Returns the bytes of the tensor's values, in the order of its elements. numpy need not be there."""
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()) if flat.numel() else b""
+
+
 def _join(text, tensors):
     header = {"__metadata__": {"format": _FORMAT, "version": _VERSION, "state": text}}
     # The widest come first, so that each tensor is aligned for any reader.
@@ -72,7 +77,7 @@ def _join(text, tensors):
     parts, begin = [], 0
     for index in order:
         tensor = tensors[index]
-        part = _native.bytes_of(tensor)
+        part = bytes_of(tensor)
         header[str(index)] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape),
                               "data_offsets": [begin, begin + len(part)]}
         parts.append(part)
@@ -235,8 +240,8 @@ class _Reader:
         self._kinds = {
             "float": float, "complex": lambda parts: complex(float(parts[0]), float(parts[1])),
             "bytes": base64.b64decode, "bytearray": lambda text: bytearray(base64.b64decode(text)),
-            "bytes_tensor": lambda number: _native.bytes_of(tensors[number]),
-            "bytearray_tensor": lambda number: bytearray(_native.bytes_of(tensors[number])),
+            "bytes_tensor": lambda number: bytes_of(tensors[number]),
+            "bytearray_tensor": lambda number: bytearray(bytes_of(tensors[number])),
             "bytes_io": lambda inner: io.BytesIO(self.decode(inner)), "size": torch.Size,
             "raw_tensor": lambda parts: tensors[parts[0]].view(self._dtype(parts[1])).view(parts[2]),
             "sparse": lambda parts: torch.sparse_coo_tensor(
