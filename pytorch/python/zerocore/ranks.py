@@ -167,13 +167,13 @@ def _begin_error(self, *arguments):
 
 @functools.cache
 def _print_first_cause():
-    """From now on one rank of a node prints an error of the library that ends several. Called when there is one: until then
-    Python's own exception hook stays in place."""
+    """From now on one rank prints an error that ends all of them, and those that got it from another rank do not. Called when the
+    library raises an error: until then Python's own exception hook stays in place."""
     before = sys.excepthook
 
     def hook(kind, error, traceback):
         sys.stderr = sys.__stderr__  # torch.distributed holds the text back until this hook returns
-        if not isinstance(error, _native.Error) or _prints(error):
+        if not isinstance(error, _native.PeerFailed) or _prints_for_peer(error):
             before(kind, error, traceback)
             sys.stderr.flush()
         elif getattr(error, "exit_code", 1) == _native.DisagreementError.exit_code and hasattr(error, "call"):
@@ -184,9 +184,9 @@ def _print_first_cause():
     sys.excepthook = hook
 
 
-def _prints(error):
-    """Returns whether this rank prints an error of the library, which other ranks have or get too. Before the ranks exist
-    each has the same error, and the first rank prints it."""
+def _prints_for_peer(error):
+    """Returns whether this rank prints an error that it got from another one. Before the ranks exist each has the
+    same error, and the first rank prints it."""
     if _ranks is None:
         return launch.launched_rank() == 0
     return _ranks.size == 1 or _ranks.fail(_reason(error), error.exit_code)

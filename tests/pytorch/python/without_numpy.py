@@ -4,7 +4,16 @@ client states of several kinds."""
 import pathlib
 import sys
 
-sys.modules["numpy"] = None  # its import fails from now on
+
+class NoNumpy:
+    """Lets the import of numpy fail."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "numpy":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, NoNumpy())
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
