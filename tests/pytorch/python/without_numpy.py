@@ -5,15 +5,17 @@ import pathlib
 import sys
 
 
-class NoNumpy:
-    """Lets the import of numpy fail."""
+class WithoutNumpy:
+    """A finder that finds all but numpy."""
+
+    def __init__(self, finder):
+        self._finder = finder
 
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "numpy":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return None if name.split(".")[0] == "numpy" else self._finder.find_spec(name, path, target)
 
 
-sys.meta_path.insert(0, NoNumpy())
+sys.meta_path[:] = [WithoutNumpy(finder) for finder in sys.meta_path]
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
