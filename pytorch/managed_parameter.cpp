@@ -112,7 +112,7 @@ ManagedParameter::ManagedParameter(ParameterDeclaration declaration, at::Device 
                        "tensor, or give each its own memory with clone()");
   }
   adopt_storage(first, declaration.has_values);
-  if (device_.is_cpu()) {  // for has_array()
+  if (device_.is_cpu()) {  // for has_array(); torch asks a resizable storage for an allocator
     storage().set_allocator(c10::GetCPUAllocator());
     storage().set_resizable(true);
   }

@@ -15,7 +15,7 @@
 
 namespace zero::pytorch {
 
-// Returns the name of torch's dtype in safetensors files; nothing: no name.
+// Returns the name of torch's dtype in safetensors files, if there is one.
 std::optional<std::string> file_dtype(at::ScalarType type);
 // Throws UsageError, with `name`, for a dtype that engine parameters cannot have.
 DType dtype_of_tensor(const std::string& name, at::ScalarType type);

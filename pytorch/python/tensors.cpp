@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "pytorch/managed_parameter.h"
-#include "pytorch/operations.h"
 
 namespace {
 

@@ -122,8 +122,7 @@ void read_gpus(Readings& readings) {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string line;
   std::getline(file, line);
-  std::istringstream words(line);
-  for (std::string word; words >> word;)
+  for (const std::string& word : words_of(line))
     if (readings.driver.empty() && word.size() > 3 && std::isdigit(word[0]) != 0 &&
         word.find('.') != std::string::npos)
       readings.driver = word;

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "zero/base/text.h"
+
 namespace zero {
 
 namespace {
@@ -93,8 +95,7 @@ int help_width() {
 std::string wrapped(const std::string& text, int width, int indent) {
   std::string result;
   int column = indent;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
+  for (const std::string& word : words_of(text)) {
     const int length = static_cast<int>(word.size());
     if (!result.empty() && column + 1 + length > width) {
       result += "\n" + std::string(indent, ' ');

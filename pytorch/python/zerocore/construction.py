@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from . import _native, ranks, views
 from .passes import PlainState
+from .wrapping import replace_once
 
 KEPT_BYTES = 1 << 20  # bytes of small parameters that stay whole, in addition to the one in use
 _RETURNED_BYTES = 1 << 24  # bytes freed before they are given back to the system
@@ -266,7 +267,7 @@ def end(failed):
 
 def _guard():
     views.guard()
-    views.replace(torch.nn.Parameter, "__deepcopy__", _whole_copy)
+    replace_once(torch.nn.Parameter, "__deepcopy__", _whole_copy)
 
 
 def _whole_copy(copy_of):

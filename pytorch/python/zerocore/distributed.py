@@ -1,17 +1,16 @@
 """torch.distributed among the ranks, for values that a script exchanges itself; the engine never uses it."""
 
 import atexit
-import functools
 import inspect
 import os
 import socket
 import sys
 
 import torch.distributed as dist
-from zerocore_startup import put
 
 from . import _native, evaluation, launch
 from .ranks import ranks, text_of_root, uncaught
+from .wrapping import replace_once
 
 _COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier",
                 "broadcast", "broadcast_object_list", "gather", "gather_object", "reduce", "reduce_scatter",
@@ -54,8 +53,7 @@ def export_ranks():
     if not launch.has_store():
         _export_rendezvous(job)
     for name in _COLLECTIVES:
-        if not hasattr(getattr(dist, name), "ends_evaluations"):
-            put(dist, name, _after_evaluation(getattr(dist, name)))
+        replace_once(dist, name, _after_evaluation)
 
 
 def _after_evaluation(collective):
@@ -63,13 +61,11 @@ def _after_evaluation(collective):
     the evaluation passes of the others, it first ends the open evaluations."""
     signature = inspect.signature(collective)
 
-    @functools.wraps(collective)
     def call(*args, **kwargs):
         if signature.bind(*args, **kwargs).arguments.get("group") in (None, dist.group.WORLD):
             evaluation.end_all()
         return collective(*args, **kwargs)
 
-    call.ends_evaluations = True
     return call
 
 

@@ -1,27 +1,17 @@
 """Changes torch's own calls for parameters that are sharded at rest: one without memory has a text and the address 0, as in
 DeepSpeed. For zero.Init, and for scripts that were written for DeepSpeed (as_deepspeed/patches.py)."""
 
-import functools
-
 import torch
-from zerocore_startup import put
+
+from .wrapping import replace_once
 
 
 def guard(_module=None):
     """From now on repr() and data_ptr() need no memory."""
-    replace(torch.Tensor, "data_ptr", _address)
-    replace(torch.UntypedStorage, "data_ptr", _address)
-    replace(torch.UntypedStorage, "is_shared", _is_shared)
-    replace(torch.Tensor, "__repr__", _text)
-
-
-def replace(owner, name, make):
-    """Replaces a method by make(method), once."""
-    own = getattr(owner, name)
-    if not hasattr(own, "is_by_zerocore"):
-        ours = functools.wraps(own)(make(own))
-        ours.is_by_zerocore = True
-        put(owner, name, ours)
+    replace_once(torch.Tensor, "data_ptr", _address)
+    replace_once(torch.UntypedStorage, "data_ptr", _address)
+    replace_once(torch.UntypedStorage, "is_shared", _is_shared)
+    replace_once(torch.Tensor, "__repr__", _text)
 
 
 def _is_at_rest(error):

@@ -1,4 +1,4 @@
-"""Replaces methods of other libraries' classes, until zerocore.as_deepspeed.uninstall()."""
+"""Replaces functions and methods of other libraries, until zerocore.as_deepspeed.uninstall()."""
 
 import functools
 
@@ -18,3 +18,12 @@ def replaces(holder, name):
         put(holder, name, method)
         return method
     return decorate
+
+
+def replace_once(owner, name, make):
+    """Replaces a function of a module or a method of a class by make(function), unless it has been replaced so already."""
+    own = getattr(owner, name)
+    if not hasattr(own, "is_by_zerocore"):
+        ours = functools.wraps(own)(make(own))
+        ours.is_by_zerocore = True
+        put(owner, name, ours)

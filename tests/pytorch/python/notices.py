@@ -34,6 +34,10 @@ def codes():
     start(net, config=config(optimizer=ADAMW))
 
 
+def grace():
+    start(config=config(optimizer=ADAMW, zero_core={"preempt_grace_s": 60}))
+
+
 def seed():
     start(config=config(optimizer=ADAMW, seed=7))
 

@@ -459,6 +459,7 @@ NOTICES = {
     "two_optimizers": "zero: optimizer: the config's AdamW does not act, as initialize() was given torch.optim.sgd.SGD",
     "left_out": "zero: model_parameters: 1 of these parameters are not in the optimizer's groups, bias among them",
     "codes": "zero: 1 frozen parameters have NaNs, coded among them, and are taken for numbers",
+    "grace": "zero: zero_core.preempt_grace_s: zero run waits a minute longer than this",
     "frozen_state": "zero: safe_set_full_optimizer_state: parameter bias is frozen",
     "unscaled": "zero: fp16: loss.backward() of a pass of engine.module had no loss scale",
     "unknown_warmup": "zero: WarmupLR: warmup_type 'none such' is unknown",
