@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -103,7 +104,7 @@ def settings_of(name, folder):
     spec = importlib.util.find_spec("trl")
     text = (pathlib.Path(spec.origin).parent / "accelerate_configs" / f"{name}.yaml").read_text()
     path = pathlib.Path(folder, f"launched_{name}.yaml")
-    path.write_text(text.replace("mixed_precision: bf16", "mixed_precision: 'no'"))
+    path.write_text(re.sub("mixed_precision:.*", "mixed_precision: 'no'", text))
     return str(path)
 
 
