@@ -37,8 +37,8 @@ struct StepVote : StepNews {
   double loss = 0;
   // Exit code of a failure outside this rank's device; all further fields are then meaningless.
   std::int64_t failed = 0;
-  // Sums over the gradients that this rank owns, and over gradients that another rank of the
-  // model-parallel group counts; the latter only count elements that are not finite.
+  // Sums over the gradients that this rank owns, and over gradients that another rank of the tensor
+  // group counts; the latter only count elements that are not finite.
   NormSum norm, uncounted;
 };
 inline constexpr int step_vote_words = sizeof(StepVote) / 8;
@@ -55,9 +55,12 @@ struct StepRequest : StepNews {
   // otherwise -1.
   std::int64_t known_applied = -1;
   std::int64_t preliminary = 0;    // the program is to see the decision, and a final vote follows
-  std::int64_t micro_batches = 0;  // of all ranks, for mean_of_losses()
-  NormSum norm;                    // of gradients outside the device's memory
-  std::int64_t scales_loss = 0;    // dynamically, by the options
+  std::int64_t micro_batches = 0;  // of all data ranks, for mean_of_losses()
+  // Rank d of data parallelism and t of this many ranks of tensor parallelism votes as number
+  // d * tensor_ranks + t. This rank's t.
+  std::int64_t tensor_ranks = 1, tensor_rank = 0;
+  NormSum norm;                  // of gradients outside the device's memory
+  std::int64_t scales_loss = 0;  // dynamically, by the options
   LossScaleOptions scaling;
 };
 
@@ -112,8 +115,10 @@ constexpr void note_difference(Differs what, std::int64_t step, int rank, std::i
   decision.value_of_root = value_of_root;
 }
 
+// Ranks of a tensor group hold different parts of the model, so their exchanges may differ:
+// `peer_hash` is that of the first rank that holds the same part.
 constexpr void compare_vote(const StepRequest& request, const StepVote& vote, const StepVote& root,
-                            int rank, StepDecision& decision) {
+                            std::uint64_t peer_hash, int rank, StepDecision& decision) {
   const auto compare = [&](Differs what, auto value, auto of_root) {
     const auto bits = std::bit_cast<std::int64_t>(value);
     const auto bits_of_root = std::bit_cast<std::int64_t>(of_root);
@@ -124,7 +129,7 @@ constexpr void compare_vote(const StepRequest& request, const StepVote& vote, co
   compare(Differs::step, vote.step, root.step);
   // If the exchange was cut off, all votes are those of an older step.
   compare(Differs::step, vote.step, request.step);
-  compare(Differs::collectives, vote.issued_hash, root.issued_hash);
+  compare(Differs::collectives, vote.issued_hash, peer_hash);
   for (int c = 0; c < step_candidates; ++c)
     compare(Differs::learning_rate, vote.learning_rates[c], root.learning_rates[c]);
   compare(Differs::groups, vote.groups_hash, root.groups_hash);
@@ -132,33 +137,45 @@ constexpr void compare_vote(const StepRequest& request, const StepVote& vote, co
   compare(Differs::skip, vote.skip, root.skip);
 }
 
+// At least 1, also for a request that never came to the device's memory.
+constexpr int tensor_ranks_of(const StepRequest& request) {
+  return request.tensor_ranks > 1 ? static_cast<int>(request.tensor_ranks) : 1;
+}
+
 // Returns the mean of the losses of all micro batches, added in the order of their numbers: number
-// b is micro batch b / ranks of rank b % ranks. Each rank lists as many losses as rank 0, which has
-// the most micro batches.
-constexpr double mean_of_losses(const double* losses, int ranks, std::int64_t micro_batches) {
+// b is micro batch b / R of data rank b % R, of R. Each rank lists as many losses as rank 0, which
+// has the most micro batches; those of equal tensor rank are read.
+constexpr double mean_of_losses(const double* losses, int ranks, const StepRequest& request) {
+  const int tensor_ranks = tensor_ranks_of(request);
+  const std::int64_t data_ranks = ranks / tensor_ranks;
   std::int64_t of_rank = 0;  // by additions, because 64-bit divisions are slow on GPUs
-  while (of_rank * ranks < micro_batches) ++of_rank;
+  while (of_rank * data_ranks < request.micro_batches) ++of_rank;
   double mean = 0;
   std::int64_t number = 0;
-  for (std::int64_t micro_step = 0; number < micro_batches; ++micro_step)
-    for (int rank = 0; rank < ranks && number < micro_batches; ++rank, ++number)
-      mean += losses[rank * of_rank + micro_step] / static_cast<double>(micro_batches);
+  for (std::int64_t micro_step = 0; number < request.micro_batches; ++micro_step)
+    for (std::int64_t d = 0; d < data_ranks && number < request.micro_batches; ++d, ++number) {
+      const std::int64_t rank = d * tensor_ranks + request.tensor_rank;
+      mean += losses[rank * of_rank + micro_step] / static_cast<double>(request.micro_batches);
+    }
   return mean;
 }
 
-// Joins the votes of all ranks: sums the norms, averages the loss, and combines the flags that any
-// rank sets. Records in the decision the first difference and the first rank with gradients that
-// are not finite. `losses`: those of micro batches, which then replace the votes' own; or null.
+// Joins the votes of all ranks: sums the norms, averages the losses of equal tensor rank, and
+// combines the flags that any rank sets. Records in the decision the first difference and the first
+// rank with gradients that are not finite. `losses`: those of micro batches, which then replace the
+// votes' own; or null.
 constexpr StepVote joint_vote(const StepVote* votes, int ranks, const StepRequest& request,
                               StepDecision& decision, const double* losses = nullptr) {
   StepVote joint = votes[0];
   joint.loss = 0;
   joint.norm = joint.uncounted = {};
   decision.first_non_finite_rank = -1;
+  const int tensor_ranks = tensor_ranks_of(request);
   for (int rank = 0; rank < ranks; ++rank) {
     const StepVote& vote = votes[rank];
-    compare_vote(request, vote, votes[0], rank, decision);
-    joint.loss += vote.loss;
+    const int part = rank % tensor_ranks;
+    compare_vote(request, vote, votes[0], votes[part].issued_hash, rank, decision);
+    if (part == request.tensor_rank) joint.loss += vote.loss;
     joint.stop_requested |= vote.stop_requested;
     joint.save_busy |= vote.save_busy;
     joint.save_failed |= vote.save_failed;
@@ -167,8 +184,8 @@ constexpr StepVote joint_vote(const StepVote* votes, int ranks, const StepReques
     add_sum(vote.norm, joint.norm);
     add_sum(vote.uncounted, joint.uncounted);
   }
-  joint.loss = losses != nullptr ? mean_of_losses(losses, ranks, request.micro_batches)
-                                 : joint.loss / static_cast<double>(ranks);
+  joint.loss = losses != nullptr ? mean_of_losses(losses, ranks, request)
+                                 : joint.loss / static_cast<double>(ranks / tensor_ranks);
   return joint;
 }
 

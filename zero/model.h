@@ -27,10 +27,14 @@ struct ParamOptions {
   std::optional<DType> dtype = {};  // overrides the config's compute dtype
   // Muon: whether the rule for whole matrices updates this parameter; not set: by shape and name.
   std::optional<bool> whole = {};
-  // Under tensor parallelism (zero::adopt with a model-parallel group): each rank of that group
-  // holds a different slice of the parameter, as for a column-parallel weight. Otherwise all hold
-  // the same values (checked before the first step), which count once in the norm.
+  // Under tensor parallelism (RuntimeOptions::tensor_ranks): each rank of a tensor group declares a
+  // part of the parameter, as of a column-parallel weight. Otherwise all hold the same values
+  // (checked before the first step), which count once in the norm.
   bool split = false;
+  // The dimension that the parts divide, in the order of ranks; parts may differ in size there.
+  // Sets `split`. Checkpoints then load at any number of tensor ranks, and exports have the whole
+  // parameter; without a dimension, checkpoints load at the same number.
+  std::optional<int> split_dim = {};
 };
 
 // The first values of a state that the program declares: zeros, or the parameter's own values.

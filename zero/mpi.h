@@ -22,12 +22,11 @@ namespace zero {
 // peers of the group, which throw PeerFailed at the next wait. Catch outside of that scope.
 Runtime adopt(MPI_Comm data_parallel, RuntimeOptions options = {});
 
-// Creates a Runtime for a model that is also split over the ranks of a second communicator (tensor
-// parallelism, as in Megatron-LM): each rank of model_parallel declares a part of each split
-// parameter (ParamOptions::split) and the whole of the rest. Gradient norm, clipping, the decision
-// to skip a step, the loss scale and stop requests span both groups; gradients are summed, and
-// losses averaged, over data_parallel only. Each data-parallel group writes checkpoints, so give
-// each a separate directory. CPU only; with MPI_COMM_NULL there is no second group.
+// Creates a Runtime for a model that is also split over the ranks of a second communicator: tensor
+// parallelism, see RuntimeOptions::tensor_ranks, which here is the size of model_parallel. The two
+// communicators form a grid: rank d of data_parallel and rank t of model_parallel is one process,
+// for each pair. Throws UsageError on all ranks otherwise. With MPI_COMM_NULL there is no second
+// group.
 Runtime adopt(MPI_Comm data_parallel, MPI_Comm model_parallel, RuntimeOptions options = {});
 
 }  // namespace zero

@@ -40,6 +40,13 @@ struct RuntimeOptions {
   // The thread that communicates on CPU ranks: inline (the caller's), worker (a separate thread),
   // auto (worker if a core is left). The environment's ZERO_EXECUTOR overrides this.
   std::string executor = "auto";
+  // Tensor parallelism, as in Megatron-LM: this many consecutive ranks hold parts of the same
+  // model. Each declares a part of each split parameter (ParamOptions::split) and the whole of the
+  // rest. rank() and size() are then those of data parallelism. Gradient norm, clipping, the
+  // decision to skip a step, the loss scale, stop requests and checkpoints span all ranks;
+  // gradients are summed, and losses averaged, over the ranks of equal tensor_rank(). A divisor of
+  // the number of ranks.
+  int tensor_ranks = 1;
   int threads = 0;  // compute threads of this rank; 0: the node's cores, shared by the ranks there
   double start_limit_seconds = 120;  // until all ranks have started; ZERO_START_LIMIT overrides it
 };
@@ -58,10 +65,12 @@ class Runtime {
   ~Runtime();
 
   // Local:
-  int rank() const;
+  int rank() const;  // among the data ranks: all, without tensor parallelism
   int size() const;
-  int local_rank() const;
-  int local_size() const;  // ranks on this node
+  int local_rank() const;  // among all ranks of this node
+  int local_size() const;
+  int tensor_rank() const;  // see RuntimeOptions::tensor_ranks
+  int tensor_size() const;
   bool is_root() const;
   int threads() const;
   // The compute threads, for the program's own kernels between engine calls.

@@ -141,16 +141,21 @@ std::unique_ptr<Bootstrap> create_mpi_bootstrap(int& argc, char**& argv, const L
   return std::make_unique<MpiBootstrap>(std::move(start_limit), std::move(session), MPI_COMM_WORLD);
 }
 
-std::unique_ptr<Bootstrap> adopt_mpi(MPI_Comm ranks, const WorldOptions& options) {
-  auto start_limit = limit_start(options);
-  auto session = std::make_unique<MpiSession>(false);
-  int between_groups = 0, size = 0;
-  check_mpi(MPI_Comm_test_inter(ranks, &between_groups), "MPI_Comm_test_inter");
+void refuse_intercommunicator(MPI_Comm comm) {
+  int between_groups = 0;
+  check_mpi(MPI_Comm_test_inter(comm, &between_groups), "MPI_Comm_test_inter");
   if (between_groups != 0)
     throw UsageError(
         "zero::adopt() was given an intercommunicator: give it one of its groups, or make one "
         "group "
         "of both with MPI_Intercomm_merge()");
+}
+
+std::unique_ptr<Bootstrap> adopt_mpi(MPI_Comm ranks, const WorldOptions& options) {
+  auto start_limit = limit_start(options);
+  auto session = std::make_unique<MpiSession>(false);
+  refuse_intercommunicator(ranks);
+  int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size == 1) check_alone();
   return std::make_unique<MpiBootstrap>(std::move(start_limit), std::move(session), ranks);

@@ -1,5 +1,5 @@
 // Data parallelism x tensor parallelism in a program that owns MPI, under mpirun:
-// tensor_parallel_test T, for T ranks per model-parallel group. Blocks cut as in Megatron-LM (a
+// tensor_parallel_test T, for T ranks per tensor group. Blocks cut as in Megatron-LM (a
 // column-parallel and a row-parallel matrix, a replicated bias) are trained at every stage, and
 // compared with the same model uncut on one rank.
 #include <zero/mpi.h>
@@ -39,7 +39,7 @@ struct Case {
   int stage = 0;
   std::string optimizer = "AdamW", clipping = "0.3";
   int accumulation = 1;
-  std::string file_directory;  // if not empty: optimizer state is offloaded to a file there
+  std::string file_directory = "";  // if not empty: optimizer state is offloaded to a file there
   int bad_step = -1;           // step at which the last rank's gradient of block 1 is not finite
   bool marks_split = true;     // as required
   bool equal_biases = true;    // as required
@@ -59,10 +59,12 @@ float start(int block, int which, int i, int j) {
 zero::ModelSpec describe(const Groups& groups, const Case& c) {
   const int part = hidden / groups.model_size;
   zero::ModelSpec model;
+  zero::ParamOptions rows;
+  if (c.marks_split) rows.split_dim = 0;
   for (int b = 0; b < blocks; ++b)
     model.unit("b" + std::to_string(b))
-        .param("up", {part, width}, {.split = c.marks_split})
-        .param("down", {width, part}, {.split = true})
+        .param("up", {part, width}, rows)
+        .param("down", {width, part}, {.split_dim = 1})
         .param("bias", {width}, {.decay = false});
   return model;
 }
@@ -270,8 +272,64 @@ void refuse(const Groups& groups) {
   c = {};
   c.optimizer = "Muon";
   c.clipping = "0";
-  check_refused(groups, c, "b0.up is split over the model-parallel group",
+  check_refused(groups, c, "b0.up is split over the tensor group",
                 "whole matrices cannot be had of parts");
+}
+
+std::uint64_t trained_digest(const Groups& groups, const std::string& directory) {
+  zero::Runtime runtime = adopt(groups);
+  zero::Engine engine(runtime, describe(groups, {.stage = 3}), config_of({.stage = 3}));
+  engine.initialize([&](zero::ParamShard shard) { fill(groups, {}, shard); });
+  Network network(groups);
+  for (zero::MicroStep micro : engine.micro_steps()) {
+    network.forward(engine, micro.index() * runtime.size() + runtime.rank());
+    micro.loss(0);
+    network.backward(engine, network.x[blocks], false);
+  }
+  engine.step().wait();
+  engine.save_checkpoint(directory);
+  return engine.digest();
+}
+
+// Saves on the grid of these groups, and resumes on data ranks alone.
+void resume_elsewhere(const Groups& groups) {
+  char pattern[] = "/tmp/zero-grid-XXXXXX";
+  int rank = 0, ranks = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (rank == 0 && mkdtemp(pattern) == nullptr) std::abort();
+  MPI_Bcast(pattern, sizeof pattern, MPI_CHAR, 0, MPI_COMM_WORLD);
+  const std::uint64_t saved = trained_digest(groups, pattern);
+  for (int size = 1; size <= ranks; size *= 2) {
+    Groups whole;
+    MPI_Comm_split(MPI_COMM_WORLD, rank < size ? 0 : MPI_UNDEFINED, rank, &whole.data);
+    if (whole.data == MPI_COMM_NULL) continue;
+    {
+      zero::Runtime runtime = adopt(whole);
+      zero::Engine engine(runtime, describe(whole, {.stage = 2}), config_of({.stage = 2}));
+      check(engine.resume(pattern).has_value(), "a checkpoint of parts is found");
+      check(engine.digest() == saved, "on " + std::to_string(size) + " x 1 ranks: the digest");
+    }
+    MPI_Comm_free(&whole.data);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) std::filesystem::remove_all(pattern);
+}
+
+// Communicators that form no grid are refused on all ranks: here the ranks of a tensor group have
+// different numbers in their data groups.
+void refuse_other_groups(const Groups& groups) {
+  Groups twisted = groups;
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_split(MPI_COMM_WORLD, rank % groups.model_size,
+                 rank % groups.model_size == 0 ? rank : -rank, &twisted.data);
+  int size = 1;
+  MPI_Comm_size(twisted.data, &size);
+  if (size > 1)
+    check(failure_of(twisted, {}).find("form no grid of ranks") != std::string::npos,
+          "communicators that are no grid");
+  MPI_Comm_free(&twisted.data);
 }
 
 // A rank that waits for one that gives up gets an error, in either group.
@@ -322,6 +380,8 @@ int main(int argc, char** argv) {
     compare_with_whole(groups, c, at + " with its state in a file");
   }
   refuse(groups);
+  refuse_other_groups(groups);
+  resume_elsewhere(groups);
   lose_a_rank(groups);
 
   MPI_Allreduce(MPI_IN_PLACE, &failures, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

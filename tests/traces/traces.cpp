@@ -154,7 +154,7 @@ void record_rank(int rank, const Setting& setting, const std::shared_ptr<recordi
     options.threads = 1;
     options.executor = "inline";
     zero::Runtime runtime(std::make_unique<zero::detail::RuntimeCore>(
-        std::make_unique<recording::World>(topology, job, on_host, trace), options, nullptr,
+        std::make_unique<recording::World>(topology, job, on_host, trace), options,
         std::move(accelerator)));
     walk(runtime, setting, trace);
   } catch (const zero::Error& error) {

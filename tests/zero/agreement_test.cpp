@@ -40,9 +40,9 @@ StepDecision decide(const std::vector<StepVote>& votes) {
   return decision;
 }
 
-std::string difference(const std::vector<StepVote>& votes, const char* noun = "rank") {
+std::string difference(const std::vector<StepVote>& votes) {
   return refusal<zero::DisagreementError>(
-      [&] { zero::detail::throw_if_ranks_differ(decide(votes), noun); });
+      [&] { zero::detail::throw_if_ranks_differ(decide(votes)); });
 }
 
 }  // namespace
@@ -59,12 +59,14 @@ TEST_CASE("losses of micro batches are added in the order of their numbers") {
   const double losses[] = {1e16, 1, -1e16, 3, 0.5};  // any other order gives another sum
   double expected = 0;
   for (const double loss : losses) expected += loss / 5;
+  StepRequest five;
+  five.micro_batches = 5;
   for (const int ranks : {1, 2, 3, 4, 5}) {
     const int listed = (5 + ranks - 1) / ranks;
     std::vector<double> of_ranks(static_cast<std::size_t>(ranks * listed), 1e300);
     for (int number = 0; number < 5; ++number)
       of_ranks[static_cast<std::size_t>(number % ranks * listed + number / ranks)] = losses[number];
-    CHECK(zero::optim::mean_of_losses(of_ranks.data(), ranks, 5) == expected);
+    CHECK(zero::optim::mean_of_losses(of_ranks.data(), ranks, five) == expected);
   }
 }
 
@@ -117,8 +119,7 @@ TEST_CASE("ranks that differ are named with their values") {
                    "StepOptions::inspect: rank 0 has none, rank " + rank + " has one"));
     votes = votes_of(3);
     votes[differing].skip = 1;
-    CHECK(contains(difference(votes, "model-parallel rank"),
-                   "model-parallel rank " + rank + " has skip"));
+    CHECK(contains(difference(votes), "rank " + rank + " has skip"));
     votes = votes_of(3);
     votes[differing].step = 8;
     CHECK(contains(difference(votes), "rank 0 has 7, rank " + rank + " has 8"));
@@ -146,31 +147,35 @@ TEST_CASE("a preliminary vote decides nothing, and a final one may skip") {
   CHECK(decision.applied_steps == 0);
 }
 
-TEST_CASE("one rank of a model-parallel group names the ranks that are not finite") {
-  // Two data-parallel groups of two ranks: gradients of both are not finite, on data rank 1 alone.
-  auto data =
-      std::array{zero::comm::create_thread_worlds(2, {}), zero::comm::create_thread_worlds(2, {})};
-  auto model =
-      std::array{zero::comm::create_thread_worlds(2, {}), zero::comm::create_thread_worlds(2, {})};
-  std::array<StepDecision, 4> decisions;
-  {
-    std::vector<std::jthread> ranks;
-    for (const std::size_t m : {0, 1})
-      for (const std::size_t d : {0, 1})
-        ranks.emplace_back([&, m, d] {
-          zero::detail::RuntimeCore core(std::move(data[m][d]), {}, std::move(model[d][m]));
-          std::vector<StepVote> votes = votes_of(2);
-          votes[1].norm.non_finite = 1;
-          zero::detail::decide_over_model(core.ranks(), votes, nullptr, request(),
-                                          decisions[2 * m + d]);
-        });
+TEST_CASE("ranks of a tensor group vote together, and losses are those of equal parts") {
+  // Two data ranks, each of two parts: ranks 0 and 2 hold the first.
+  std::vector<StepVote> votes = votes_of(4);
+  const std::uint64_t hashes[] = {1, 2};
+  for (std::size_t rank = 0; rank < votes.size(); ++rank) {
+    votes[rank].issued_hash = hashes[rank % 2];
+    votes[rank].loss = static_cast<double>(rank);
   }
-  for (const std::size_t d : {0, 1}) {
-    CHECK(decisions[d].first_non_finite_rank == 1);
-    CHECK(decisions[2 + d].first_non_finite_rank == -1);
-    CHECK(decisions[d].non_finite == 2);
-    CHECK(decisions[d].apply == 0);
+  votes[3].save_busy = 1;
+  StepRequest of_part = request();
+  of_part.tensor_ranks = 2;
+  for (const std::int64_t part : {0, 1}) {
+    of_part.tensor_rank = part;
+    StepDecision decision;
+    decide_step(votes.data(), 4, of_part, decision);
+    CHECK(decision.differs == 0);
+    CHECK(decision.apply == 1);
+    CHECK(decision.loss == static_cast<double>(1 + part));
+    CHECK(decision.save_busy == 1);
   }
+  const double losses[] = {0, 10, 1, 11, 2, 12, 3, 13};  // two micro batches of each rank
+  of_part.micro_batches = 4;
+  of_part.tensor_rank = 0;
+  CHECK(zero::optim::mean_of_losses(losses, 4, of_part) == 6.0);  // of 0, 10, 2 and 12
+  votes[2].issued_hash = 2;
+  StepDecision differing;
+  decide_step(votes.data(), 4, of_part, differing);
+  CHECK(differing.differing_rank == 2);
+  CHECK(differing.apply == 0);
 }
 
 TEST_CASE("a long error of one rank reaches all, cut") {

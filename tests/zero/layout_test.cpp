@@ -21,10 +21,10 @@ void check_partition(const Model& model, const Layout& layout) {
   for (const FlatUnit& flat : layout.flat_units)
     for (const Segment& segment : flat.segments) {
       CHECK(segment.slice % alignment_elements == 0);
-      CHECK(segment.length == segment.slice * layout.grid.ranks);
+      CHECK(segment.length == segment.slice * layout.grid.data_ranks());
       for (const ParamPlace& place : segment.params) CHECK(place.offset % alignment_elements == 0);
       std::map<int, std::int64_t> next;
-      for (int rank = 0; rank < layout.grid.ranks; ++rank)
+      for (int rank = 0; rank < layout.grid.data_ranks(); ++rank)
         for (const ParamRange& piece : params_in(model, segment, layout.slice_of(segment, rank))) {
           CHECK(piece.param_begin == next[piece.param]);
           next[piece.param] += piece.count;
@@ -43,7 +43,7 @@ TEST_CASE("every element has one owner, for any model and world size") {
     for (const int ranks : {1, 2, 3, 4, 7}) {
       zero::ZeroOptions options;
       if (seed % 3 == 0) options.param_persistence_threshold = 150;
-      check_partition(spec.declared(), make_layout(spec.declared(), {ranks, ranks}, options));
+      check_partition(spec.declared(), make_layout(spec.declared(), {1, ranks}, options));
     }
   }
 }
@@ -52,7 +52,7 @@ TEST_CASE("the layout does not depend on stage or precision, and its hash sees n
   const auto hash = [](const char* name, std::int64_t extent, int ranks) {
     zero::ModelSpec spec;
     spec.unit("u").param(name, {extent, 3});
-    return make_layout(spec.declared(), {ranks, ranks}, {}).hash;
+    return make_layout(spec.declared(), {1, ranks}, {}).hash;
   };
   CHECK(hash("w", 5, 2) == hash("w", 5, 2));
   CHECK(hash("w", 5, 2) != hash("v", 5, 2));
@@ -61,8 +61,8 @@ TEST_CASE("the layout does not depend on stage or precision, and its hash sees n
   zero::ZeroOptions stage3;
   stage3.stage = 3;
   const zero::ModelSpec spec = models::describe(models::gpt2);
-  CHECK(make_layout(spec.declared(), {4, 4}, {}).hash ==
-        make_layout(spec.declared(), {4, 4}, stage3).hash);
+  CHECK(make_layout(spec.declared(), {1, 4}, {}).hash ==
+        make_layout(spec.declared(), {1, 4}, stage3).hash);
 }
 
 TEST_CASE("a threshold for small parameters acts on rows that shard parameters alone") {
@@ -89,7 +89,7 @@ TEST_CASE("a tied table and persistent parameters are flat units of their own") 
   zero::ZeroOptions options;
   options.param_persistence_threshold = 4 * 768;
   options.model_persistence_threshold = 100'000;
-  const Layout layout = make_layout(spec.declared(), {4, 4}, options);
+  const Layout layout = make_layout(spec.declared(), {1, 4}, options);
   const auto find = [&](Residence residence) {
     return std::find_if(layout.flat_units.begin(), layout.flat_units.end(),
                         [&](const FlatUnit& f) { return f.residence == residence; });
@@ -118,7 +118,7 @@ TEST_CASE("parameters are persistent up to both limits and at them") {
     options.param_persistence_threshold = 100;
     options.model_persistence_threshold = whole_model;
     std::string names;
-    for (const FlatUnit& flat : make_layout(spec.declared(), {2, 2}, options).flat_units)
+    for (const FlatUnit& flat : make_layout(spec.declared(), {1, 2}, options).flat_units)
       if (flat.residence == Residence::persistent)
         for (const ParamPlace& place : flat.segments[0].params)
           names += spec.declared().params[std::size_t(place.param)].name + " ";
@@ -131,7 +131,7 @@ TEST_CASE("parameters are persistent up to both limits and at them") {
 TEST_CASE("slots do not grow with depth") {
   const auto slots = [](std::int64_t layers) {
     const zero::ModelSpec spec = models::describe({layers, 768});
-    return assign_slots(make_layout(spec.declared(), {4, 4}, {}), {2, false, {}, {}}).slots;
+    return assign_slots(make_layout(spec.declared(), {1, 4}, {}), {2, false, {}, {}}).slots;
   };
   CHECK(slots(12) == slots(48));
   // Blocks in two slots; wpe, the head's norm and the tied table in one each.
@@ -140,7 +140,7 @@ TEST_CASE("slots do not grow with depth") {
 
 TEST_CASE("prefetch and live limits set the slots of a size class") {
   const zero::ModelSpec spec = models::describe({12, 768});
-  const Layout layout = make_layout(spec.declared(), {4, 4}, {});
+  const Layout layout = make_layout(spec.declared(), {1, 4}, {});
   const auto slots = [&](std::optional<std::int64_t> prefetch, std::optional<std::int64_t> live) {
     const SlotAssignment assignment = assign_slots(layout, {2, false, prefetch, live});
     std::vector<int> used;

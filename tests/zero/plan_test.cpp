@@ -247,10 +247,10 @@ TEST_CASE("settings under which sums depend on the ranks are refused by name") {
   CHECK_NOTHROW(EnginePlan(spec.declared(), config, {0, 4}));
   Config repeating = config;
   repeating.zero_core.recompute_every = 5;
-  const PlanRank in_group{.rank = 0, .ranks = 4, .model_parallel = {0, 2}};
+  const PlanRank in_group{.rank = 0, .ranks = 4, .tensor = {0, 2}};
   CHECK(refusal<zero::ConfigError>([&] {
           EnginePlan(spec.declared(), repeating, in_group);
-        }).starts_with("zero_core.recompute_every 5 with a model-parallel group of 2 ranks"));
+        }).starts_with("zero_core.recompute_every 5 with a tensor group of 2 ranks"));
 }
 
 TEST_CASE("in backward the gather of unit i-1 stands before the reduction of unit i+1") {

@@ -454,7 +454,7 @@ TEST_CASE("a break of any field of a route is noticed") {
       {"all ranks for the second copy's",
        [](Route& r) {
          if (!r.legs.empty() && r.legs[0].group == GroupId::second_copy)
-           r.legs[0].group = GroupId::all;
+           r.legs[0].group = GroupId::data;
        }},
       {"one rank more",
        [](Route& r) {

@@ -136,7 +136,7 @@ ExchangeCost Exchanges::sum(const Route& route) const {
   }
   if (route.whole) {
     const auto bytes = static_cast<double>(route.count * size_of(route.whole->dtype));
-    const GroupId group = route.legs.empty() ? GroupId::all : route.legs.front().group;
+    const GroupId group = route.legs.empty() ? GroupId::data : route.legs.front().group;
     cost += hop(group, Kind::gather, bytes, pieces);
   }
   return cost;

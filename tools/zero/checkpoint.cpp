@@ -95,7 +95,19 @@ std::string remarks_on(const ManifestParameter& parameter) {
   if (parameter.states_dtype != "F32") result = " (states in " + parameter.states_dtype + ")";
   if (!parameter.used_by.empty())
     result += " (also used by " + printable(joined(parameter.used_by)) + ")";
+  if (parameter.split_sizes.size() > 1)
+    result += " (in " + std::to_string(parameter.split_sizes.size()) + " parts" +
+              (parameter.split_dim ? " of dimension " + std::to_string(*parameter.split_dim) : "") +
+              ")";
   return result;
+}
+
+// "shard 4 x tensor 2": the axes of more than one rank.
+std::string grid_text(const Manifest& manifest) {
+  std::string text;
+  for (const auto& [axis, size] : manifest.grid)
+    if (size != 1) text += (text.empty() ? "" : " x ") + axis + " " + std::to_string(size);
+  return text.empty() ? "1" : text;
 }
 
 const char* kind_of(const ManifestParameter& parameter) {
@@ -123,6 +135,7 @@ void inspect(const CheckpointOptions& options) {
   std::printf("optimizer   %s (%s)\n", printable(m.optimizer).c_str(),
               printable(joined(m.states)).c_str());
   std::printf("scheduler   %s\n", m.scheduler.empty() ? "none" : printable(m.scheduler).c_str());
+  if (!m.grid.empty()) std::printf("ranks       %s\n", printable(grid_text(m)).c_str());
   for (const auto& [term, value] : m.equality)
     std::printf("saved with  %s %s\n", printable(term).c_str(), printable(value).c_str());
   for (const auto& [key, value] : m.client_state)

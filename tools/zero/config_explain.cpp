@@ -40,10 +40,10 @@ int states_of(const optim::OptimizerOptions& options, bool auxiliary) {
 }
 
 // Returns the requested grid: of the given number of ranks, or of two groups if no number is given.
-detail::RankGrid grid_of(const ConfigOptions& options, const Config& config) {
+detail::ProcessGrid grid_of(const ConfigOptions& options, const Config& config) {
   if (options.ranks > 0) return detail::grid_for(config.zero_core, options.ranks, options.ranks);
   const auto group = static_cast<int>(config.zero_core.shard_group_size.value_or(0));
-  return group > 0 ? detail::RankGrid{2 * group, group} : detail::RankGrid{};
+  return group > 0 ? detail::ProcessGrid{2, group} : detail::ProcessGrid{};
 }
 
 // Returns the bytes of sums that are kept for groups of micro batches, with a comma, or nothing.
@@ -60,7 +60,7 @@ std::string open_groups(const ConfigOptions& options, const Config& config) {
 
 // Returns strategy, dtypes and bytes, each by name.
 Pairs plan_lines(const ConfigOptions& options, const Config& config) {
-  const detail::RankGrid grid = grid_of(options, config);
+  const detail::ProcessGrid grid = grid_of(options, config);
   const detail::Strategy plan =
       detail::strategy_for(config.zero_optimization, config.zero_core, grid);
   const detail::Precision precision = detail::precision_for(config, std::max(options.ranks, 1));
@@ -71,16 +71,16 @@ Pairs plan_lines(const ConfigOptions& options, const Config& config) {
   const int of_rule = master + state * states_of(config.optimizer, false);
   const bool split = optim::has_auxiliary_rule(config.optimizer);
   const int states = split ? master + state * states_of(config.optimizer, true) : of_rule;
-  const bool groups = grid.replicas() > 1 && grid.shard_ranks > 1;
+  const bool groups = grid.replicas() > 1 && grid.shard_ranks() > 1;
   const char* const all = "/N";
   const char* const group = groups ? "/S" : all;
   const char* const updates = plan.optimizer_across == detail::Placement::shard ? all : group;
   const std::int64_t copies = config.zero_optimization.hpz_partition_size;
   const bool copied = copies > 1 && plan.parameter == detail::Placement::shard && !groups;
-  return {
+  Pairs lines = {
       {"strategy",
        plan.strategy +
-           (groups ? ", in groups of S = " + std::to_string(grid.shard_ranks) + " ranks" : "")},
+           (groups ? ", in groups of S = " + std::to_string(grid.shard_ranks()) + " ranks" : "")},
       {"dtypes", std::string("parameters and gradients ") + name_of(precision.compute) +
                      ", between ranks " + name_of(precision.wire) + ", added up " +
                      name_of(precision.accumulation) + "; master weights " +
@@ -97,6 +97,11 @@ Pairs plan_lines(const ConfigOptions& options, const Config& config) {
            "; units in use and activations come on top"},
       {"bytes, traffic and time of a model",
        "zero plan --deepspeed_config " + options.file + " --params 7B"}};
+  if (grid.ranks() > 1 && options.ranks > 0)
+    lines.insert(lines.begin() + 1, {"grid of ranks", "rank " + std::to_string(grid.ranks() - 1) +
+                                                          " of " + std::to_string(grid.ranks()) +
+                                                          " = " + grid.place_of(grid.ranks() - 1)});
+  return lines;
 }
 
 void print_exchanges(const std::vector<detail::Exchange>& exchanges, const ConfigOptions& options) {

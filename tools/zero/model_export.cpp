@@ -84,6 +84,7 @@ std::vector<std::string> export_model(checkpoint::CheckpointReader& reader,
   });
   std::vector<TensorEntry> tensors;
   for (const std::size_t p : order) {
+    reader.require_whole(static_cast<int>(p));
     tensors.push_back({parameters[p].name, dtypes[p], parameters[p].shape, 0, 0});
     for (const std::string& other : parameters[p].also_named)
       tensors.push_back({other, dtypes[p], parameters[p].shape, 0, 0});

@@ -179,10 +179,31 @@ void CheckpointReader::read(std::vector<ElementRange> wanted, const Sink& sink) 
 
 void CheckpointReader::read(int parameter, int kind, std::int64_t first,
                             std::span<float> values) const {
-  read({{parameter, kind, first, std::ssize(values)}},
+  const TensorSplit split = manifest_.parameters[parameter].split();
+  std::vector<ElementRange> wanted;
+  split.for_whole(first, std::ssize(values),
+                  [&](std::int64_t, std::int64_t stored, std::int64_t count) {
+                    wanted.push_back({parameter, kind, stored, count});
+                  });
+  read(std::move(wanted),
        [&](const ManifestFile&, const ElementRange& range, std::span<const std::byte> bytes) {
-         to_floats(manifest_.dtype_of(range), bytes, values.data() + (range.begin - first));
+         const std::int64_t width = manifest_.width_of(range);
+         split.for_parts(range.begin, range.count,
+                         [&](std::int64_t from, std::int64_t whole, std::int64_t count) {
+                           to_floats(manifest_.dtype_of(range),
+                                     bytes.subspan((from - range.begin) * width, count * width),
+                                     values.data() + (whole - first));
+                         });
        });
+}
+
+void CheckpointReader::require_whole(int number) const {
+  const ManifestParameter& parameter = manifest_.parameters[number];
+  if (parameter.only_in_parts())
+    throw LoadError(path() + ": " + parameter.name + " is saved in " +
+                    std::to_string(parameter.split_sizes.size()) +
+                    " parts, and the program did not say of which dimension: declare it with "
+                    "ParamOptions::split_dim, resume on as many tensor ranks, and save again");
 }
 
 void CheckpointReader::verify() const {

@@ -40,10 +40,13 @@ class CheckpointReader {
   // Indexed by the number of the file.
   const std::vector<Shard>& shards() const { return shards_; }
 
+  // Throws LoadError if the parameter is saved in parts whose order in the whole is unknown.
+  void require_whole(int parameter) const;
   // Passes the wanted ranges to the sink, each in one or more pieces; ranges must not overlap.
   // Opens only files with wanted elements.
   void read(std::vector<ElementRange> wanted, const Sink& sink) const;
-  // Reads elements [first, first + values.size()) of a parameter (kind 0) or state, as fp32.
+  // Reads elements [first, first + values.size()) of a parameter (kind 0) or state, as fp32, in the
+  // order of the whole.
   void read(int parameter, int kind, std::int64_t first, std::span<float> values) const;
   // Checks every byte of every file.
   void verify() const;

@@ -128,7 +128,7 @@ void FileTask::give_up(RuntimeCore& runtime, const Error& error) {
   cancelled_ = true;
   if (await_end(grace) || !runtime.options().abort_job) return;
   if (runtime.publish_failure(error.what(), error.exit_code()))
-    print_last_words(runtime.topology().rank, runtime.world().failed_rank(), error.exit_code(),
+    print_last_words(runtime.world_rank(), runtime.world().failed_rank(), error.exit_code(),
                      error.what());
   runtime.world().abort(error.exit_code());
 }

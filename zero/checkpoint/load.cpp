@@ -1,7 +1,7 @@
 // Resuming from a checkpoint.
 #include <algorithm>
-#include <map>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "zero/base/run_marks.h"
@@ -9,6 +9,7 @@
 #include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/checkpoint/checkpoints.h"
 #include "zero/checkpoint/copy_choice.h"
+#include "zero/checkpoint/element_match.h"
 #include "zero/checkpoint/generation.h"
 #include "zero/runtime/agreement.h"
 
@@ -19,6 +20,12 @@ using checkpoint::Manifest;
 using checkpoint::ManifestParameter;
 
 namespace {
+
+std::string parts_text(const ManifestParameter& parameter) {
+  if (!parameter.only_in_parts()) return "";
+  return " in " + std::to_string(parameter.split_sizes.size()) +
+         " parts (with ParamOptions::split_dim, it has the shape of the whole)";
+}
 
 class Load {
  public:
@@ -43,7 +50,7 @@ class Load {
           mark("resumed", saved_.step, from_memory_ ? "" : checkpoint::directory_text(directory_));
         context_.resumed_sequence = saved_.sequence;
         if (context_.keeper) confirm_copy(context_, directory_, from_memory_ ? document_ : "");
-        return Resumed{saved_.step, saved_.tag, saved_.client_state, saved_.rank_states,
+        return Resumed{saved_.step, saved_.tag, saved_.client_state, own_rank_states(),
                        std::move(program_state_)};
       }
       mode = Resume::must_exist;  // a checkpoint existed, so the training run must not start over
@@ -82,6 +89,16 @@ class Load {
     if (!from_memory_) return checkpoint::Directory::open(path());
     if (!context_.keeper) throw LoadError(path() + ": the keeper has gone");
     return context_.keeper->open(path(), saved_.save_id);
+  }
+
+  // The states of the data ranks of this tensor rank, or of the first if that was not there.
+  std::vector<std::string> own_rank_states() const {
+    const std::int64_t parts = saved_.tensor_ranks();
+    std::vector<std::string> states;
+    for (std::int64_t rank = parts == own_.tensor_ranks() ? context_.rank() % parts : 0;
+         rank < std::ssize(saved_.rank_states); rank += parts)
+      states.push_back(saved_.rank_states[rank]);
+    return states;
   }
 
   // Sets the text of the chosen manifest, and the name of the directory; empty if there is none.
@@ -133,10 +150,11 @@ class Load {
 
   // Returns the joint outcome of all ranks.
   Outcome load() {
-    match();
+    own_ = context_.snapshot->describe(false);
+    match_ = checkpoint::ElementMatch(saved_, own_);
     check_fit();  // the same on all ranks
     context_.snapshot->check(path(), saved_);
-    wanted_ = wanted_ranges();
+    match_.want(context_.snapshot->needed_ranges(), saved_, own_);
     Outcome outcome = gather_headers();
     if (outcome.code != 0) return outcome;
     // Live state changes only when every rank can succeed; a fresh engine has none to lose.
@@ -151,31 +169,14 @@ class Load {
     return {};
   }
 
-  void match() {
-    own_ = context_.snapshot->describe(false);
-    std::map<std::pair<std::string, bool>, int> own;  // key: name, and whether this is a buffer
-    for (const ManifestParameter& parameter : own_.parameters)
-      own.emplace(std::pair(parameter.name, parameter.buffer), static_cast<int>(own.size()));
-    number_of_.clear();
-    for (const ManifestParameter& parameter : saved_.parameters) {
-      const auto found = own.find({parameter.name, parameter.buffer});
-      number_of_.push_back(found == own.end() ? -1 : found->second);
-    }
-    kind_of_ = {0};
-    for (const std::string& state : saved_.states) {
-      const auto found = std::ranges::find(own_.states, state);
-      kind_of_.push_back(
-          found == own_.states.end() ? -1 : static_cast<int>(found - own_.states.begin()) + 1);
-    }
-  }
-
   // Appends the differences between a parameter or buffer of the checkpoint and the model's.
   void add_misfits(int number, std::vector<std::string>& problems) const {
     const ManifestParameter& was = saved_.parameters[number];
-    const ManifestParameter& now = own_.parameters[number_of_[number]];
+    const ManifestParameter& now = own_.parameters[match_.number_of[number]];
     if (was.shape != now.shape)
       problems.push_back(was.name + " has shape " + checkpoint::shape_text(was.shape) +
-                         ", the model has " + checkpoint::shape_text(now.shape));
+                         parts_text(was) + ", the model has " + checkpoint::shape_text(now.shape) +
+                         parts_text(now));
     const auto converts = [](const std::string& dtype) {
       return checkpoint::dtype_named(dtype).value_or(DType::int64) != DType::int64;
     };
@@ -186,10 +187,11 @@ class Load {
       problems.push_back(was.name + (was.trainable ? " was trained, the model has it frozen"
                                                    : " was frozen, the model trains it"));
     // If the rule of a parameter has changed, the states do not fit.
-    for (int kind = 1; kind < std::ssize(kind_of_) && was.trainable == now.trainable; ++kind) {
-      if (kind_of_[kind] < 0) continue;
+    for (int kind = 1; kind < std::ssize(match_.kind_of) && was.trainable == now.trainable;
+         ++kind) {
+      if (match_.kind_of[kind] < 0) continue;
       const bool had = saved_.has(was, kind);
-      if (had != own_.has(now, kind_of_[kind]))
+      if (had != own_.has(now, match_.kind_of[kind]))
         problems.push_back(was.name + (had ? " was saved with " : " was saved without ") +
                            saved_.states[kind - 1] + ", the optimizer now " +
                            (had ? "has none" : "needs it"));
@@ -199,7 +201,7 @@ class Load {
   // Returns the frozen parameters of the model that the checkpoint omits.
   std::vector<std::string> base() const {
     std::vector<std::string> names;
-    const std::set<int> found(number_of_.begin(), number_of_.end());
+    const std::set<int> found(match_.number_of.begin(), match_.number_of.end());
     for (int p = 0; p < std::ssize(own_.parameters); ++p)
       if (saved_.without_frozen && !found.contains(p) && !own_.parameters[p].trainable &&
           !own_.parameters[p].buffer)
@@ -210,13 +212,13 @@ class Load {
   void check_fit() const {
     std::vector<std::string> problems;
     // Names that only the checkpoint or only the model has.
-    const std::set<int> found(number_of_.begin(), number_of_.end());
+    const std::set<int> found(match_.number_of.begin(), match_.number_of.end());
     const std::vector<std::string> frozen = base();
     const auto is_base = [&](const ManifestParameter& own) {
       return !own.buffer && std::ranges::find(frozen, own.name) != frozen.end();
     };
-    for (int i = 0; i < std::ssize(number_of_); ++i)
-      if (number_of_[i] < 0 && !saved_.parameters[i].is_residues())
+    for (int i = 0; i < std::ssize(match_.number_of); ++i)
+      if (match_.number_of[i] < 0 && !saved_.parameters[i].is_residues())
         problems.push_back(saved_.parameters[i].name + " is in the checkpoint, not in the model");
     for (int p = 0; p < std::ssize(own_.parameters); ++p)
       if (!found.contains(p) && !is_base(own_.parameters[p]))
@@ -224,10 +226,10 @@ class Load {
                                 ? "the buffer "
                                 : "") +
                            own_.parameters[p].name + " is in the model, not in the checkpoint");
-    for (int i = 0; i < std::ssize(number_of_); ++i)
-      if (number_of_[i] >= 0) add_misfits(i, problems);
+    for (int i = 0; i < std::ssize(match_.number_of); ++i)
+      if (match_.number_of[i] >= 0) add_misfits(i, problems);
     for (std::size_t i = 0; i < saved_.states.size(); ++i)
-      if (kind_of_[i + 1] < 0)
+      if (match_.kind_of[i + 1] < 0)
         problems.push_back("the optimizer state " + saved_.states[i] + " of " + saved_.optimizer +
                            " is not one of this run's " + own_.optimizer);
     for (const std::string& state : own_.states)
@@ -236,27 +238,6 @@ class Load {
                            " was not saved by " + saved_.optimizer);
     if (!problems.empty())
       throw LoadError(path() + " does not fit the model:\n  " + list_of(problems, 20, "\n  "));
-  }
-
-  // Lists this rank's ranges of parameters and states, and all buffers, with the checkpoint's
-  // numbers.
-  std::vector<ElementRange> wanted_ranges() const {
-    std::vector<int> saved_number(own_.parameters.size(), -1), saved_kind(kind_of_.size());
-    for (int i = 0; i < std::ssize(number_of_); ++i)
-      if (number_of_[i] >= 0) saved_number[number_of_[i]] = i;
-    for (int k = 0; k < std::ssize(kind_of_); ++k) saved_kind[kind_of_[k]] = k;
-    std::vector<ElementRange> ranges;
-    for (ElementRange range : context_.snapshot->ranges_of(context_.rank(), false)) {
-      range.parameter = saved_number[range.parameter];
-      if (range.parameter < 0) continue;  // part of the base
-      range.kind = saved_kind[range.kind];
-      if (saved_.has(saved_.parameters[range.parameter], range.kind)) ranges.push_back(range);
-    }
-    for (int i = 0; i < std::ssize(saved_.parameters); ++i) {
-      const ManifestParameter& parameter = saved_.parameters[i];
-      if (parameter.buffer && number_of_[i] >= 0) ranges.push_back({i, 0, 0, parameter.elements()});
-    }
-    return ranges;
   }
 
   // Each rank reads some of the headers for all ranks.
@@ -286,12 +267,15 @@ class Load {
   Outcome read_files(bool into_state) {
     checkpoint::Snapshot& snapshot = *context_.snapshot;
     return context_.together("the reading of " + saved_.tag, [&](FileTask& work) {
-      for (const ElementRange& range : wanted_) work.expect(range.count * saved_.width_of(range));
+      std::vector<ElementRange> ranges;
+      for (const auto& want : match_.wants()) {
+        ranges.push_back(want.saved);
+        work.expect(want.saved.count * saved_.width_of(want.saved));
+      }
       const checkpoint::CheckpointReader reader(open(), saved_, headers_, context_.buffer);
-      reader.read(wanted_, [&](const auto& file, const ElementRange& range, auto bytes) {
+      reader.read(ranges, [&](const auto& file, const ElementRange& range, auto bytes) {
         work.got_on(std::ssize(bytes));
-        const ElementRange own{number_of_[range.parameter], kind_of_[range.kind], range.begin,
-                               range.count};
+        const ElementRange own = match_.own_of(range);
         const std::string& stored = saved_.dtype_of(range);
         snapshot.check_values(path() + "/" + file.name, own, stored, bytes);
         if (into_state) snapshot.write(own, stored, bytes);
@@ -364,10 +348,8 @@ class Load {
   Manifest saved_;
   std::vector<std::string> headers_;
   std::string program_state_;
-  std::vector<ElementRange> wanted_;
-  Manifest own_;                // the model's
-  std::vector<int> number_of_;  // the model's parameter for the checkpoint's number; -1: none
-  std::vector<int> kind_of_;    // the model's kind for the checkpoint's; -1: none
+  Manifest own_;  // the model's
+  checkpoint::ElementMatch match_;
 };
 
 }  // namespace

@@ -78,16 +78,22 @@ void SavedWeights::read(const std::vector<Wanted>& wanted) const {
   std::map<int, std::span<std::byte>> memory;  // by number in the manifest
   for (const auto& [entry, whole] : wanted) {
     const int number = parts_->numbers[entry];
+    parts_->reader.require_whole(number);
     memory[number] = whole;
     ranges.push_back({number, 0, 0, parts_->entries[entry].elements});
   }
   parts_->reader.read(ranges, [&](const auto&, const checkpoint::ElementRange& range, auto bytes) {
     const std::string& dtype = manifest.dtype_of(range);
+    const std::int64_t width = manifest.width_of(range);
     const std::span<std::byte> whole = memory.at(range.parameter);
-    if (is_converted(dtype))
-      checkpoint::to_floats(dtype, bytes, reinterpret_cast<float*>(whole.data()) + range.begin);
-    else
-      std::ranges::copy(bytes, whole.begin() + range.begin * manifest.width_of(range));
+    manifest.parameters[range.parameter].split().for_parts(
+        range.begin, range.count, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+          const auto part = bytes.subspan((from - range.begin) * width, count * width);
+          if (is_converted(dtype))
+            checkpoint::to_floats(dtype, part, reinterpret_cast<float*>(whole.data()) + to);
+          else
+            std::ranges::copy(part, whole.begin() + to * width);
+        });
   });
 }
 

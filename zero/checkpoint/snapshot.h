@@ -1,5 +1,6 @@
 // The interface of saves and loads to a model in training. Parameters and kinds have the numbers of
-// describe(), with buffers as parameters. For the program's thread, unless a member says otherwise.
+// describe(), with buffers as parameters; ranks are those of the whole grid. For the program's
+// thread, unless a member says otherwise.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +21,12 @@ class Snapshot {
   // Returns the model and the progress of training: a manifest without files, tag, and the
   // program's additions. Collective if frozen parameters are left out.
   virtual Manifest describe(bool trainable_only) const = 0;
-  // Returns the ranges of parameters and states that a rank owns, in the order of the rank's file.
-  // A function of the layout only.
+  // Returns the ranges of parameters and states that a rank saves, in the order of the rank's file:
+  // each element is saved by one rank. A function of the layout only.
   virtual std::vector<ElementRange> ranges_of(int rank, bool trainable_only) const = 0;
+  // Returns the ranges that this rank needs in a load: its own slices, also of parameters that
+  // another rank of the tensor group saves.
+  virtual std::vector<ElementRange> needed_ranges() const = 0;
 
   // Reads a piece of this rank's elements, or all of a buffer. Any thread, if
   // readable_during_steps().

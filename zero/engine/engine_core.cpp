@@ -20,13 +20,15 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       guard_(train_.ranks, train_.plan.strict, [this] { memory_.take(); }),
       hidden_(train_),
       scalars_(runtime, train_.plan),
-      agreement_(runtime, train_.ranks, train_.plan, scalars_, [this] { offload_.check(); }),
-      updates_({runtime, train_.ranks, train_.update_group(), train_.plan, train_.arrays,
+      agreement_(runtime, train_.everyone(), train_.plan, scalars_, [this] { offload_.check(); }),
+      updates_({runtime, train_.tensor(), train_.update_group(), train_.plan, train_.arrays,
                 train_.buffers, scalars_, agreement_}),
       memory_(train_, scalars_, agreement_, updates_, rooms_),
-      checkpoints_(with_memory_table(
-          runtime.ledger(),
-          [&] { return Checkpoints(runtime, train_.ranks, train_.config, snapshot_of(train_)); })),
+      checkpoints_(with_memory_table(runtime.ledger(),
+                                     [&] {
+                                       return Checkpoints(runtime, train_.everyone(), train_.config,
+                                                          snapshot_of(train_));
+                                     })),
       transfers_(train_, hidden_, scalars_),
       offload_(train_, scalars_),
       walker_(train_.plan.inputs, plan_lanes(), clock_,

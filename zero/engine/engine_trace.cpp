@@ -56,8 +56,8 @@ std::string with_suffix(const std::string& file, const std::string& noun, int nu
 }
 
 // Each group of ranks that holds a part of the model has a separate trace.
-std::string file_of_group(const std::string& file, Ranks& ranks) {
-  Ranks* parts = ranks.model_parallel();
+std::string file_of_group(const std::string& file, TrainState& train) {
+  const Ranks* parts = train.tensor();
   return parts == nullptr ? file : with_suffix(file, "part", parts->topology().rank);
 }
 
@@ -68,7 +68,7 @@ void EngineCore::start_tracing() {
   const bool wanted = !train_.config.zero_core.trace.empty();
   if (wanted) {
     if (train_.rank() == 0) {
-      const std::string file = file_of_group(train_.config.zero_core.trace, train_.ranks);
+      const std::string file = file_of_group(train_.config.zero_core.trace, train_);
       if (const std::string problem = ReplacedFile().open(file); !problem.empty())
         throw ConfigError("zero_core.trace: " + file + " cannot be written: " + problem);
     }
@@ -115,9 +115,8 @@ void EngineCore::write_own_trace(const char* reason) noexcept {
     }
     line += place + doing;
     const std::string& wanted = train_.config.zero_core.trace;
-    const std::string file =
-        with_suffix(file_of_group(wanted.empty() ? "zero-trace.json" : wanted, train_.ranks),
-                    "rank", trace.rank);
+    const std::string file = with_suffix(
+        file_of_group(wanted.empty() ? "zero-trace.json" : wanted, train_), "rank", trace.rank);
     const Outcome written = attempt([&] {
       TraceFile out(file);
       out.add(trace, names);
@@ -137,7 +136,7 @@ std::string EngineCore::write_trace(const std::string& file) {
   const std::vector<std::int64_t> ahead =
       clocks_ahead_.empty() ? compare_clocks(train_.ranks) : clocks_ahead_;
   const TraceNames names(train_.plan.inputs);
-  const std::string own = file_of_group(file, train_.ranks);
+  const std::string own = file_of_group(file, train_);
   const bool writes = train_.rank() == 0;
   std::optional<TraceFile> out;
   TraceSummary summary;

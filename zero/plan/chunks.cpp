@@ -33,7 +33,7 @@ class ChunkMaker {
     std::int64_t in_memory = 0, largest = 1;
     int count = 0;
     for (const FlatUnit& flat : layout_.flat_units) {
-      const std::int64_t shard = flat.elements() / layout_.grid.shard_ranks;
+      const std::int64_t shard = flat.elements() / layout_.grid.shard_ranks();
       const bool fits = in_memory + shard <= options.max_in_cpu;
       const bool in_file = policy_.parameter_home == Tier::file && shard > 0 && !fits;
       const bool leaves = in_file || (policy_.on_gpu && shard > 0);

@@ -46,7 +46,7 @@ std::string gradients_text(const StatePolicy& policy) {
   const WireFormats& wire = policy.wire;
   std::vector<Leg> legs{{wire.reduce_inside, 1}};
   if (const int first = policy.first_sum_ranks(); first > 0) legs.push_back({wire.reduce, first});
-  if (policy.grid.replicas() > 1) legs.push_back({wire.reduce, policy.grid.shard_ranks});
+  if (policy.grid.replicas() > 1) legs.push_back({wire.reduce, policy.grid.shard_ranks()});
   std::string text;
   for (const auto& [codec, summed] : legs)
     if (encodes(codec))

@@ -17,13 +17,13 @@ constexpr int two_in_turn = 2, one_each = 0;  // slots per class
 
 Holding updated_holding(const EnginePlan& plan) {
   if (plan.placement.optimizer_across == Placement::shard) return Holding::slice;
-  const bool sharded = plan.grid.ranks == 1 || plan.placement.optimizer == Placement::shard;
+  const bool sharded = plan.grid.data_ranks() == 1 || plan.placement.optimizer == Placement::shard;
   return sharded ? Holding::shard : Holding::whole;
 }
 
 // The dtype of a reduction's result. A single rank keeps backward's output.
 DType wire_of(const Precision& precision, const Layout& layout) {
-  return layout.grid.ranks > 1 ? precision.wire : precision.compute;
+  return layout.grid.data_ranks() > 1 ? precision.wire : precision.compute;
 }
 
 // With one rank nothing is sharded, except in strict mode; the remaining choice is when gradients
@@ -32,9 +32,9 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   const bool accumulates = plan.accumulates;
   const bool adds_shards = accumulates && plan.sync_each();
   const bool adds_wholes = accumulates && !plan.sync_each();
-  const bool gradient_sharded =
-      plan.placement.gradient == Placement::shard &&
-      (plan.grid.ranks > 1 || plan.strict || adds_shards || policy.optimizer_home != Tier::memory);
+  const bool gradient_sharded = plan.placement.gradient == Placement::shard &&
+                                (plan.grid.data_ranks() > 1 || plan.strict || adds_shards ||
+                                 policy.optimizer_home != Tier::memory);
   if (policy.precision.accumulation != policy.precision.compute || policy.rank_independent) {
     // The sum is another array than backward's output, so gradients pass through slots.
     const bool whole = adds_wholes || !policy.optimizer_sharded();
@@ -62,8 +62,8 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
 void place_groups(std::int64_t group, const EnginePlan& plan, int neighbors, StatePolicy& policy) {
   policy.fold_group = group;
   if (group == 1) return;
-  policy.keeps_open_group = plan.grid.ranks % group != 0 && plan.batch.accumulation > 1;
-  const bool on_nodes = neighbors > 0 && neighbors < plan.grid.ranks;
+  policy.keeps_open_group = plan.grid.data_ranks() % group != 0 && plan.batch.accumulation > 1;
+  const bool on_nodes = neighbors > 0 && neighbors < plan.grid.data_ranks();
   if (on_nodes && neighbors % group == 0) policy.fold_ranks = static_cast<int>(group);
 }
 
@@ -72,13 +72,15 @@ Tier home_of(OffloadDevice device, bool on_gpu) {
   return device == OffloadDevice::cpu && on_gpu ? Tier::host : Tier::memory;
 }
 
-StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, const PlanRank& on) {
+StatePolicy make_state_policy(const EnginePlan& plan, const Config& config,
+                              const ProcessGrid& asked) {
+  const PlanRank& on = plan.on;
   const ZeroOptions& options = config.zero_optimization;
   StatePolicy policy;
   policy.rank = on.rank;
   policy.grid = plan.grid;
   policy.on_gpu = on.on_gpu;
-  policy.counts_replicas = on.model_parallel.rank == 0;
+  policy.counts_replicas = on.tensor.rank == 0;
   policy.precision = precision_for(config, on.ranks);
   policy.rank_independent = config.zero_core.rank_independent;
   policy.repeats_batches = config.zero_core.recompute_every > 0;
@@ -91,7 +93,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config, cons
   policy.parameters_sharded =
       plan.placement.parameter == Placement::shard &&
       (on.ranks > 1 || plan.strict || policy.parameter_home != Tier::memory);
-  policy.second_copy_ranks = second_copy_ranks(options, plan.asked);
+  policy.second_copy_ranks = second_copy_ranks(options, asked);
   policy.updates = updated_holding(plan);
   if (on.ranks > 1 || policy.rank_independent) policy.reduce_bucket = options.reduce_bucket_size;
   policy.gather_bucket = options.allgather_bucket_size;
@@ -119,7 +121,7 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   inputs.order = model.order;
   inputs.policy = &policy;
   inputs.reshard_after_forward = plan.placement.reshard_after_forward;
-  const bool on_many = plan.grid.ranks > 1;
+  const bool on_many = plan.grid.data_ranks() > 1;
   inputs.gather_after_update = on_many && policy.optimizer_sharded() && !policy.parameters_sharded;
   inputs.spread_after_update = plan.grid.replicas() > 1 && policy.updates == Holding::slice;
   inputs.max_reuse_distance = options.max_reuse_distance;
@@ -214,7 +216,7 @@ void check_split_matrices(const Model& model, const UpdateGroups& updates) {
     if (group >= 0 && model.params[p].options.split &&
         needs_matrices(updates.group(group).rule->scope))
       throw ConfigError("parameter " + model.params[p].name +
-                        " is split over the model-parallel group, and the optimizer's rule for it "
+                        " is split over the tensor group, and the optimizer's rule for it "
                         "needs the whole matrix: declare it with .whole = false, or choose "
                         "another optimizer");
   }
@@ -222,7 +224,7 @@ void check_split_matrices(const Model& model, const UpdateGroups& updates) {
 
 // Sums are formed inside shard groups first, at each stage that must be bitwise identical to a run
 // with shard groups.
-comm::ReduceGroups reduce_groups_of(const RankGrid& grid, const CoreOptions& options) {
+comm::ReduceGroups reduce_groups_of(const ProcessGrid& grid, const CoreOptions& options) {
   const std::string key = "zero_core.reduce_group_size";
   comm::ReduceGroups groups = options.reduce_group_size;
   const std::vector<int>& wider = options.wider_reduce_groups;
@@ -234,10 +236,10 @@ comm::ReduceGroups reduce_groups_of(const RankGrid& grid, const CoreOptions& opt
     throw ConfigError(key + " is [" + comm::text_of(groups) +
                       "]: each number has to be a multiple of the one before");
   if (grid.replicas() == 1) return groups;
-  if (options.reduce_group_size == 0) return grid.shard_ranks;
-  if (!groups.has(grid.shard_ranks))
+  if (options.reduce_group_size == 0) return grid.shard_ranks();
+  if (!groups.has(grid.shard_ranks()))
     throw ConfigError(key + " is " + comm::text_of(groups) + ", and zero_core.shard_group_size " +
-                      std::to_string(grid.shard_ranks) +
+                      std::to_string(grid.shard_ranks()) +
                       ": gradients are summed inside shard groups first; give both the same value, "
                       "a list with this value in it, or leave reduce_group_size out");
   return groups;
@@ -250,7 +252,8 @@ GradientSync sync_of_one(const EnginePlan& plan, const Config& config, const Pla
   return on.ranks == 1 && stays && !plan.strict ? GradientSync::last : GradientSync::each;
 }
 
-GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRank& on) {
+GradientSync sync_of(const EnginePlan& plan, const Config& config, const ProcessGrid& asked) {
+  const PlanRank& on = plan.on;
   const CoreOptions& options = config.zero_core;
   if (options.rank_independent) return GradientSync::each;
   if (options.gradient_sync == GradientSync::automatic)
@@ -258,7 +261,7 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
                                                             : plan.placement.sync;
   if (options.gradient_sync != GradientSync::inner || plan.grid.replicas() > 1)
     return options.gradient_sync;
-  const int group = options.shard_group_size ? plan.asked.shard_ranks : plan.inner_group;
+  const int group = options.shard_group_size ? asked.shard_ranks() : plan.inner_group;
   // A single group spans all ranks; groups of one rank have nothing to sum inside. With one micro
   // step there is nothing to accumulate, for any groups.
   if (group >= on.ranks) return GradientSync::each;
@@ -274,7 +277,7 @@ GradientSync sync_of(const EnginePlan& plan, const Config& config, const PlanRan
 }
 
 // If parameters are kept whole, all of them stay gathered anyway.
-ZeroOptions layout_options(const ZeroOptions& given, const Strategy& configured) {
+ZeroOptions options_of_layout(const ZeroOptions& given, const Strategy& configured) {
   ZeroOptions options = given;
   if (configured.parameter != Placement::shard) options.param_persistence_threshold.reset();
   return options;
@@ -292,26 +295,31 @@ void check_inner_group(const Config& config, const EnginePlan& plan) {
 }  // namespace
 
 EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& rank)
+    : EnginePlan(model, config, rank,
+                 grid_for(config.zero_core, rank.ranks, rank.neighbors(), rank.tensor.ranks)) {}
+
+EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& rank,
+                       const ProcessGrid& asked)
     : on(rank),
       strict(on.strict),
       batch(resolve_batch(config.batch, on.ranks, config.zero_core.rank_independent)),
-      asked(grid_for(config.zero_core, on.ranks, on.neighbors())),
       configured(strategy_for(config.zero_optimization, config.zero_core, asked)),
       placement(strict ? strict_strategy(configured) : configured),
-      grid(asked.shard_ranks == 1 ? RankGrid{on.ranks, on.ranks} : asked),
+      grid(asked.with_shards()),
       accumulates(batch.accumulation > 1 || model.any_micro_steps),
       reduce_groups(reduce_groups_of(grid, config.zero_core)),
       wire(wire_formats_for(config, configured, grid, on.neighbors())),
       inner_group(
           inner_group_of(config.zero_core, grid, on.neighbors(), wire.reduces_otherwise_inside())),
-      sync(sync_of(*this, config, on)),
-      layout(make_layout(model, grid, layout_options(config.zero_optimization, configured), wire)),
+      sync(sync_of(*this, config, asked)),
+      layout_options(options_of_layout(config.zero_optimization, configured)),
+      layout(layout_of(model)),
       updates(model, config),
       buffers(model, updates),
       matrices(model, layout, updates, on.ranks > 1 ? updated_holding(*this) : Holding::whole),
-      policy(make_state_policy(*this, config, on)) {
+      policy(make_state_policy(*this, config, asked)) {
   check_rank_independent(config, on);
-  if (on.model_parallel.size > 1) check_split_matrices(model, updates);
+  if (on.tensor.ranks > 1) check_split_matrices(model, updates);
   if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);
   check_inner_group(config, *this);
@@ -326,6 +334,10 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   check_plans(inputs, steps);
 }
 
+Layout EnginePlan::layout_of(const Model& other) const {
+  return make_layout(other, grid, layout_options, wire);
+}
+
 std::map<std::string, std::string> EnginePlan::summation_terms() const {
   GradientSync shown = sync;
   if (rank_independent())
@@ -333,7 +345,7 @@ std::map<std::string, std::string> EnginePlan::summation_terms() const {
             {"micro_batches", std::to_string(batch.micro_batches)},
             {"rank_independent_group", std::to_string(policy.fold_group)}};
   std::map<std::string, std::string> terms{
-      {"ranks", std::to_string(grid.ranks)},
+      {"ranks", std::to_string(grid.data_ranks())},
       {"accumulation", std::to_string(batch.accumulation)},
       {"gradient_sync", batch.accumulation > 1 ? text_of(&shown) : "last"}};
   if (batch.accumulation > 1 && sync == GradientSync::inner)

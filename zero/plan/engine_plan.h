@@ -17,17 +17,17 @@
 
 namespace zero::detail {
 
-// This rank's place in the model-parallel group, over which parameters may be split.
-struct ModelParallel {
-  int rank = 0, size = 1;
+// The place on the tensor axis, over which parameters may be split.
+struct TensorPlace {
+  int rank = 0, ranks = 1;
 };
 
-// The rank of a plan.
+// The rank of a plan, among the data ranks.
 struct PlanRank {
   int rank = 0, ranks = 1;
   bool on_gpu = false;
   bool strict = false;  // see zero/runtime/strict_mode.h
-  ModelParallel model_parallel = {};
+  TensorPlace tensor = {};
   int node_ranks = 0;  // consecutive ranks per node; 0: all ranks on one node, -1: nodes differ
 
   int neighbors() const { return node_ranks != 0 ? node_ranks : ranks; }
@@ -52,11 +52,9 @@ struct EnginePlan {
   PlanRank on;
   bool strict;
   Batch batch;
-  RankGrid asked;                  // requested by the config
   Strategy configured, placement;  // different only in strict mode
-  // The grid in effect. Groups of one rank cannot shard, so all ranks form a single group.
-  RankGrid grid;
-  bool accumulates;  // a step may have several micro steps
+  ProcessGrid grid;                // as ProcessGrid::with_shards()
+  bool accumulates;                // a step may have several micro steps
   // Groups of sums over all ranks; none if equal to the node's.
   comm::ReduceGroups reduce_groups;
   WireFormats wire;
@@ -72,13 +70,15 @@ struct EnginePlan {
   // Whether a tensor's update is divided over ranks.
   bool splits_updates() const { return on.ranks > 1 && policy.optimizer_sharded(); }
   bool rank_independent() const { return policy.rank_independent; }
+  // Returns the layout of another model on this grid, with this plan's settings.
+  Layout layout_of(const Model& other) const;
   // The settings that decide which gradients are summed in which order, by name.
   std::map<std::string, std::string> summation_terms() const;
   // Number of ranks, from the first on, with a micro batch in a micro step. Less than all ranks
   // only with rank_independent(), in the last micro step.
   int batches_in(std::int64_t micro_step) const {
-    return static_cast<int>(
-        std::min<std::int64_t>(grid.ranks, batch.micro_batches - micro_step * grid.ranks));
+    return static_cast<int>(std::min<std::int64_t>(
+        grid.data_ranks(), batch.micro_batches - micro_step * grid.data_ranks()));
   }
   // Number of losses that each rank lists before a step: one per micro step, or none.
   std::int64_t losses_per_rank() const { return rank_independent() ? batch.accumulation : 0; }
@@ -88,6 +88,7 @@ struct EnginePlan {
     return static_cast<int>(batch.accumulation) - (in_last ? 0 : 1);
   }
   int own_micro_steps() const { return micro_steps_of(policy.rank); }
+  ZeroOptions layout_options;
   Layout layout;
   UpdateGroups updates;
   KeptBuffers buffers;
@@ -99,6 +100,11 @@ struct EnginePlan {
   SlotAssignment parameter_memory, gradient_memory;
   StepPlans steps;
   Routes routes{*this, layout};
+
+ private:
+  // `asked`: the grid that the config requests.
+  EnginePlan(const Model& model, const Config& config, const PlanRank& rank,
+             const ProcessGrid& asked);
 };
 
 }  // namespace zero::detail

@@ -76,8 +76,8 @@ std::int64_t FlatUnit::elements(bool trainable_only) const {
   return total;
 }
 
-Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& zero_optimization,
-                   const WireFormats& wire) {
+Layout make_layout(const Model& model, const ProcessGrid& grid,
+                   const ZeroOptions& zero_optimization, const WireFormats& wire) {
   Layout layout;
   layout.grid = grid;
   std::vector<std::vector<int>> users(model.params.size());
@@ -91,7 +91,8 @@ Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& 
   const auto add = [&](const std::string& name, Residence residence,
                        const std::vector<int>& params) {
     if (!params.empty())
-      layout.flat_units.push_back(make_flat_unit(model, name, residence, params, grid.ranks, wire));
+      layout.flat_units.push_back(
+          make_flat_unit(model, name, residence, params, grid.data_ranks(), wire));
   };
   for (const UnitDeclaration& unit : model.units) {
     std::vector<int> own;
@@ -128,8 +129,8 @@ Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& 
 }
 
 std::string Layout::describe(const Model& model) const {
-  std::string lines = "ranks " + std::to_string(grid.ranks) + "\n";
-  if (grid.replicas() > 1) lines += "shard groups of " + std::to_string(grid.shard_ranks) + "\n";
+  std::string lines = "ranks " + std::to_string(grid.data_ranks()) + "\n";
+  if (grid.replicas() > 1) lines += "shard groups of " + std::to_string(grid.shard_ranks()) + "\n";
   for (const FlatUnit& flat : flat_units)
     for (const Segment& segment : flat.segments) {
       lines += flat.name + (segment.trainable ? " trainable" : " frozen") +

@@ -16,7 +16,7 @@
 
 #include "zero/config.h"
 #include "zero/plan/model.h"
-#include "zero/plan/rank_grid.h"
+#include "zero/plan/process_grid.h"
 #include "zero/plan/wire_formats.h"
 
 namespace zero::detail {
@@ -55,7 +55,7 @@ struct Segment {
   std::int64_t length = 0;  // slice x ranks
   std::vector<ParamPlace> params;
 
-  Range held(Holding holding, const RankGrid& grid, int rank) const {
+  Range held(Holding holding, const ProcessGrid& grid, int rank) const {
     if (holding == Holding::whole) return {0, length};
     const bool shared = holding == Holding::shard;
     const std::int64_t count = slice * (shared ? grid.replicas() : 1);
@@ -97,7 +97,7 @@ struct Place : SegmentId {
 };
 
 struct Layout {
-  RankGrid grid;
+  ProcessGrid grid;
   std::vector<FlatUnit> flat_units;
   std::vector<Place> place_of_param;            // indexed as Model::params
   std::vector<std::vector<int>> needs_of_unit;  // flat units used by each declared unit
@@ -166,8 +166,8 @@ struct ParamRange {
   Range range() const { return {segment_begin, segment_begin + count}; }
 };
 
-Layout make_layout(const Model& model, const RankGrid& grid, const ZeroOptions& zero_optimization,
-                   const WireFormats& wire = {});
+Layout make_layout(const Model& model, const ProcessGrid& grid,
+                   const ZeroOptions& zero_optimization, const WireFormats& wire = {});
 
 std::vector<ParamRange> params_in(const Model& model, const Segment& segment, const Range& range);
 

@@ -30,8 +30,8 @@ MatrixPlan::MatrixPlan(const Model& model, const Layout& layout, const UpdateGro
                        Holding holding)
     : holding_(holding),
       grid_(layout.grid),
-      members_(holding == Holding::slice   ? layout.grid.ranks
-               : holding == Holding::shard ? layout.grid.shard_ranks
+      members_(holding == Holding::slice   ? layout.grid.data_ranks()
+               : holding == Holding::shard ? layout.grid.shard_ranks()
                                            : 1),
       batches_(layout) {
   std::vector<double> work(members_, 0);

@@ -59,7 +59,7 @@ class MatrixPlan {
   void add(const SegmentId& id, const Layout& layout, std::vector<PlannedMatrix> matrices);
 
   Holding holding_;
-  RankGrid grid_;
+  ProcessGrid grid_;
   int members_;
   BySegment<Batches> batches_;
 };

@@ -182,6 +182,11 @@ UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions opt
   const std::string global = unit.global(name);
   if (name.empty()) throw UsageError("unit " + unit.name + ": a parameter needs a name");
   const std::int64_t elements = detail::checked_elements(model_, global, shape);
+  if (options.split_dim && (*options.split_dim < 0 || *options.split_dim >= std::ssize(shape)))
+    throw UsageError("parameter " + global + " has shape " + detail::to_text(shape) +
+                     ", and split_dim " + std::to_string(*options.split_dim) +
+                     " is no dimension of it");
+  options.split = options.split || options.split_dim;
   const int index = static_cast<int>(model_.params.size());
   unit.params.push_back(index);
   model_.index_of_param.emplace(global, index);

@@ -43,7 +43,7 @@ Strategy strict_strategy(const Strategy& strategy) {
 }
 
 Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& zero_core,
-                      const RankGrid& grid) {
+                      const ProcessGrid& grid) {
   const int stage = zero_optimization.stage;
   if (stage < 0 || stage >= std::ssize(strategies))
     throw ConfigError("zero_optimization.stage is " + std::to_string(stage) +
@@ -52,19 +52,20 @@ Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& z
              across = zero_core.optimizer_over_all_ranks;
   if (grid.replicas() > 1) {
     if (stage != fully_sharded)
-      throw ConfigError("zero_core.shard_group_size is " + std::to_string(grid.shard_ranks) +
+      throw ConfigError("zero_core.shard_group_size is " + std::to_string(grid.shard_ranks()) +
                         ", which needs zero_optimization.stage 3: parameters are sharded inside "
                         "groups of ranks; stage " +
                         std::to_string(stage) + " keeps them whole");
     // With groups of one rank, only state that is sharded across groups is sharded.
-    return grid.shard_ranks == 1 ? strategies[across ? 1 : 0] : hybrid[across][reshards];
+    return grid.shard_ranks() == 1 ? strategies[across ? 1 : 0] : hybrid[across][reshards];
   }
   const Strategy& row = strategies[stage];
   return row.reshard_after_forward && !reshards ? shard_grad_op : row;
 }
 
-RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks) {
-  if (!zero_core.shard_group_size) return {ranks, ranks};
+ProcessGrid grid_for(const CoreOptions& zero_core, int data_ranks, int node_ranks,
+                     int tensor_ranks) {
+  if (!zero_core.shard_group_size) return {1, data_ranks, tensor_ranks};
   const bool by_node = *zero_core.shard_group_size == 0;
   if (by_node && node_ranks < 0)
     throw ConfigError(
@@ -72,25 +73,25 @@ RankGrid grid_for(const CoreOptions& zero_core, int ranks, int node_ranks) {
         "ranks that are not neighbors: start the same number on each with mpirun --map-by slot "
         "(srun --distribution=block), or give a number");
   const std::int64_t size = by_node ? node_ranks : *zero_core.shard_group_size;
-  if (size > ranks || ranks % size != 0)
+  if (size > data_ranks || data_ranks % size != 0)
     throw ConfigError(
         "zero_core.shard_group_size is " + (by_node ? "\"node\", and a node has " : std::string()) +
         std::to_string(size) + (by_node ? " ranks" : "") + ", which does not divide " +
-        std::to_string(ranks) + " ranks: give a divisor of it, or leave the key out");
-  return {ranks, static_cast<int>(size)};
+        std::to_string(data_ranks) + " ranks: give a divisor of it, or leave the key out");
+  return {static_cast<int>(data_ranks / size), static_cast<int>(size), tensor_ranks};
 }
 
-int second_copy_ranks(const ZeroOptions& zero_optimization, const RankGrid& asked) {
+int second_copy_ranks(const ZeroOptions& zero_optimization, const ProcessGrid& asked) {
   const std::int64_t size = zero_optimization.hpz_partition_size;
   if (size <= 1 || zero_optimization.stage != fully_sharded) return 0;
   const std::string key = "zero_optimization.zero_hpz_partition_size is " + std::to_string(size);
   if (asked.replicas() > 1)
     throw ConfigError(key + ", and zero_core.shard_group_size (mics_shard_size) " +
-                      std::to_string(asked.shard_ranks) +
+                      std::to_string(asked.shard_ranks()) +
                       ": parameters that are sharded in groups need no second copy; leave one out");
-  if (size >= asked.ranks) return 0;
-  if (asked.ranks % size != 0)
-    throw ConfigError(key + ", which does not divide " + std::to_string(asked.ranks) +
+  if (size >= asked.data_ranks()) return 0;
+  if (asked.data_ranks() % size != 0)
+    throw ConfigError(key + ", which does not divide " + std::to_string(asked.data_ranks()) +
                       " ranks: give a divisor of it, or 1 for no second copy");
   return static_cast<int>(size);
 }
@@ -99,15 +100,15 @@ int reduce_group_of(const CoreOptions& zero_core, int node_ranks) {
   return zero_core.reduce_group_size > 0 ? zero_core.reduce_group_size : node_ranks;
 }
 
-int inner_group_of(const CoreOptions& zero_core, const RankGrid& grid, int node_ranks,
+int inner_group_of(const CoreOptions& zero_core, const ProcessGrid& grid, int node_ranks,
                    bool formats_differ) {
   const int node = reduce_group_of(zero_core, node_ranks);
   const std::vector<int>& wider = zero_core.wider_reduce_groups;
   int largest = node;
   for (const int size : wider)
-    if (size < grid.ranks) largest = size;
+    if (size < grid.data_ranks()) largest = size;
   const bool groups = grid.replicas() > 1;
-  const int chosen = groups ? grid.shard_ranks : formats_differ ? node : largest;
+  const int chosen = groups ? grid.shard_ranks() : formats_differ ? node : largest;
   if (!zero_core.inner_group_size) return chosen;
   const std::int64_t given = *zero_core.inner_group_size;
   const std::string key = "zero_core.inner_group_size is " + std::to_string(given);

@@ -71,9 +71,9 @@ void check_recomputation(const CoreOptions& options, const PlanRank& on) {
                       " needs zero_core.rank_independent, with which a program chooses samples by "
                       "the number of the micro batch, so that another rank can repeat it: set that "
                       "to true, or leave the key out");
-  if (every > 0 && on.model_parallel.size > 1)
-    throw ConfigError(key + " " + std::to_string(every) + " with a model-parallel group of " +
-                      std::to_string(on.model_parallel.size) +
+  if (every > 0 && on.tensor.ranks > 1)
+    throw ConfigError(key + " " + std::to_string(every) + " with a tensor group of " +
+                      std::to_string(on.tensor.ranks) +
                       " ranks: its ranks would have to repeat a micro batch together, which this "
                       "version cannot do; leave the key out");
 }

@@ -48,14 +48,14 @@ std::vector<RouteWork> Routes::of(Op op, int flat_unit, const StepPosition& at) 
 
 std::vector<Leg> Routes::gather_legs(bool encoded) const {
   const WireFormats& wire = plan_.wire;
-  const RankGrid& grid = plan_.grid;
+  const ProcessGrid& grid = plan_.grid;
   const auto codec = [&](const comm::wire::Codec& chosen) { return encoded ? chosen : plain; };
   const int inside = wire.gather_hop;
-  if (inside == 0) return {{GroupId::shard, grid.shard_ranks, codec(wire.gather_inside)}};
+  if (inside == 0) return {{GroupId::shard, grid.shard_ranks(), codec(wire.gather_inside)}};
   const bool shared = inside == plan_.policy.first_sum_ranks();
   return {
       {shared ? GroupId::reduce_inside : GroupId::gather_inside, inside, codec(wire.gather_inside)},
-      {shared ? GroupId::reduce_between : GroupId::gather_between, grid.shard_ranks / inside,
+      {shared ? GroupId::reduce_between : GroupId::gather_between, grid.shard_ranks() / inside,
        codec(wire.gather)}};
 }
 
@@ -68,7 +68,7 @@ Route Routes::gather(const SegmentId& id) const {
               {Role::parameter, dtype},
               plan_.policy.shard(segment).count()};
   route.legs = gather_legs(segment.encoded);
-  if (plan_.grid.ranks > 1) return route;
+  if (plan_.grid.data_ranks() > 1) return route;
   route.kind = Route::Kind::copy;
   route.count = segment.length;
   route.legs.clear();
@@ -163,7 +163,7 @@ std::vector<RouteWork> Routes::reductions(int flat_unit, const StepPosition& at,
     Route route = sum_in_group(id, replaces, at.last);
     // Without peers the gradient stays in place, unless sums are kept elsewhere.
     const bool rests = plan_.inputs.offload.gradients || policy.keeps_sum_in_place();
-    if (plan_.grid.ranks > 1 || !rests) inside.routes.push_back(std::move(route));
+    if (plan_.grid.data_ranks() > 1 || !rests) inside.routes.push_back(std::move(route));
   }
   std::vector<RouteWork> works;
   works.push_back(std::move(inside));
@@ -196,13 +196,13 @@ std::vector<RouteWork> Routes::late_reductions(int flat_unit, const StepPosition
 }
 
 std::vector<RouteWork> Routes::spread_gradient(const SegmentId& id) const {
-  if (plan_.grid.ranks == 1 || plan_.policy.optimizer_sharded()) return {};
+  if (plan_.grid.data_ranks() == 1 || plan_.policy.optimizer_sharded()) return {};
   const Segment& segment = layout_.segment(id);
   const DType dtype = plan_.policy.types(segment).sum;
-  return {{GroupId::all,
+  return {{GroupId::data,
            {},
            {plain_gather(id, {Role::gradient_shard, dtype}, whole_sum(id), segment.slice,
-                         GroupId::all, plan_.grid.ranks)}}};
+                         GroupId::data, plan_.grid.data_ranks())}}};
 }
 
 RouteWork Routes::over_groups(int flat_unit, bool replaces, bool last) const {
@@ -224,16 +224,16 @@ ArrayRef Routes::whole_sum(const SegmentId& id) const {
 
 std::vector<Leg> Routes::reduce_legs() const {
   const WireFormats& wire = plan_.wire;
-  const RankGrid& grid = plan_.grid;
+  const ProcessGrid& grid = plan_.grid;
   const int inside = wire.reduce_hop;
-  if (grid.ranks == 1) return {};
-  if (inside == 0) return {{GroupId::shard, grid.shard_ranks, wire.reduce_inside}};
+  if (grid.data_ranks() == 1) return {};
+  if (inside == 0) return {{GroupId::shard, grid.shard_ranks(), wire.reduce_inside}};
   return {{GroupId::reduce_inside, inside, wire.reduce_inside},
-          {GroupId::reduce_between, grid.shard_ranks / inside, wire.reduce}};
+          {GroupId::reduce_between, grid.shard_ranks() / inside, wire.reduce}};
 }
 
 std::vector<Leg> Routes::fold_legs() const {
-  const int ranks = plan_.grid.ranks, inside = plan_.policy.fold_ranks;
+  const int ranks = plan_.grid.data_ranks(), inside = plan_.policy.fold_ranks;
   if (ranks == 1) return {};
   if (inside == 0) return {{GroupId::shard, ranks, plain}};
   return {{GroupId::reduce_inside, inside, plain},
@@ -250,7 +250,7 @@ Route Routes::fold(const SegmentId& id, const StepPosition& at) const {
               {Role::gradient_shard, types.sum},
               plan_.policy.shard(segment).count()};
   route.legs = fold_legs();
-  route.summands = {plan_.batches_in(at.micro_step), at.micro_step * plan_.grid.ranks,
+  route.summands = {plan_.batches_in(at.micro_step), at.micro_step * plan_.grid.data_ranks(),
                     plan_.policy.fold_group, at.micro_step + 1 == plan_.batch.accumulation};
   route.wire = types.wire;
   if (at.last && !plan_.policy.optimizer_sharded()) route.whole = whole_sum(id);
@@ -262,7 +262,7 @@ void Routes::add_inside_sums(const SegmentId& id, bool first, RouteWork& work) c
   const Segment& segment = layout_.segment(id);
   const SegmentTypes types = plan_.policy.types(segment);
   const int inner = plan_.policy.inner_ranks;
-  for (int group = 0; group < plan_.grid.ranks / inner; ++group) {
+  for (int group = 0; group < plan_.grid.data_ranks() / inner; ++group) {
     const std::int64_t begin = group * inner * segment.slice;
     Route route{Route::Kind::sum,
                 id,
@@ -286,8 +286,8 @@ Route Routes::group_sums_to_shard(const SegmentId& id) const {
               {Role::group_sums, types.sum},
               {Role::gradient_shard, types.sum},
               segment.slice};
-  route.legs = {
-      {GroupId::reduce_between, plan_.grid.ranks / plan_.policy.inner_ranks, plan_.wire.reduce}};
+  route.legs = {{GroupId::reduce_between, plan_.grid.data_ranks() / plan_.policy.inner_ranks,
+                 plan_.wire.reduce}};
   route.wire = types.wire;
   if (!plan_.policy.optimizer_sharded()) route.whole = whole_sum(id);
   return route;
@@ -304,7 +304,7 @@ bool Routes::waits_for_groups(const SegmentId& id, bool replaces) const {
 Route Routes::sum_in_group(const SegmentId& id, bool replaces, bool last) const {
   const Segment& segment = layout_.segment(id);
   const SegmentTypes types = plan_.policy.types(segment);
-  Route route{plan_.grid.ranks > 1 ? Route::Kind::sum : Route::Kind::copy,
+  Route route{plan_.grid.data_ranks() > 1 ? Route::Kind::sum : Route::Kind::copy,
               id,
               summands(id),
               {Role::gradient_shard, types.sum},

@@ -22,6 +22,8 @@ constexpr EnumArray<Role, const char*, 10> role_names = {"parameters",
 constexpr EnumArray<GroupId, const char*, group_id_count> group_names = {
     "",
     "",
+    "",
+    "",
     "with the same shard",
     "",
     "that share a second copy",

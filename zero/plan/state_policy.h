@@ -35,10 +35,10 @@ struct SegmentTypes {
 
 struct StatePolicy {
   int rank = 0;
-  RankGrid grid;
+  ProcessGrid grid;
   bool on_gpu = false;
-  // Whether this rank's gradient norm counts parameters that all ranks of a model-parallel group
-  // hold equally. Only the first rank of the group counts them.
+  // Whether this rank's gradient norm counts parameters that all ranks of a tensor group hold
+  // equally. Only the first rank of the group counts them.
   bool counts_replicas = true;
   bool counts(const Segment& segment) const { return segment.split || counts_replicas; }
   // Whether the norm of a step counts this rank's measurement of a segment.
@@ -77,7 +77,7 @@ struct StatePolicy {
     types.master_dtype = precision.master_of(types.dtype);
     types.state_dtype = precision.state_of(types.dtype);
     types.summand = accumulate_locally ? types.sum : types.dtype;
-    const bool rounds = grid.ranks > 1 || rank_independent;
+    const bool rounds = grid.data_ranks() > 1 || rank_independent;
     types.wire = rounds ? segment.dtype.value_or(precision.wire) : types.summand;
     return types;
   }
@@ -85,7 +85,8 @@ struct StatePolicy {
   int second_copy_ranks = 0;
   // This rank's part of the second copy.
   Range second_copy(const Segment& segment) const {
-    return segment.held(Holding::shard, {grid.ranks, second_copy_ranks}, rank);
+    return segment.held(Holding::shard, {grid.data_ranks() / second_copy_ranks, second_copy_ranks},
+                        rank);
   }
   std::int64_t reduce_bucket = 0;  // elements per reduction; 0 if nothing is reduced
   std::int64_t gather_bucket = 0;  // elements per gather of parameters

@@ -101,10 +101,11 @@ void choose_reduce(const Config& config, const Strategy& strategy, WireFormats& 
   formats.reduce = codec_of(Format::int4, options.block_size);
 }
 
-void choose_hops(const Config& config, const RankGrid& grid, int node_ranks, WireFormats& formats) {
+void choose_hops(const Config& config, const ProcessGrid& grid, int node_ranks,
+                 WireFormats& formats) {
   const WireOptions& options = config.zero_core.wire;
   const int node = reduce_group_of(config.zero_core, node_ranks);
-  const bool cut = node > 1 && node < grid.shard_ranks && grid.shard_ranks % node == 0;
+  const bool cut = node > 1 && node < grid.shard_ranks() && grid.shard_ranks() % node == 0;
   // Chooses the format inside a node for arrays that are sent as `between` from node to node.
   // Returns whether an exchange over a shard group takes two hops because the formats differ, which
   // needs several ranks on each of several nodes. Inside one node, or with one rank per node, there
@@ -118,10 +119,10 @@ void choose_hops(const Config& config, const RankGrid& grid, int node_ranks, Wir
                         "or leave the key out");
     if (inside == between) return false;
     if (node == 1) inside = between;
-    if (node == 1 || (node > 0 && node % grid.shard_ranks == 0)) return false;
+    if (node == 1 || (node > 0 && node % grid.shard_ranks() == 0)) return false;
     if (!cut)
       throw ConfigError(key + " differs from the format between nodes, and " +
-                        std::to_string(grid.shard_ranks) +
+                        std::to_string(grid.shard_ranks()) +
                         " ranks cannot be cut into equal nodes of neighbouring ranks: set "
                         "zero_core.reduce_group_size to a divisor, or leave the key out");
     return true;
@@ -136,23 +137,24 @@ void choose_hops(const Config& config, const RankGrid& grid, int node_ranks, Wir
 
 // qgZ takes two hops if groups divide the ranks. Shard groups already have two hops: inside a
 // group, and over the groups.
-void choose_hops_of_qgz(const Config& config, const Strategy& strategy, const RankGrid& grid,
+void choose_hops_of_qgz(const Config& config, const Strategy& strategy, const ProcessGrid& grid,
                         int node_ranks, WireFormats& formats) {
   if (!asks_for_qgz(config, strategy) || grid.replicas() > 1 || formats.reduce_hop > 0) return;
   const int group = inner_group_of(config.zero_core, grid, node_ranks, false);
-  if (group > 1 && group < grid.ranks && grid.ranks % group == 0) formats.reduce_hop = group;
+  if (group > 1 && group < grid.data_ranks() && grid.data_ranks() % group == 0)
+    formats.reduce_hop = group;
 }
 
 }  // namespace
 
-WireFormats wire_formats_for(const Config& config, const Strategy& strategy, const RankGrid& grid,
-                             int node_ranks) {
+WireFormats wire_formats_for(const Config& config, const Strategy& strategy,
+                             const ProcessGrid& grid, int node_ranks) {
   WireFormats formats;
   choose_gather(config, strategy, formats);
   choose_reduce(config, strategy, formats);
   choose_hops(config, grid, node_ranks, formats);
   choose_hops_of_qgz(config, strategy, grid, node_ranks, formats);
-  return grid.ranks > 1 ? formats : WireFormats();
+  return grid.data_ranks() > 1 ? formats : WireFormats();
 }
 
 }  // namespace zero::detail

@@ -7,7 +7,7 @@
 #include "comm/wire/codec.h"
 #include "zero/config.h"
 #include "zero/plan/model.h"
-#include "zero/plan/rank_grid.h"
+#include "zero/plan/process_grid.h"
 
 namespace zero::detail {
 
@@ -37,7 +37,7 @@ struct WireFormats {
 
 // `node_ranks` is as in PlanRank. A single rank sends nothing. Throws ConfigError for a format that
 // does not exist, if the strategy gathers no parameters, and for keys that exclude each other.
-WireFormats wire_formats_for(const Config& config, const Strategy& strategy, const RankGrid& grid,
-                             int node_ranks);
+WireFormats wire_formats_for(const Config& config, const Strategy& strategy,
+                             const ProcessGrid& grid, int node_ranks);
 
 }  // namespace zero::detail

@@ -52,15 +52,15 @@ std::string text_of(Differs what, std::int64_t value) {
 
 }  // namespace
 
-void throw_if_ranks_differ(const optim::StepDecision& found, const char* noun) {
+void throw_if_ranks_differ(const optim::StepDecision& found) {
   const auto what = static_cast<Differs>(found.differs);
   if (what == Differs::nothing) return;
   const std::string step = "before step " + std::to_string(found.differing_step);
-  const std::string rank = noun + (" " + std::to_string(found.differing_rank));
+  const std::string rank = "rank " + std::to_string(found.differing_rank);
   if (what == Differs::failed)
     throw PeerFailed(step + " " + rank + " failed in host work for its GPU",
                      static_cast<int>(found.value));
-  throw DisagreementError(step + " ranks differ in " + name_of(what) + ": " + noun + " 0 has " +
+  throw DisagreementError(step + " ranks differ in " + name_of(what) + ": rank 0 has " +
                           text_of(what, found.value_of_root) + ", " + rank + " has " +
                           text_of(what, found.value) +
                           "; every rank must make the same calls with the same values");
@@ -110,31 +110,6 @@ void name_differing_values(Ranks& ranks, const optim::StepDecision& decision,
   throw DisagreementError("before step " + step + " " + ranks.noun() +
                           "s give optimizer groups different values:" + found +
                           " give the same values on every rank");
-}
-
-void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes, const double* losses,
-                       const optim::StepRequest& request, optim::StepDecision& decision) {
-  Ranks& model_parallel = *ranks.model_parallel();
-  optim::StepVote own =
-      joint_vote(votes.data(), static_cast<int>(votes.size()), request, decision, losses);
-  const std::int64_t first_non_finite = decision.first_non_finite_rank;
-  throw_if_ranks_differ(decision, ranks.noun());
-  own.issued_hash = 0;  // ranks hold different parts of the model, so exchanges may differ
-  std::vector<optim::StepVote> all(static_cast<std::size_t>(model_parallel.topology().size), own);
-  model_parallel.exchange("agreement before step " + std::to_string(request.step),
-                          [&](comm::Communicator& communicator) {
-                            communicator.all_gather(&own, all.data(), optim::step_vote_words,
-                                                    DType::int64);
-                          });
-  optim::StepVote joint = joint_vote(all.data(), static_cast<int>(all.size()), request, decision);
-  throw_if_ranks_differ(decision, model_parallel.noun());
-  // A single rank of all names the non-finite value.
-  const bool names = decision.first_non_finite_rank == model_parallel.topology().rank;
-  decision.first_non_finite_rank = names ? first_non_finite : -1;
-  joint.loss = own.loss;
-  joint.save_busy = own.save_busy;
-  joint.save_failed = own.save_failed;
-  decide_by(joint, request, decision);
 }
 
 }  // namespace zero::detail

@@ -2,7 +2,6 @@
 // on its parameters; otherwise all ranks throw and state the difference.
 #pragma once
 
-#include <span>
 #include <string>
 
 #include "optim/step_decision.h"
@@ -19,20 +18,14 @@ void agree_on_text(Ranks& ranks, const std::string& what, const std::string& tex
 // ranks and calls.
 void agree_on_call(Ranks& ranks, const std::string& call);
 
-// Throws DisagreementError if the decision on a step records a difference, naming ranks ("rank",
-// "model-parallel rank") and values; PeerFailed if a rank has failed.
-void throw_if_ranks_differ(const optim::StepDecision& decision, const char* noun = "rank");
+// Throws DisagreementError if the decision on a step records a difference, naming ranks and values;
+// PeerFailed if a rank has failed.
+void throw_if_ranks_differ(const optim::StepDecision& decision);
 
 // Does the same if the decision records that values of optimizer groups differ, with the first
 // differing line of `values`, one value per line. Collective over ranks that have made the
 // decision.
 void name_differing_values(Ranks& ranks, const optim::StepDecision& decision,
                            const std::string& values);
-
-// Lets data-parallel groups that hold parts of the same model decide together: the norm, non-finite
-// values, and stop requests span all groups. Input: the votes of this group's ranks, and the losses
-// as in joint_vote(). Collective over the model-parallel group. Throws as above.
-void decide_over_model(Ranks& ranks, std::span<const optim::StepVote> votes, const double* losses,
-                       const optim::StepRequest& request, optim::StepDecision& decision);
 
 }  // namespace zero::detail

@@ -13,11 +13,12 @@ Runtime adopt(MPI_Comm data_parallel, MPI_Comm model_parallel, RuntimeOptions op
   if (data_parallel == MPI_COMM_NULL)
     throw UsageError("zero::adopt() was given MPI_COMM_NULL: call it on the ranks of the group");
   const comm::WorldOptions world = detail::world_options(options);
-  auto data = comm::create_hosted_world(data_parallel, world);
-  std::unique_ptr<comm::World> model;
-  if (model_parallel != MPI_COMM_NULL) model = comm::create_hosted_world(model_parallel, world);
-  return Runtime(
-      std::make_unique<detail::RuntimeCore>(std::move(data), std::move(options), std::move(model)));
+  options.tensor_ranks = 1;
+  if (model_parallel != MPI_COMM_NULL) MPI_Comm_size(model_parallel, &options.tensor_ranks);
+  auto ranks = options.tensor_ranks == 1
+                   ? comm::create_hosted_world(data_parallel, world)
+                   : comm::create_hosted_world(data_parallel, model_parallel, world);
+  return Runtime(std::make_unique<detail::RuntimeCore>(std::move(ranks), std::move(options)));
 }
 
 }  // namespace zero

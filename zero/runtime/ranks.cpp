@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "comm/places.h"
 #include "zero/base/hash.h"
 #include "zero/runtime/runtime_core.h"
 
@@ -15,50 +16,53 @@ std::int64_t total_bytes(const comm::Traffic& traffic) {
   return total;
 }
 
-Ranks::Ranks(RuntimeCore& runtime, comm::World& world)
+Ranks::Ranks(RuntimeCore& runtime)
     : runtime_(runtime),
-      world_(world),
-      topology_(world.topology()),
-      terms_(world.communicator().terms()) {}
+      topology_(runtime.world().topology()),
+      terms_(runtime.world().communicator().terms()) {}
 
-Ranks::Ranks(RuntimeCore& runtime) : Ranks(runtime, runtime.world()) {
-  if (comm::World* world = runtime.model_parallel())
-    model_parallel_.reset(new Ranks(runtime, *world));
-}
+Ranks::Ranks(const Ranks& others)
+    : runtime_(others.runtime_),
+      host_(others.host_),
+      device_(others.device_),
+      topology_(others.topology_),
+      noun_(others.noun_),
+      terms_(others.terms_) {}
 
-Ranks::~Ranks() {
-  if (device_) runtime_.unwatch(*device_);
-}
-
-const char* Ranks::noun() const {
-  return &world_ == &runtime_.world() ? "rank" : "model-parallel rank";
-}
-
-void Ranks::set_terms(const comm::CallTerms& terms) {
-  terms_ = terms;
-  if (!model_parallel_) return;
-  model_parallel_->terms_.time_limit = terms.time_limit;
-  model_parallel_->terms_.verify = terms.verify;
+comm::Communicator& Ranks::on_host() const {
+  return host_ ? *host_ : runtime_.world().communicator();
 }
 
 comm::Communicator& Ranks::on_device() const {
   if (device_) return *device_;
-  return host_ ? *host_ : runtime_.communicator_on_device(world_);
+  return host_ ? *host_ : runtime_.communicator_on_device();
 }
 
 std::unique_ptr<Ranks> Ranks::split(std::string_view subject, int color, int key) {
-  std::unique_ptr<Ranks> part(new Ranks(runtime_, world_));
+  auto part = std::make_unique<Ranks>(*this);
   exchange(subject,
            [&](comm::Communicator& communicator) { part->host_ = communicator.split(color, key); });
   if (!runtime_.device().is_host())
     exchange_on_device(subject, [&](comm::Communicator& communicator, Stream) {
-      part->device_ = communicator.split(color, key);
+      comm::Communicator* device = communicator.split(color, key).release();
+      runtime_.watch(*device);
+      part->device_ = {device, [&runtime = runtime_](comm::Communicator* ended) {
+                         runtime.unwatch(*ended);
+                         delete ended;
+                       }};
     });
-  if (part->device_) runtime_.watch(*part->device_);
   part->topology_ = {part->host_->rank(), part->host_->size()};
-  part->terms_ = terms_;
   part->terms_.reduce_groups = {};
   return part;
+}
+
+void Ranks::place_on_nodes(const char* noun) {
+  noun_ = noun;
+  std::vector<int> nodes;
+  for (const std::int64_t node :
+       gather_words("the nodes of a group", {runtime_.world().topology().node}))
+    nodes.push_back(static_cast<int>(node));
+  topology_ = comm::places_of(topology_.rank, nodes).topology;
 }
 
 void Ranks::communicate(Transfer operation) {

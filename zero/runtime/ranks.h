@@ -23,23 +23,24 @@ class Ranks {
   // The operation must queue all calls on the given stream.
   using Transfer = std::function<void(comm::Communicator&, Stream)>;
 
-  // Uses the terms of the Runtime's own communicator.
+  // All ranks, with the terms of the Runtime's own communicator.
   explicit Ranks(RuntimeCore& runtime);
-  ~Ranks();
-  Ranks(const Ranks&) = delete;
+  // The same ranks, with terms of their own from here on, and a count of their own. Both use the
+  // same communicators.
+  Ranks(const Ranks& others);
 
-  // The model-parallel group, among ranks that hold parts of the same model; null without such a
-  // group. Exchanges there are on host buffers.
-  Ranks* model_parallel() { return model_parallel_.get(); }
-  // "rank", "model-parallel rank": for messages.
-  const char* noun() const;
+  // "rank", "data rank", "tensor rank": for messages.
+  const char* noun() const { return noun_; }
 
   const comm::Topology& topology() const { return topology_; }
   // Collective: returns the ranks of equal color, ordered by key, with separate communicators and
   // these terms, except for the order of sums: that spans the whole part.
   std::unique_ptr<Ranks> split(std::string_view subject, int color, int key);
+  // Collective: completes the topology of a part, whose nodes are not known before, and sets the
+  // noun.
+  void place_on_nodes(const char* noun);
   // Applies to later calls; queued calls keep the former terms.
-  void set_terms(const comm::CallTerms& terms);
+  void set_terms(const comm::CallTerms& terms) { terms_ = terms; }
   void set_reduce_groups(const comm::ReduceGroups& groups) { terms_.reduce_groups = groups; }
   const comm::CallTerms& terms() const { return terms_; }
 
@@ -71,19 +72,16 @@ class Ranks {
   std::int64_t control_bytes() const { return control_bytes_; }
 
  private:
-  Ranks(RuntimeCore& runtime, comm::World& world);
-
   // The communicators for host buffers, and for device buffers.
-  comm::Communicator& on_host() const { return host_ ? *host_ : world_.communicator(); }
+  comm::Communicator& on_host() const;
   comm::Communicator& on_device() const;
 
   RuntimeCore& runtime_;
-  comm::World& world_;
-  std::unique_ptr<comm::Communicator> host_, device_;  // for a part of the world
+  std::shared_ptr<comm::Communicator> host_, device_;  // for a part of the world
   comm::Topology topology_;
+  const char* noun_ = "rank";
   comm::CallTerms terms_;
   std::int64_t control_bytes_ = 0;
-  std::unique_ptr<Ranks> model_parallel_;
 };
 
 std::int64_t total_bytes(const comm::Traffic& traffic);

@@ -92,21 +92,30 @@ comm::WorldOptions world_options(const RuntimeOptions& options) {
 }
 
 RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
-                         std::unique_ptr<comm::World> model_parallel, Accelerator accelerator)
+                         Accelerator accelerator)
     : world_(std::move(world)),
-      model_parallel_(std::move(model_parallel)),
       options_(std::move(options)),
       accelerator_(accelerator.device ? std::move(accelerator)
                                       : create_accelerator(*world_, options_)),
-      ranks_(*this),
+      everyone_(*this),
       exceptions_at_start_(std::uncaught_exceptions()) {
-  if (model_parallel_ && model_parallel_->topology().size == 1) model_parallel_.reset();
-  if (model_parallel_ && !device().is_host())
-    throw TopologyError(
-        "zero::adopt() with a model-parallel group is for ranks on the CPU: device cuda takes the "
-        "data-parallel group alone");
   start_pool();
   start_streams();
+  split_ranks();
+}
+
+// Ranks of a tensor group are neighbors: tensor parallelism sends the most.
+void RuntimeCore::split_ranks() {
+  const int tensor_ranks = options_.tensor_ranks, ranks = world_->topology().size;
+  if (tensor_ranks < 1 || ranks % tensor_ranks != 0)
+    throw TopologyError("RuntimeOptions::tensor_ranks is " + std::to_string(tensor_ranks) +
+                        ", which does not divide " + std::to_string(ranks) + " ranks");
+  if (tensor_ranks == 1) return;
+  const int data_rank = world_rank() / tensor_ranks, tensor_rank = world_rank() % tensor_ranks;
+  data_ = everyone_.split("the start of data ranks", tensor_rank, data_rank);
+  tensor_ = everyone_.split("the start of tensor groups", data_rank, tensor_rank);
+  data_->place_on_nodes("data rank");
+  tensor_->place_on_nodes("tensor rank");
 }
 
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes) {
@@ -127,7 +136,8 @@ void queue_zeros(RuntimeCore& runtime, void* data, std::int64_t bytes) {
 
 // Ranks of other groups of a hosted program use the same cores.
 int RuntimeCore::share_of_cores() const {
-  return default_compute_threads(std::max(topology().local_size, comm::launched_neighbors()));
+  return default_compute_threads(
+      std::max(world_->topology().local_size, comm::launched_neighbors()));
 }
 
 // On GPU ranks the pool serves state offloaded to host memory.
@@ -138,7 +148,7 @@ void RuntimeCore::start_pool() {
   const int node = device().numa_node();
   if (!device().is_host() && node >= 0 && runs_beyond_numa_node(node))
     warn_once(
-        "rank " + std::to_string(topology().rank) + " may run on cpus of other NUMA nodes than " +
+        "rank " + std::to_string(world_rank()) + " may run on cpus of other NUMA nodes than " +
         std::to_string(node) +
         ", that of its GPU, where updates of state in host memory are slower: let the launcher "
         "bind it (mpirun --map-by numa --bind-to numa, srun --cpu-bind)");
@@ -146,16 +156,16 @@ void RuntimeCore::start_pool() {
 
 void RuntimeCore::start_streams() {
   if (!device().is_host())
-    device().waits().describe(topology().rank, [this] { check_communicator(); });
+    device().waits().describe(world_rank(), [this] { check_communicator(); });
   compute_ = options_.stream.handle != nullptr ? device().borrow_stream(options_.stream)
                                                : device().create_stream(Device::Role::compute);
 
   const std::string executor = executor_of(options_);
   const bool any_thread = world_->communicates_from_any_thread();
   const bool core_to_spare = pool_->threads() < share_of_cores();
-  const bool worker =
-      device().is_host() && any_thread &&
-      (executor == "worker" || (executor == "auto" && core_to_spare && topology().size > 1));
+  const bool worker = device().is_host() && any_thread &&
+                      (executor == "worker" ||
+                       (executor == "auto" && core_to_spare && world_->topology().size > 1));
   communication_ = worker ? create_worker_stream("zero-comm")
                           : device().create_stream(Device::Role::communication);
   all_inline_ = executor == "inline";
@@ -173,17 +183,18 @@ void RuntimeCore::catch_signals(std::span<const int> numbers) {
   for (const int number : numbers) std::signal(number, on_stop_signal);
   catches_signals_ = true;
   if (options_.abort_job && std::ranges::find(numbers, SIGUSR2) != numbers.end())
-    mark("stoppable", topology().rank, process_name());
+    mark("stoppable", world_rank(), process_name());
 }
 
 RuntimeCore::~RuntimeCore() {
   // zero::run() reports the cause to the peers; in other programs only this message is left.
   if (std::uncaught_exceptions() > exceptions_at_start_)
     publish_failure("an exception ended its Runtime; its own program has the reason", Error::code);
+  tensor_.reset();
+  data_.reset();
   communication_.reset();
   compute_.reset();
   accelerator_.communicator.reset();
-  model_parallel_.reset();
   world_.reset();
 }
 
@@ -196,7 +207,6 @@ std::string RuntimeCore::describe() {
 
 bool RuntimeCore::publish_failure(const std::string& reason, int exit_code) noexcept {
   failed_first_ = world_->fail(reason, exit_code) || failed_first_;
-  if (model_parallel_) model_parallel_->fail(reason, exit_code);
   return failed_first_;
 }
 
@@ -227,10 +237,16 @@ int Runtime::size() const {
   return core_->topology().size;
 }
 int Runtime::local_rank() const {
-  return core_->topology().local_rank;
+  return core_->world().topology().local_rank;
 }
 int Runtime::local_size() const {
-  return core_->topology().local_size;
+  return core_->world().topology().local_size;
+}
+int Runtime::tensor_rank() const {
+  return core_->tensor() != nullptr ? core_->tensor()->topology().rank : 0;
+}
+int Runtime::tensor_size() const {
+  return core_->options().tensor_ranks;
 }
 bool Runtime::is_root() const {
   return rank() == 0;
@@ -364,7 +380,8 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body, Runtim
   }
   // Only the first cause is printed; ranks that received it from another rank print nothing.
   if (runtime->core().publish_failure(reason, code))
-    print_last_words(runtime->rank(), runtime->core().world().failed_rank(), code, reason);
+    print_last_words(runtime->core().world_rank(), runtime->core().world().failed_rank(), code,
+                     reason);
   std::fflush(nullptr);
   runtime->abort(code);
   return code;

@@ -18,14 +18,18 @@ namespace zero::detail {
 
 class RuntimeCore {
  public:
-  // model_parallel: null, or the second group that parameters are split or replicated over.
   // accelerator: without a device, made according to the options.
   RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions options,
-              std::unique_ptr<comm::World> model_parallel = nullptr, Accelerator accelerator = {});
+              Accelerator accelerator = {});
   ~RuntimeCore();
 
   comm::World& world() { return *world_; }
-  const comm::Topology& topology() const { return world_->topology(); }
+  // This rank among all.
+  int world_rank() const { return world_->topology().rank; }
+  // This rank among the data ranks.
+  const comm::Topology& topology() const {
+    return data_ ? data_->topology() : everyone_.topology();
+  }
   const RuntimeOptions& options() const { return options_; }
   Device& device() { return accelerator_.device ? *accelerator_.device : host_device(); }
   // Kernels of the device, and of the host.
@@ -54,14 +58,14 @@ class RuntimeCore {
     return device().create_worker(thread_name);
   }
   Ledger& ledger() { return ledger_; }
-  // The ranks with the Runtime's terms; engines have separate terms.
-  Ranks& ranks() { return ranks_; }
-  // Null if there is none, or a group of one rank.
-  comm::World* model_parallel() { return model_parallel_.get(); }
-  // The communicator of either world for buffers in the device's memory.
-  comm::Communicator& communicator_on_device(comm::World& world) {
-    const bool has_own = &world == world_.get() && accelerator_.communicator;
-    return has_own ? *accelerator_.communicator : world.communicator();
+  // The groups of ranks with the Runtime's terms; engines have separate terms.
+  Ranks& everyone() { return everyone_; }
+  Ranks& ranks() { return data_ ? *data_ : everyone_; }  // the data ranks
+  // The ranks that hold parts of the same model; null without tensor parallelism.
+  Ranks* tensor() { return tensor_.get(); }
+  // The world's communicator for buffers in the device's memory.
+  comm::Communicator& communicator_on_device() {
+    return accelerator_.communicator ? *accelerator_.communicator : world_->communicator();
   }
   std::string describe();
 
@@ -84,14 +88,15 @@ class RuntimeCore {
 
  private:
   void start_streams();
+  void split_ranks();
   int share_of_cores() const;
   void start_pool();
 
-  std::unique_ptr<comm::World> world_, model_parallel_;
+  std::unique_ptr<comm::World> world_;
   RuntimeOptions options_;
   Accelerator accelerator_;
   Ledger ledger_;
-  Ranks ranks_;
+  Ranks everyone_;
   int exceptions_at_start_;
   bool failed_first_ = false;
   bool catches_signals_ = false;
@@ -101,6 +106,7 @@ class RuntimeCore {
   std::unique_ptr<ExecutionStream> compute_, communication_;
   std::unique_ptr<Event> written_, exchanged_;  // for cross()
   std::vector<comm::Communicator*> parts_;      // split from the device's communicator
+  std::unique_ptr<Ranks> data_, tensor_;        // null without tensor parallelism
 };
 
 // Copies to, from or on the device, after the work queued on the compute stream, and waits. On a

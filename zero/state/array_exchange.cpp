@@ -188,15 +188,20 @@ std::uint64_t digest_of(TrainState& train, const ArrayId& array, std::string_vie
     if (!train.store->holds(array, piece.param)) continue;
     if (only_param >= 0 && piece.param != only_param) continue;
     const std::uint64_t key = hash_of(train.param(piece.param).name) ^ hash_of(kind);
-    std::int64_t element = piece.param_begin;
+    const TensorSplit split = train.split(piece.param);
+    std::int64_t element = train.begin_of_own_part(piece.param) + piece.param_begin;
     train.store->visit(array, piece.segment_begin, piece.segment_begin + piece.count,
                        [&](std::int64_t, std::span<std::byte> part) {
                          const std::int64_t count = std::ssize(part) / size_of(dtype);
                          train.runtime.pool().for_ranges(
                              count, digest_grain, [&](std::int64_t begin, std::int64_t end) {
-                               sum += optim::cpu::kernels().hash(
-                                   part.data() + begin * size_of(dtype), dtype, end - begin,
-                                   key + static_cast<std::uint64_t>(element + begin));
+                               split.for_parts(
+                                   element + begin, end - begin,
+                                   [&](std::int64_t from, std::int64_t to, std::int64_t run) {
+                                     sum += optim::cpu::kernels().hash(
+                                         part.data() + (from - element) * size_of(dtype), dtype,
+                                         run, key + static_cast<std::uint64_t>(to));
+                                   });
                              });
                          element += count;
                        });
@@ -204,7 +209,7 @@ std::uint64_t digest_of(TrainState& train, const ArrayId& array, std::string_vie
   return sum;
 }
 
-std::vector<std::uint64_t> value_digests(TrainState& train,
+std::vector<std::uint64_t> value_digests(TrainState& train, Ranks& ranks,
                                          const std::function<bool(int param)>& wanted) {
   std::vector<std::int64_t> words(train.model.params.size());
   for (int p = 0; p < std::ssize(words); ++p)
@@ -212,24 +217,23 @@ std::vector<std::uint64_t> value_digests(TrainState& train,
       words[p] = std::bit_cast<std::int64_t>(
           digest_of(train, {train.place(p), ArrayKind::parameter}, "value", p));
   std::vector<std::uint64_t> digests(words.size());
-  const std::vector<std::int64_t> all =
-      train.ranks.gather_words("the digests of parameters", words);
+  const std::vector<std::int64_t> all = ranks.gather_words("the digests of parameters", words);
   for (std::size_t i = 0; i < all.size(); ++i)
     digests[i % words.size()] += std::bit_cast<std::uint64_t>(all[i]);
   return digests;
 }
 
 void check_replicas(TrainState& train) {
-  Ranks* model_parallel = train.ranks.model_parallel();
-  if (std::exchange(train.replicas_checked, true) || model_parallel == nullptr) return;
+  Ranks* tensor = train.tensor();
+  if (std::exchange(train.replicas_checked, true) || tensor == nullptr) return;
   const auto replicated = [&](int p) { return !train.param(p).options.split; };
-  const std::vector<std::uint64_t> digests = value_digests(train, replicated);
+  const std::vector<std::uint64_t> digests = value_digests(train, train.ranks, replicated);
   std::string lines;
   for (int p = 0; p < std::ssize(digests); ++p)
     if (replicated(p))
       lines += train.param(p).name + " " + to_text(train.param(p).shape) + " digest " +
                std::to_string(digests[p]) + "\n";
-  agree_on_text(*model_parallel, "replicated parameter", lines,
+  agree_on_text(*tensor, "replicated parameter", lines,
                 "declare what each of them holds another part of with .split = true, and give the "
                 "others equal values");
 }

@@ -61,11 +61,11 @@ std::vector<std::byte> gather_whole(TrainState& train, const ArrayId& array);
 // pieces does not matter.
 std::uint64_t digest_of(TrainState& train, const ArrayId& array, std::string_view kind,
                         int only_param = -1);
-// Hashes parameter values over all ranks' elements; 0 for parameters that are not wanted.
-std::vector<std::uint64_t> value_digests(TrainState& train,
+// Hashes parameter values over the elements of these ranks; 0 for parameters that are not wanted.
+std::vector<std::uint64_t> value_digests(TrainState& train, Ranks& ranks,
                                          const std::function<bool(int param)>& wanted);
 // Once after values were set: throws DisagreementError if parameters that are not split differ
-// among the ranks of the model-parallel group.
+// among the ranks of the tensor group.
 void check_replicas(TrainState& train);
 
 }  // namespace zero::detail

@@ -11,11 +11,11 @@ namespace zero::detail {
 
 namespace {
 
-PlanRank plan_rank(RuntimeCore& runtime, Ranks& ranks) {
+PlanRank plan_rank(RuntimeCore& runtime) {
   PlanRank on{runtime.topology().rank, runtime.topology().size, !runtime.device().is_host(),
               strict_mode()};
-  if (Ranks* group = ranks.model_parallel())
-    on.model_parallel = {group->topology().rank, group->topology().size};
+  if (const Ranks* group = runtime.tensor())
+    on.tensor = {group->topology().rank, group->topology().size};
   on.node_ranks = runtime.topology().neighbors_per_node();
   return on;
 }
@@ -30,10 +30,10 @@ int ranks_of_node(Ranks& ranks) {
 
 TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config given)
     : runtime(runtime_core),
-      ranks(runtime),
+      ranks(runtime.ranks()),
       config(std::move(given)),
       model(spec.declared()),
-      plan(model, config, plan_rank(runtime, ranks)),
+      plan(model, config, plan_rank(runtime)),
       arrays(plan),
       buffers(runtime, plan.buffers),
       scaler(config.fp16_enabled ? optim::LossScaler(config.loss_scale) : optim::LossScaler()),
@@ -48,10 +48,14 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
 }
 
 void TrainState::agree_at_start() {
+  if (runtime.tensor() != nullptr) {
+    groups_[GroupId::everyone] = std::make_unique<Ranks>(runtime.everyone());
+    groups_[GroupId::tensor] = std::make_unique<Ranks>(*runtime.tensor());
+  }
   comm::CallTerms terms;
   terms.time_limit = time_limit_of(config.zero_core.time_limit_seconds);
   terms.deterministic = config.zero_core.deterministic;
-  ranks.set_terms(terms);
+  set_terms(terms);
   runtime.device().waits().set_limit(terms.time_limit);
   if (const int nodes = runtime.topology().node_count;
       config.checkpoint.use_node_local_storage && nodes > 1)
@@ -59,24 +63,31 @@ void TrainState::agree_at_start() {
                       std::to_string(nodes) +
                       " nodes see; set it to false and save to a shared file system");
   const std::string text = describe(config) + (plan.strict ? "ZERO_STRICT = 1\n" : "");
-  agree_on_text(ranks, "config", text);
-  if (Ranks* model_parallel = ranks.model_parallel())
-    agree_on_text(*model_parallel, "config", text);
+  agree_on_text(everyone(), "config", text);
   agree_on_text(ranks, "model", model.describe());
+  if (tensor() != nullptr) tensor_parts = TensorParts(*tensor(), model, plan);
   agree_on_text(ranks, "layout", plan.layout.describe(model));
   if (config.zero_core.verify_comm && !runtime.device().is_host())
     throw ConfigError(
         "zero_core.verify_comm: payloads are compared in host memory, not yet in that of GPUs; set "
         "it to false, or run on CPU ranks");
   terms.verify = config.zero_core.verify_comm;
+  set_terms(terms);
   terms.reduce_groups = plan.reduce_groups;
   if (terms.reduce_groups == comm::ReduceGroups()) terms.reduce_groups = ranks_of_node(ranks);
   ranks.set_terms(terms);
   split_ranks();
 }
 
+// The order of sums is that of the data ranks.
+void TrainState::set_terms(const comm::CallTerms& terms) {
+  for_groups([&](Ranks& group) { group.set_terms(terms); });
+}
+
 void TrainState::split_ranks() {
   static constexpr EnumArray<GroupId, const char*, group_id_count> subjects_of_splits = {
+      "",
+      "",
       "",
       "the start of shard groups",
       "the start of replicas",

@@ -16,6 +16,7 @@
 #include "zero/state/offload_tier.h"
 #include "zero/state/state.h"
 #include "zero/state/state_store.h"
+#include "zero/state/tensor_parts.h"
 #include "zero/zero.h"
 
 namespace zero::detail {
@@ -25,9 +26,11 @@ struct TrainState {
   TrainState(RuntimeCore& runtime, const ModelSpec& spec, Config config);
   TrainState(const TrainState&) = delete;
 
-  int rank() const { return runtime.topology().rank; }
+  int rank() const { return plan.on.rank; }  // among the data ranks
   int rank_count() const { return plan.on.ranks; }
   bool collective() const { return rank_count() > 1; }
+  // Whether this rank is the first of all.
+  bool is_root() const { return runtime.world_rank() == 0; }
   const StatePolicy& policy() const { return plan.policy; }
   // Whether this rank keeps all parameters between passes, rather than shards that are gathered.
   bool keeps_parameters() const { return !policy().parameters_sharded; }
@@ -38,6 +41,16 @@ struct TrainState {
     return params_in(model, segment, policy().slice(segment));
   }
   const Place& place(int param) const { return plan.layout.place_of_param[param]; }
+  // Returns how the ranks of the tensor group divide a parameter, or that none does.
+  TensorSplit split(int index) const {
+    const TensorSplit* split = tensor_parts.split(index);
+    return split != nullptr ? *split : TensorSplit::none(param(index).shape);
+  }
+  // The first element of this rank's part of a parameter, in the order of parts.
+  std::int64_t begin_of_own_part(int index) const {
+    const TensorSplit* split = tensor_parts.split(index);
+    return split != nullptr ? split->begin(plan.on.tensor.rank) : 0;
+  }
   // "unit h.3": names the transfers of a flat unit in messages.
   const std::string& subject(int flat_unit) const { return subjects[flat_unit]; }
 
@@ -50,18 +63,22 @@ struct TrainState {
   // Throws LoadError for a non-finite value in a file, unless the config allows that.
   void refuse_non_finite(const std::string& file, const ParamShard& shard) const;
 
-  // Returns the ranks of a route's group.
+  // Returns the ranks of a group.
   Ranks& group(GroupId id) { return groups_[id] ? *groups_[id] : ranks; }
+  // All ranks of the grid: the data ranks, without tensor parallelism.
+  Ranks& everyone() { return group(GroupId::everyone); }
+  // Null without tensor parallelism.
+  Ranks* tensor() { return groups_[GroupId::tensor].get(); }
   bool has_replicas() const { return groups_[GroupId::replicas] != nullptr; }
   Ranks& update_group() { return group(detail::update_group(plan)); }
-  // Calls each(ranks) for all ranks together, and then for every other group of this rank.
+  // Calls each(ranks) for the data ranks, and then for every other group of this rank.
   void for_groups(const std::function<void(Ranks&)>& each);
   std::int64_t control_bytes();
   bool offloads_to_file() const { return plan.inputs.offload.in_file; }
   bool offloads_to_host() const { return plan.inputs.offload.to_host(); }
 
   RuntimeCore& runtime;
-  Ranks ranks;  // with this engine's terms
+  Ranks ranks;  // the data ranks, with this engine's terms
   const Config config;
   const Model model;
   EnginePlan plan;  // the order may be learned in the first pass
@@ -71,18 +88,20 @@ struct TrainState {
   std::unique_ptr<StateStore> store;     // the arrays, in any home
   optim::LossScaler scaler;              // on a device: the newest state that the host has read
   std::int64_t step = 0, applied_steps = 0, skipped_in_a_row = 0;
-  int micro_step = -1;                // the current, or the previous between micro steps
-  bool last_micro_step = false;       // whether this is the last of the step
-  double losses = 1;                  // loss and gradients are means over this many losses per rank
-  std::vector<char> has_values;       // per parameter
-  bool replicas_checked = true;       // model-parallel check done since values were set
+  int micro_step = -1;           // the current, or the previous between micro steps
+  bool last_micro_step = false;  // whether this is the last of the step
+  double losses = 1;             // loss and gradients are means over this many losses per rank
+  std::vector<char> has_values;  // per parameter
+  TensorParts tensor_parts;
+  bool replicas_checked = true;       // over the tensor group, since values were set
   std::vector<std::string> subjects;  // per flat unit
 
  private:
   void agree_at_start();
+  void set_terms(const comm::CallTerms& terms);
   void split_ranks();
 
-  EnumArray<GroupId, std::unique_ptr<Ranks>, group_id_count> groups_;  // null: all ranks
+  EnumArray<GroupId, std::unique_ptr<Ranks>, group_id_count> groups_;  // null: the data ranks
 };
 
 }  // namespace zero::detail

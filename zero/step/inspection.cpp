@@ -23,9 +23,8 @@ void Stepper::add_squares(const ArrayId& gradient, const Range& range, optim::No
 
 double Stepper::norm_over_ranks(optim::NormSum own, const std::string& what) {
   static_assert(sizeof own == (optim::norm_limb_count + 1) * sizeof(std::int64_t));
-  for (Ranks* ranks : {&parts_.train.ranks, parts_.train.ranks.model_parallel()})
-    if (ranks != nullptr)
-      ranks->exchange("the gradient norm of " + what, [&](comm::Communicator& communicator) {
+  parts_.train.everyone().exchange(
+      "the gradient norm of " + what, [&](comm::Communicator& communicator) {
         communicator.all_reduce(&own, optim::norm_limb_count + 1, DType::int64);
       });
   return norm_of(own) * inverse_gradient_scale();

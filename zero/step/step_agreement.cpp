@@ -20,7 +20,7 @@ StepAgreement::StepAgreement(RuntimeCore& runtime, Ranks& ranks, const EnginePla
     : runtime_(runtime),
       ranks_(ranks),
       scalars_(scalars),
-      rank_count_(plan.on.ranks),
+      rank_count_(plan.grid.ranks()),
       check_(std::move(check)),
       groups_(std::max(1, static_cast<int>(plan.updates.groups().size()))),
       pinned_requests_(plan.on.on_gpu ? Tier::pinned : Tier::memory),
@@ -142,17 +142,11 @@ void StepAgreement::queue_agreement() {
     runtime_.device().copy(&vote->failed, scalars_.failure(), sizeof vote->failed, stream);
   });
   queue_exchange();
-  // Model-parallel groups need CPU ranks, so the votes have been exchanged here.
-  const bool over_model = ranks_.model_parallel() != nullptr;
-  if (over_model)
-    decide_over_model(ranks_, {votes_, static_cast<std::size_t>(rank_count_)}, losses_, *uploaded(),
-                      *scalars_.decision());
-  queue([this, decided = over_model, request = uploaded(), slot = step_ % ring_slots,
+  queue([this, request = uploaded(), slot = step_ % ring_slots,
          preliminary = preliminary_](Stream stream) {
     Device& device = runtime_.device();
     StepDecision* decision = scalars_.decision();
-    if (!decided)
-      runtime_.kernels().decide(votes_, rank_count_, request, decision, losses_, stream);
+    runtime_.kernels().decide(votes_, rank_count_, request, decision, losses_, stream);
     device.copy(pinned_decisions_[slot], decision, sizeof(StepDecision), stream);
     if (scalars_.errors() != nullptr)
       device.copy(pinned_errors_[slot], scalars_.errors(), scalars_.error_bytes(), stream);

@@ -1,9 +1,9 @@
-// Agreement of an engine's ranks before an optimizer step, on their devices: each device completes
-// the rank's vote, the votes of all are gathered, and every device makes the same decision. On a
-// GPU nothing waits for that: the host uploads a request for each step through a pinned ring and
-// reads the decision one step later, so at most two steps are in flight. On the host everything is
-// complete when the calls return. For each step call begin(), agree() and later read(); after a
-// preliminary vote, then begin_final(), agree() and read(). One thread.
+// Agreement of all ranks of an engine before an optimizer step, on their devices: each device
+// completes the rank's vote, the votes of all are gathered, and every device makes the same
+// decision. On a GPU nothing waits for that: the host uploads a request for each step through a
+// pinned ring and reads the decision one step later, so at most two steps are in flight. On the
+// host everything is complete when the calls return. For each step call begin(), agree() and later
+// read(); after a preliminary vote, then begin_final(), agree() and read(). One thread.
 #pragma once
 
 #include <cstdint>

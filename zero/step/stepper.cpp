@@ -197,6 +197,8 @@ StepRequest Stepper::request_of(const StepOptions& options) const {
   request.loss = parts_.scopes.loss_sum();
   request.micro_steps = train.losses;
   request.micro_batches = train.plan.batch.micro_batches;
+  request.tensor_ranks = train.plan.on.tensor.ranks;
+  request.tensor_rank = train.plan.on.tensor.rank;
   request.stop_requested = train.runtime.stop_requested();
   request.inspects = request.preliminary = static_cast<bool>(options.inspect);
   if (!options.groups.empty()) request.groups_hash = hash_of(text_of(options.groups));
@@ -320,14 +322,15 @@ void Stepper::report_error(const PendingStep& step) {
 // GPU the gradients are already those of a later step. Too many in a row end the training run.
 void Stepper::report_skip(const PendingStep& step) {
   TrainState& train = parts_.train;
-  const bool mine = step.decision.first_non_finite_rank == train.rank();
+  const int rank = train.runtime.world_rank();
+  const bool mine = step.decision.first_non_finite_rank == rank;
   const std::string where = mine && on_host() ? locate_non_finite() : "";
   const std::string what = where.empty() ? std::to_string(step.decision.non_finite) +
                                                " non-finite gradients, the first of them"
                                          : "non-finite gradient in " + where + ",";
   if (mine && train.skipped_in_a_row == 0)
     std::fprintf(stderr, "zero: step %lld skipped on all ranks: %s owned by rank %d%s\n",
-                 static_cast<long long>(step.number), what.c_str(), train.rank(),
+                 static_cast<long long>(step.number), what.c_str(), rank,
                  parts_.hidden.active()
                      ? "; in strict mode parameters read through a pointer after its scope are NaN"
                      : "");

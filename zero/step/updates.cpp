@@ -177,7 +177,9 @@ void Updates::update_moments(const SegmentId& id,
                                                                Stream stream) {
           kernels.add_factor_sums(update, decision, stream);
         });
-  add_up("the squares of rows and columns", factored_.sums(), sums * width / size_of(DType::int64));
+  if (parts_.plan.splits_updates())
+    add_up(parts_.update_group, "the squares of rows and columns", factored_.sums(),
+           sums * width / size_of(DType::int64));
   for (const FactoredMatrices::Member& member : matrices) {
     DeviceUpdate update;
     update.groups = parts_.agreement.groups();
@@ -196,40 +198,33 @@ void Updates::measure() {
   queue_zeros(parts_.runtime, sums, parts_.state.policy().norm_words * size_of(DType::int64));
   queue_measured([=](DeviceKernels& kernels, optim::RuleKind rule, const DeviceUpdate& update,
                      Stream stream) { kernels.measure(rule, update, sums, decision, stream); });
-  add_up_tensor_sums();
+  const std::int64_t words = parts_.state.policy().norm_words;
+  if (parts_.plan.splits_updates())
+    add_up(parts_.update_group, "the norms of tensors", sums, words);
+  if (parts_.tensor != nullptr) {
+    leave_uncounted_sums();
+    add_up(*parts_.tensor, "the norms of tensors", sums, words);
+  }
   queue_measured([=](DeviceKernels& kernels, optim::RuleKind, const DeviceUpdate& update,
                      Stream stream) { kernels.take_steps(update, sums, decision, stream); });
 }
 
-void Updates::add_up(std::string_view subject, void* sums, std::int64_t words) {
-  if (!parts_.plan.splits_updates()) return;
+// The first rank of a tensor group adds the sums of parameters that all of its ranks hold.
+void Updates::leave_uncounted_sums() {
+  const EnginePlan& plan = parts_.plan;
+  for (std::size_t p = 0; p < plan.layout.place_of_param.size(); ++p)
+    if (!plan.policy.counts(plan.layout.segment(plan.layout.place_of_param[p])))
+      queue_zeros(parts_.runtime, tensor_sums() + p, sizeof(optim::TensorSums));
+}
+
+void Updates::add_up(Ranks& ranks, std::string_view subject, void* sums, std::int64_t words) {
   parts_.runtime.cross([&] {
-    parts_.update_group.communicate_control(
+    ranks.communicate_control(
         [subject, sums, words](comm::Communicator& communicator, Stream stream) {
           communicator.set_subject(subject);
           communicator.all_reduce(sums, words, DType::int64, stream);
         });
   });
-}
-
-void Updates::add_up_tensor_sums() {
-  add_up("the norms of tensors", tensor_sums(), parts_.state.policy().norm_words);
-  if (Ranks* model_parallel = parts_.ranks.model_parallel()) add_up_split_tensors(*model_parallel);
-}
-
-// Adds up parameters that are split over the ranks of the model-parallel group; this needs CPU
-// ranks.
-void Updates::add_up_split_tensors(Ranks& model_parallel) {
-  const Model& model = *parts_.plan.inputs.model;
-  std::vector<optim::TensorSums> sums;
-  for (int p = 0; p < std::ssize(model.params); ++p)
-    if (model.params[p].options.split) sums.push_back(tensor_sums()[p]);
-  model_parallel.exchange("the norms of tensors", [&](comm::Communicator& communicator) {
-    communicator.all_reduce(sums.data(), std::ssize(sums) * optim::tensor_sum_words, DType::int64);
-  });
-  auto sum = sums.begin();
-  for (int p = 0; p < std::ssize(model.params); ++p)
-    if (model.params[p].options.split) tensor_sums()[p] = *sum++;
 }
 
 void Updates::update(int chunk, Transfers& transfers) {

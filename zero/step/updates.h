@@ -26,7 +26,7 @@ class Updates {
   // All must outlive the updates.
   struct Parts {
     RuntimeCore& runtime;
-    Ranks& ranks;
+    Ranks* tensor;        // see TrainState::tensor()
     Ranks& update_group;  // the ranks that share the update: all, or this rank's shard group
     const EnginePlan& plan;
     const ModelState& state;
@@ -94,10 +94,8 @@ class Updates {
   // Queues work(kernels, rule, update, stream) for each launch of a rule that sees tensor norms.
   template <class Work>
   void queue_measured(const Work& work);
-  // Adds up over the ranks that share the update, if these update different elements.
-  void add_up(std::string_view subject, void* sums, std::int64_t words);
-  void add_up_tensor_sums();
-  void add_up_split_tensors(Ranks& model_parallel);
+  void leave_uncounted_sums();
+  void add_up(Ranks& ranks, std::string_view subject, void* sums, std::int64_t words);
   void write_tensors();
   // Updates the moments of all factored matrices, segment by segment.
   void update_moments();

@@ -1,6 +1,7 @@
 #include "zero/weights/saved_layout.h"
 
 #include <string>
+#include <tuple>
 
 #include "zero/checkpoint/saved_file.h"
 
@@ -9,18 +10,25 @@ namespace zero::detail {
 using checkpoint::ElementRange;
 using checkpoint::ManifestParameter;
 
-std::vector<ElementRange> SavedLayout::ranges_of(int rank, bool trainable_only) const {
+std::vector<ElementRange> SavedLayout::ranges(const Place& place, const Wanted& wanted) const {
   std::vector<ElementRange> ranges;
   const int states = static_cast<int>(plan.policy.optimizer_states.size());
-  for (const SegmentId& id : plan.layout.segments()) {
-    const Segment& segment = plan.layout.segment(id);
-    if (trainable_only && !segment.trainable) continue;
+  const auto& [part, layout] = tensor.of_rank.empty()
+                                   ? std::tie(model, plan.layout)
+                                   : std::tie(tensor.of_rank[place.tensor_rank].model,
+                                              tensor.of_rank[place.tensor_rank].layout);
+  for (const SegmentId& id : layout.segments()) {
+    const Segment& segment = layout.segment(id);
+    if (wanted.trainable_only && !segment.trainable) continue;
+    if (wanted.saved_only && !segment.split && place.tensor_rank != 0) continue;
     const std::vector<ParamRange> pieces =
-        params_in(model, segment, plan.layout.slice_of(segment, rank));
+        params_in(part, segment, layout.slice_of(segment, place.data_rank));
     for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind)
       for (const ParamRange& piece : pieces)
         if (kind == 0 || arrays.has_state(piece.param, kind - 1))
-          ranges.push_back({piece.param, kind, piece.param_begin, piece.count});
+          ranges.push_back({piece.param, kind,
+                            begin_of_part(piece.param, place.tensor_rank) + piece.param_begin,
+                            piece.count});
   }
   return ranges;
 }
@@ -32,6 +40,11 @@ ManifestParameter SavedLayout::parameter(int param) const {
                               .shape = declaration.shape,
                               .trainable = declaration.options.trainable,
                               .also_named = declaration.also_named};
+  if (const TensorSplit* split = tensor.split(param)) {
+    described.shape = split->shape;
+    described.split_dim = declaration.options.split_dim;
+    described.split_sizes = split->sizes;
+  }
   described.dtype =
       checkpoint::safetensors_name(described.trainable ? buffers.master_dtype : buffers.dtype);
   if (!described.trainable) return described;

@@ -6,6 +6,7 @@
 #include "zero/checkpoint/format/manifest.h"
 #include "zero/plan/engine_plan.h"
 #include "zero/state/state.h"
+#include "zero/state/tensor_parts.h"
 
 namespace zero::detail {
 
@@ -13,13 +14,37 @@ struct SavedLayout {
   const EnginePlan& plan;
   const Model& model;
   const ModelState& arrays;
+  const TensorParts& tensor;
 
-  // The ranges of parameters and states that a rank owns, in the order of the rank's file.
-  std::vector<checkpoint::ElementRange> ranges_of(int rank, bool trainable_only) const;
+  // The ranges of parameters and states that a rank of the grid saves, in the order of the rank's
+  // file.
+  std::vector<checkpoint::ElementRange> ranges_of(int rank, bool trainable_only) const {
+    return ranges({rank / plan.grid.tensor_ranks(), rank % plan.grid.tensor_ranks()},
+                  {.trainable_only = trainable_only, .saved_only = true});
+  }
+  // The ranges that this rank holds as its own.
+  std::vector<checkpoint::ElementRange> own_ranges() const {
+    return ranges({plan.on.rank, plan.on.tensor.rank}, {});
+  }
+  // The first element of a part of a parameter, in the order of parts.
+  std::int64_t begin_of_part(int param, int part) const {
+    const TensorSplit* split = tensor.split(param);
+    return split != nullptr ? split->begin(part) : 0;
+  }
   checkpoint::ManifestParameter parameter(int param) const;
   std::vector<checkpoint::ManifestParameter> buffers() const;
   // Bytes that keepers hold for a rank with zero_core.peer_copies; node_of: by rank.
   std::int64_t peer_copy_bytes(int rank, const std::vector<int>& node_of) const;
+
+ private:
+  struct Place {
+    int data_rank, tensor_rank;
+  };
+  struct Wanted {
+    bool trainable_only = false;
+    bool saved_only = false;  // without what the first rank of a tensor group saves for all
+  };
+  std::vector<checkpoint::ElementRange> ranges(const Place& place, const Wanted& wanted) const;
 };
 
 }  // namespace zero::detail

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,7 +35,7 @@ std::string cpu_type() {
 class TrainSnapshot : public checkpoint::Snapshot {
  public:
   explicit TrainSnapshot(TrainState& train)
-      : train_(train), layout_{train.plan, train.model, train.arrays} {}
+      : train_(train), layout_{train.plan, train.model, train.arrays, train.tensor_parts} {}
 
   bool readable_during_steps() const override { return train_.store->readable_during_steps(); }
   bool rests_on_device() const override { return !train_.offloads_to_host(); }
@@ -52,6 +53,10 @@ class TrainSnapshot : public checkpoint::Snapshot {
     if (train_.scaler.dynamic()) m.loss_scaler = record_of(train_.scaler.state());
     m.config = zero::describe(train_.config);
     m.equality = equality_terms();
+    for (int a = 0; a < axis_count; ++a) {
+      const auto axis = static_cast<Axis>(a);
+      m.grid[name_of(axis)] = train_.plan.grid.size(axis);
+    }
     for (int p = 0; p < std::ssize(train_.model.params); ++p)
       m.parameters.push_back(layout_.parameter(p));
     for (int u = 0; u < std::ssize(train_.model.units); ++u)
@@ -59,7 +64,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
         m.parameters[p].used_by.push_back(train_.model.units[u].name);
     if (trainable_only) {
       const auto left_out = [&](int param) { return !m.parameters[param].trainable; };
-      const std::vector<std::uint64_t> digests = value_digests(train_, left_out);
+      const std::vector<std::uint64_t> digests = whole_digests(left_out);
       for (int p = 0; p < std::ssize(digests); ++p)
         if (left_out(p)) m.parameters[p].left_out = {0, digests[p]};
     }
@@ -70,6 +75,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
   std::vector<ElementRange> ranges_of(int rank, bool trainable_only) const override {
     return layout_.ranges_of(rank, trainable_only);
   }
+  std::vector<ElementRange> needed_ranges() const override { return layout_.own_ranges(); }
 
   void read(const ElementRange& range, std::span<std::byte> out) const override {
     if (const int buffer = buffer_of(range.parameter); buffer >= 0) {
@@ -200,6 +206,13 @@ class TrainSnapshot : public checkpoint::Snapshot {
                         ", which is part of its bits: set the key to that value");
   }
 
+  // As value_digests(), over all parts of each parameter.
+  std::vector<std::uint64_t> whole_digests(const std::function<bool(int param)>& wanted) const {
+    return value_digests(train_, train_.everyone(), [&](int p) {
+      return wanted(p) && train_.policy().counts(train_.layout().segment(train_.place(p)));
+    });
+  }
+
   const std::vector<BufferDeclaration>& buffers() const { return train_.plan.buffers.all; }
 
   // Returns a buffer's index; -1 for a parameter.
@@ -216,7 +229,8 @@ class TrainSnapshot : public checkpoint::Snapshot {
 
   // Start of the range, in elements from the start of the segment.
   std::int64_t offset_of(const ElementRange& range) const {
-    return train_.place(range.parameter).offset + range.begin;
+    return train_.place(range.parameter).offset + range.begin -
+           train_.begin_of_own_part(range.parameter);
   }
 
   void require_base(const std::string& path, int param) const {
@@ -242,7 +256,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
         require_base(path, p);
     if (std::ranges::count(left_out, nullptr) == std::ssize(left_out)) return;
     const std::vector<std::uint64_t> digests =
-        value_digests(train_, [&](int p) { return left_out[p] != nullptr; });
+        whole_digests([&](int p) { return left_out[p] != nullptr; });
     for (int p = 0; p < std::ssize(left_out); ++p) {
       if (left_out[p] == nullptr) continue;
       const bool comparable = left_out[p]->dtype == layout_.parameter(p).dtype;

@@ -2,6 +2,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <span>
@@ -67,7 +68,7 @@ std::vector<std::int64_t> hashes_of(const checkpoint::ModelReader& reader,
 // once.
 void agree_on_tensors(TrainState& train, const checkpoint::ModelReader& reader,
                       const std::vector<std::string>& tensors) {
-  Ranks& ranks = train.ranks;
+  Ranks& ranks = train.everyone();
   const std::string subject = "the comparison of " + reader.path();
   const std::vector<std::int64_t> identities =
       ranks.gather_words(subject, {identity_of(reader.path())});
@@ -112,6 +113,16 @@ std::string names_in(const checkpoint::ModelReader& reader,
   return "\n  the file has " + list_of(names, most_named);
 }
 
+// Throws UsageError if the parameter is declared in parts of an unknown dimension.
+TensorSplit whole_of(const TrainState& train, int param) {
+  const ParamOptions& options = train.param(param).options;
+  if (train.plan.on.tensor.ranks > 1 && options.split && !options.split_dim)
+    throw UsageError("a file of weights has the whole of parameter " + train.param(param).name +
+                     ", of which each tensor rank declares a part: declare the dimension that is "
+                     "divided, ParamOptions::split_dim");
+  return train.split(param);
+}
+
 }  // namespace
 
 std::vector<std::string> Weights::load(const std::string& file, const LoadOptions& options) {
@@ -148,8 +159,9 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
     return false;
   };
   std::vector<char> in_file;
-  for (const ParamDeclaration& declaration : train_.model.params) {
-    in_file.push_back(look(declaration.name, declaration.shape, ""));
+  for (int p = 0; p < std::ssize(train_.model.params); ++p) {
+    const ParamDeclaration& declaration = train_.param(p);
+    in_file.push_back(look(declaration.name, whole_of(train_, p).shape, ""));
     count_others(declaration.also_named);
   }
   std::vector<int> buffers;
@@ -166,21 +178,28 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
                     "\nWhat the file may lack, or may have in another shape, keeps its values if "
                     "allow_missing covers it: names or patterns separated by commas, such as "
                     "\"head.*\"");
-  if (train_.collective()) {
+  if (train_.collective() || train_.tensor() != nullptr) {
     std::string absent;
     for (const std::string& name : lacking) absent += name + " ";
-    agree_on_values(train_.ranks, {{"what a file of weights lacks", absent}});
+    agree_on_values(train_.everyone(), {{"what a file of weights lacks", absent}});
     std::vector<std::string> tensors;
     for (std::size_t p = 0; p < in_file.size(); ++p)
       if (in_file[p]) tensors.push_back(name_in_file(train_.param(static_cast<int>(p)).name));
     for (const int b : buffers) tensors.push_back(name_in_file(train_.model.buffers[b].name));
     agree_on_tensors(train_, reader, tensors);
   }
-  if (used + others < reader.tensor_count() && train_.rank() == 0)
+  if (used + others < reader.tensor_count() && train_.is_root())
     std::fprintf(stderr, "zero: %s holds %zu tensors that the model does not have; left alone\n",
                  reader.path().c_str(), reader.tensor_count() - used - others);
   fill_where(rounded([&](ParamShard shard) {
-               reader.read(name_in_file(shard.name), shard.begin, shard.values);
+               const int param = train_.model.find(shard.name);
+               const TensorSplit split = train_.split(param);
+               const std::int64_t first = train_.begin_of_own_part(param) + shard.begin;
+               split.for_parts(first, std::ssize(shard.values),
+                               [&](std::int64_t from, std::int64_t whole, std::int64_t count) {
+                                 reader.read(name_in_file(shard.name), whole,
+                                             shard.values.subspan(from - first, count));
+                               });
                train_.refuse_non_finite(reader.path(), shard);
              }),
              [&](int param) { return in_file[param] != 0; });
@@ -207,6 +226,25 @@ struct ExportPiece {
   int buffer = -1;  // set if this is not a segment
 };
 
+// Returns the whole of a parameter from every tensor rank's part; empty if the part is all.
+std::vector<std::byte> joined_parts(TrainState& train, int param, std::span<const std::byte> own,
+                                    std::int64_t width) {
+  const TensorSplit split = train.split(param);
+  std::vector<std::byte> whole;
+  if (split.parts() == 1) return whole;
+  whole.resize(split.elements() * width);
+  const std::vector<std::string> parts =
+      train.tensor()->gather_texts("the export of " + train.param(param).name,
+                                   {reinterpret_cast<const char*>(own.data()), own.size()});
+  for (int part = 0; part < split.parts(); ++part)
+    split.for_parts(split.begin(part), split.elements(part),
+                    [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+                      const char* run = parts[part].data() + (from - split.begin(part)) * width;
+                      std::memcpy(whole.data() + to * width, run, count * width);
+                    });
+  return whole;
+}
+
 }  // namespace
 
 // Collective; the root writes. Wider dtypes come first, so that every tensor is aligned to the
@@ -214,32 +252,33 @@ struct ExportPiece {
 void Weights::export_model(const std::string& directory, const ExportOptions& options) {
   train_.require_values(" to export");
   std::vector<ExportPiece> pieces;
-  const auto add = [&](ExportPiece& piece, const auto& declaration, const std::string& dtype) {
+  const auto add = [&](ExportPiece& piece, const auto& declaration, const Shape& shape,
+                       const std::string& dtype) {
     piece.width = *checkpoint::bits_of(dtype) / 8;
-    piece.tensors.push_back({declaration.name, dtype, declaration.shape});
+    piece.tensors.push_back({declaration.name, dtype, shape});
     for (const std::string& other : declaration.also_named)
-      piece.tensors.push_back({other, dtype, declaration.shape});
+      piece.tensors.push_back({other, dtype, shape});
   };
   for (const SegmentId& id : train_.layout().segments()) {
     const Segment& segment = train_.layout().segment(id);
     if (options.trainable_only && !segment.trainable) continue;
     ExportPiece& piece = pieces.emplace_back(ExportPiece{.segment = id});
     for (const ParamPlace& place : segment.params)
-      add(piece, train_.param(place.param),
+      add(piece, train_.param(place.param), whole_of(train_, place.param).shape,
           checkpoint::safetensors_name(train_.arrays.segment(id).dtype));
   }
   for (int b = 0; b < std::ssize(train_.model.buffers); ++b)
     add(pieces.emplace_back(ExportPiece{.buffer = b}), train_.model.buffers[b],
-        train_.model.buffers[b].dtype);
+        train_.model.buffers[b].shape, train_.model.buffers[b].dtype);
   std::ranges::stable_sort(pieces, std::greater<>(), &ExportPiece::width);
   std::unique_ptr<checkpoint::ModelWriter> writer;
   // The root writes, and all ranks wait as long as the root makes progress.
   const auto write = [&](const auto& work) {
     const auto by_root = [&](FileTask&) {
-      if (train_.rank() == 0) work();
+      if (train_.is_root()) work();
     };
-    const Outcome written =
-        FileTask::together(train_.runtime, train_.ranks, "the export to " + directory, by_root);
+    const Outcome written = FileTask::together(train_.runtime, train_.everyone(),
+                                               "the export to " + directory, by_root);
     if (written.code != 0) raise(written);
   };
   write([&] {
@@ -256,16 +295,18 @@ void Weights::export_model(const std::string& directory, const ExportOptions& op
       });
       continue;
     }
-    const std::vector<std::byte> whole =
+    const std::vector<std::byte> segment =
         gather_whole(train_, {piece.segment, ArrayKind::parameter});
-    write([&] {
-      for (const ParamPlace& place : train_.layout().segment(piece.segment).params) {
-        const ParamDeclaration& param = train_.param(place.param);
+    for (const ParamPlace& place : train_.layout().segment(piece.segment).params) {
+      const ParamDeclaration& param = train_.param(place.param);
+      const auto own =
+          std::span(segment).subspan(place.offset * piece.width, param.elements * piece.width);
+      const std::vector<std::byte> whole = joined_parts(train_, place.param, own, piece.width);
+      write([&] {
         for (std::size_t i = 0; i <= param.also_named.size(); ++i)
-          writer->write(
-              std::span(whole).subspan(place.offset * piece.width, param.elements * piece.width));
-      }
-    });
+          writer->write(whole.empty() ? own : std::span(whole));
+      });
+    }
   }
   write([&] { writer->finish(); });
 }

@@ -241,12 +241,14 @@ std::uint64_t Weights::digest() {
   const std::vector<std::string>& states = train_.policy().optimizer_states;
   kinds.insert(kinds.end(), states.begin(), states.end());
   std::uint64_t sum = 0;
-  for (const SegmentId& id : train_.layout().segments())
+  for (const SegmentId& id : train_.layout().segments()) {
+    if (!train_.policy().counts(train_.layout().segment(id))) continue;
     for (const std::string& kind : kinds)
       if (const auto array = train_.store->find(id, kind)) sum += digest_of(train_, *array, kind);
+  }
   std::uint64_t total = 0;
   for (const std::int64_t word :
-       train_.ranks.gather_words("Engine::digest", {std::bit_cast<std::int64_t>(sum)}))
+       train_.everyone().gather_words("Engine::digest", {std::bit_cast<std::int64_t>(sum)}))
     total += std::bit_cast<std::uint64_t>(word);
   return total;
 }

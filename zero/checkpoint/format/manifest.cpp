@@ -45,6 +45,8 @@ constexpr auto parameter_fields = [](auto& io, auto& parameter) {
   io.optional("of_rank", parameter.of_rank);
   io.optional("left_out", parameter.left_out);
   io.optional("also_named", parameter.also_named);
+  io.optional("split/dim", parameter.split_dim);
+  io.optional("split/sizes", parameter.split_sizes);
 };
 
 constexpr auto file_fields = [](auto& io, auto& file) {
@@ -74,13 +76,27 @@ constexpr auto manifest_fields = [](auto& io, auto& manifest) {
   io.optional("loss_scaler", manifest.loss_scaler);
   io("config", manifest.config);
   io("equality", manifest.equality);
+  io.optional("grid", manifest.grid);
 };
+
+std::string split_problem(const ManifestParameter& parameter) {
+  const std::vector<std::int64_t>& sizes = parameter.split_sizes;
+  if (sizes.empty()) return "";
+  const std::int64_t dim = parameter.split_dim.value_or(0);
+  if (dim < 0 || dim >= std::ssize(parameter.shape) ||
+      (parameter.only_in_parts() && parameter.shape.size() > 1))
+    return "is split along dimension " + std::to_string(dim) + ", which it does not have";
+  std::int64_t rest = parameter.shape[dim];
+  for (const std::int64_t size : sizes) rest -= size < 1 || size > rest ? rest + 1 : size;
+  return rest == 0 ? "" : "has parts whose sizes are not that of dimension " + std::to_string(dim);
+}
 
 std::string problem_of(const Manifest& manifest, const ManifestParameter& parameter) {
   std::string problem = name_problem(parameter.name);
   for (const std::string& other : parameter.also_named)
     if (problem.empty()) problem = name_problem(other);
   if (problem.empty()) checked_bytes({parameter.name, parameter.dtype, parameter.shape}, problem);
+  if (problem.empty()) problem = split_problem(parameter);
   if (!problem.empty()) return problem;
   for (const std::string& state : parameter.states.value_or(std::vector<std::string>{}))
     if (std::ranges::find(manifest.states, state) == manifest.states.end())
@@ -215,7 +231,10 @@ std::int64_t Manifest::data_bytes() const {
 std::string format_manifest(const Manifest& manifest) {
   JsonWriter write;
   write("format", format_word);
-  write("schema", manifest_schema);
+  const auto whole = [](const ManifestParameter& parameter) {
+    return parameter.split_sizes.empty();
+  };
+  write("schema", std::ranges::all_of(manifest.parameters, whole) ? 2 : manifest_schema);
   manifest_fields(write, manifest);
   std::vector<std::string> rank_states;
   for (const std::string& state : manifest.rank_states) rank_states.push_back(to_hex(state));

@@ -3,6 +3,7 @@
 // padding or rank count.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -10,13 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "zero/base/tensor_split.h"
 #include "zero/checkpoint/format/digest.h"
 #include "zero/checkpoint/format/safetensors.h"
 
 namespace zero::checkpoint {
 
-// Schema 1 repeated the headers of the files, and readers skip that.
-inline constexpr std::int64_t manifest_schema = 2;
+// Schema 1 repeated the headers of the files, and readers skip that. Schema 3 has parameters in
+// parts; without these, schema 2 is written.
+inline constexpr std::int64_t manifest_schema = 3;
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* manifest_digest_name = "manifest.xxh3";
 inline constexpr const char* program_state_name = "program_state";  // file name
@@ -43,13 +46,24 @@ struct ManifestParameter {
   std::optional<Digest> left_out = {};
   // Further names of the values in exported models and for readers of whole weights.
   std::vector<std::string> also_named = {};
+  // Under tensor parallelism: elements are stored part after part, see TensorSplit. Empty: one
+  // part. Without a dimension: the program has not said which one is divided, and the shape has
+  // one.
+  std::optional<std::int64_t> split_dim = {};
+  std::vector<std::int64_t> split_sizes = {};
 
   bool is_residues() const { return of_rank.has_value(); }
   std::int64_t elements() const { return elements_of(shape); }
+  // Whether the order of the whole is unknown.
+  bool only_in_parts() const { return !split_sizes.empty() && !split_dim; }
+  TensorSplit split() const {
+    if (split_sizes.empty()) return TensorSplit::none(shape);
+    return {shape, static_cast<int>(split_dim.value_or(0)), split_sizes};
+  }
 };
 
 // Elements [begin, begin + count) of a parameter (kind 0: the master weights, if any), or of
-// optimizer state number kind - 1.
+// optimizer state number kind - 1. Counted in the order of parts.
 struct ElementRange {
   int parameter = 0, kind = 0;
   std::int64_t begin = 0, count = 0;
@@ -77,6 +91,8 @@ struct Manifest {
   std::vector<ManifestFile> files;
   std::map<std::string, std::string> client_state;
   std::vector<std::string> rank_states;  // any bytes, by rank; empty: there are none
+  // The grid of ranks that saved: the sizes of its axes, by name; empty in older checkpoints.
+  std::map<std::string, std::int64_t> grid;
   // The file program_state, if any.
   std::int64_t program_state_bytes = 0;
   std::optional<Digest> program_state_digest;
@@ -97,6 +113,10 @@ struct Manifest {
   // "name@offset", "name:exp_avg@offset".
   std::string name_of(const ElementRange& range) const;
   std::int64_t data_bytes() const;  // total of all parameters and states
+  std::int64_t tensor_ranks() const {
+    const auto found = grid.find("tensor");
+    return found == grid.end() ? 1 : std::max<std::int64_t>(1, found->second);
+  }
 };
 
 std::string format_manifest(const Manifest& manifest);
