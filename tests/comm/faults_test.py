@@ -261,7 +261,7 @@ def run_all():
                           a_rank_is_stopped, a_rank_leaves, calls_differ, the_launcher_is_killed,
                           a_rank_does_not_come_to_the_end)]
     # In parallel, since tests mostly wait.
-    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
         return sum(pool.map(has_failed, tests))
 
 

@@ -346,7 +346,7 @@ def main():
         cases = [*config_cases(), *option_cases(), *data_cases(), *init_cases(), *disagreement_cases(),
                  *library_cases(), *launcher_cases()]
         # In parallel, since the jobs mostly wait for the launcher.
-        with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
+        with concurrent.futures.ThreadPoolExecutor(max_workers=10) as pool:
             for case, (problems, seconds) in zip(cases, pool.map(lambda case: run(case, folder), cases)):
                 failures += bool(problems)
                 result = "FAILED: " + "; ".join(problems) if problems else "ok"

@@ -5,6 +5,7 @@ usage: multi_node.py MPIEXEC NODE_PROGRAM FAULT_PROGRAM [TRAIN_GPT ZERO KILL_PRO
 Exits with 77 if this machine cannot have such hosts (no root, no namespaces).
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -85,7 +86,7 @@ def check_bits_and_bytes(got, nodes, group):
 
 
 def pretended():
-    """One host divided into several, possible on every machine."""
+    """One host divided into several, for a machine that has no others."""
     for nodes, group in (([0, 0, 1, 1], 2), ([0, 1, 0, 1], 2), ([0, 0, 0, 1], 3), ([0, 1, 1, 1, 2], 2), ([0, 1, 2], 1)):
         listed = ",".join(map(str, nodes))
         got = on_one_host(len(nodes), *arguments(group), environment={"ZERO_TEST_NODES": listed})
@@ -272,6 +273,8 @@ def training():
     """The losses of a training run over two hosts are bitwise identical to those of one host, with every strategy; also
     checks the bytes that the strategies send over the link in a step."""
     sent = {}
+    # Strategies that send the same formats have the same bits, so one run on one host is enough for them.
+    expected = {}
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "config.json").write_text(json.dumps(BLOCKS))
         with Hosts([2, 2]) as hosts:
@@ -286,9 +289,12 @@ def training():
                 after_one = hosts.bytes_sent()
                 got = losses(folder, on_hosts, settings)
                 sent[name] = hosts.bytes_sent() - after_one - (after_one - begin)
-                expected = losses(folder, lambda program: [MPIEXEC, "--oversubscribe", "-n", "4", *program], settings)
-                expect(len(got) == STEPS_TRAINED and got == expected,
-                       f"{name}: losses {got}, on one host {expected}")
+                formats = name if name.startswith("ZeRO++") else "plain"
+                if formats not in expected:
+                    expected[formats] = losses(
+                        folder, lambda program: [MPIEXEC, "--oversubscribe", "-n", "4", *program], settings)
+                expect(len(got) == STEPS_TRAINED and got == expected[formats],
+                       f"{name}: losses {got}, on one host {expected[formats]}")
     shares = {name: count / sent["stage 3"] for name, count in sent.items()}
     expect(shares["ZeRO++"] < 0.27 and shares["HFSDP"] < 0.7, f"shares of stage 3's bytes: {shares}")
     return ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
@@ -318,17 +324,19 @@ def passes(test):
 
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the hosts are removed
-    good = passes(pretended)
     try:
         with Hosts([1, 1], "1gbit"):
             pass
     except NotAllowed as reason:
+        good = passes(pretended)
         print(f"skipped: no hosts of our own on this machine: {reason}")
         sys.exit(77 if good else 1)
-    for test in (two_hosts, two_hosts_round_robin, groups_beyond_a_host, unequal_hosts, unequal_hosts_round_robin,
-                 three_hosts, a_rank_per_host, a_slow_link, an_error_on_the_other_host, calls_that_differ, a_dead_host,
-                 *([training, other_numbers_of_ranks, a_cut_link, a_cut_link_in_a_save] if TRAIN_GPT else [])):
-        good = passes(test) and good
+    good = passes(a_slow_link)  # alone, since it measures
+    tests = [*([training, a_cut_link, a_cut_link_in_a_save, other_numbers_of_ranks] if TRAIN_GPT else []), two_hosts,
+             two_hosts_round_robin, groups_beyond_a_host, unequal_hosts, unequal_hosts_round_robin, three_hosts,
+             a_rank_per_host, an_error_on_the_other_host, calls_that_differ, a_dead_host]
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        good = all([good, *pool.map(passes, tests)])
     sys.exit(not good)
 
 

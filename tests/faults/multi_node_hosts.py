@@ -2,6 +2,7 @@
 chosen rate. Needs root, iproute2 and util-linux; nothing of it outlives the object.
 """
 
+import itertools
 import os
 import pathlib
 import re
@@ -41,7 +42,9 @@ def command(*words):
 
 
 class Hosts:
-    """with Hosts([2, 2], "1gbit") as hosts: two hosts with two slots each."""
+    """with Hosts([2, 2], "1gbit") as hosts: two hosts with two slots each. Threads may have hosts at the same time."""
+
+    NUMBERS = itertools.count()
 
     def __init__(self, slots, rate=None):
         if os.geteuid() != 0:
@@ -49,7 +52,7 @@ class Hosts:
         for program in ("ip", "unshare", "hostname", *(["tc"] if rate else [])):
             if shutil.which(program) is None:
                 raise NotAllowed(f"there is no {program}")
-        self.slots, self.rate = slots, rate
+        self.slots, self.rate, self.number = slots, rate, next(self.NUMBERS)
         remove_orphans()
         self.spaces, self.folder = [], None
 
@@ -60,7 +63,7 @@ class Hosts:
         return f"{SUBNET}.{index + 1}"
 
     def space(self, suffix):
-        name = f"zero-{os.getpid()}-{suffix}"
+        name = f"zero-{os.getpid()}-{self.number}_{suffix}"
         command("ip", "netns", "add", name)
         self.spaces.append(name)
         command("ip", "-n", name, "link", "set", "lo", "up")
@@ -197,7 +200,8 @@ def end_processes(*spaces):
 
 def remove_orphans():
     """Removes the hosts of a test that was killed before it could."""
-    done = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, text=True)
+    # Writes an error for a host that another thread removes meanwhile.
+    done = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     for name in re.findall(r"^zero-\d+-\w+", done.stdout, re.MULTILINE):
         if not os.path.exists(f"/proc/{name.split('-')[1]}"):
             end_processes(name)

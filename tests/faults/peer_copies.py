@@ -205,7 +205,8 @@ def main():
     except NotAllowed as reason:
         print(f"skipped: no hosts of our own on this machine: {reason}")
     wanted = sys.argv[4:]
-    launch.run_all([(test.__name__, test) for test in tests if not wanted or test.__name__ in wanted])
+    undisturbed_digest()  # once, and not in each thread
+    launch.run_all([(test.__name__, test) for test in tests if not wanted or test.__name__ in wanted], at_once=3)
 
 
 if __name__ == "__main__":

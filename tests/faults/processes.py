@@ -195,6 +195,7 @@ def asked_launcher(folder, number):
 
 
 TESTS = [
+    ("SIGTERM to a rank, twice", asked_rank_twice, {}),  # the longest
     ("kill -9 of a rank, stage 0", killed_rank, {"stage": 0}),
     ("kill -9 of a rank, stage 3", killed_rank, {"stage": 3}),
     ("kill -9 of a rank, over MPI", killed_rank, {"stage": 3, "environment": {"ZERO_TRANSPORT": "mpi"}}),
@@ -216,7 +217,6 @@ TESTS = [
     ("SIGSTOP of the root", stopped_root, {}),
     ("SIGTERM to a rank", asked_rank, {"number": signal.SIGTERM}),
     ("SIGINT to a rank", asked_rank, {"number": signal.SIGINT}),
-    ("SIGTERM to a rank, twice", asked_rank_twice, {}),
     ("data that become shorter", shortened_data, {}),
     ("output that nobody reads", output_that_nobody_reads, {}),
     ("SIGTERM to mpirun", asked_launcher, {"number": signal.SIGTERM}),
@@ -224,4 +224,4 @@ TESTS = [
 
 
 launch.run_all(((name, lambda folder, test=test, options=options: test(folder, **options))
-                for name, test, options in TESTS), at_once=4)
+                for name, test, options in TESTS), at_once=8)

@@ -68,7 +68,7 @@ def one_of_two(folder):
 def main():
     tests = [one_of_four, the_first_of_three, one_of_two]
     wanted = sys.argv[5:]
-    launch.run_all([(test.__name__, test) for test in tests if not wanted or test.__name__ in wanted])
+    launch.run_all([(test.__name__, test) for test in tests if not wanted or test.__name__ in wanted], at_once=3)
 
 
 if __name__ == "__main__":
