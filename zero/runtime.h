@@ -27,7 +27,7 @@ struct RuntimeOptions {
   // kernels. auto is cpu.
   std::string device = "auto";
   Stream stream = {};      // the program's own compute stream on that device, if any
-  bool share_gpu = false;  // several ranks may use a GPU: for tests, slowly
+  bool share_gpu = false;  // several ranks may use a GPU: for tests, slowly; ZERO_SHARE_GPU wins
   bool abort_job = true;   // false in a hosted program: the library never aborts or exits
   // SIGTERM, SIGINT and SIGUSR2 request a stop (StepResult::stop_requested); a second SIGTERM or
   // SIGINT ends the process. SIGXFSZ and SIGPIPE are ignored unless the program has a handler, so

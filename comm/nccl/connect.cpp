@@ -32,32 +32,25 @@ void refuse_shared_gpus(const std::vector<std::array<std::int64_t, 2>>& identiti
       if (identities[a] == identities[b])
         throw TopologyError("ranks " + std::to_string(a) + " and " + std::to_string(b) +
                             " would share one GPU, which NCCL refuses: start at most one rank per "
-                            "GPU, or give --share-gpu (RuntimeOptions::share_gpu) to test on it, "
-                            "over sockets and slowly");
+                            "GPU, or set ZERO_SHARE_GPU=1 (RuntimeOptions::share_gpu) on all "
+                            "ranks to test on it, over sockets and slowly");
 }
 
 std::string own_host_prefix() {
   return "zero-" + std::to_string(getpid()) + "-";
 }
 
-// NCCL reads the environment once per process: after an earlier use these values may have no
-// effect.
-void warn_of_earlier_use() {
-  void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-  if (library == nullptr) return;
-  dlclose(library);
-  const char* const host = std::getenv("NCCL_HOSTID");
-  if (host != nullptr && std::string(host).starts_with(own_host_prefix())) return;
-  warn_once(
-      "share_gpu: this process had opened NCCL before, which reads its environment once: if it "
-      "refuses ranks that share "
-      "a GPU, make the Runtime before torch.distributed or whatever else uses NCCL");
-}
-
 }  // namespace
 
+bool is_nccl_open() {
+  void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return false;
+  dlclose(library);
+  const char* const host = std::getenv("NCCL_HOSTID");
+  return host == nullptr || !std::string(host).starts_with(own_host_prefix());
+}
+
 void set_shared_gpu_environment(int rank) {
-  warn_of_earlier_use();
   const std::string id = own_host_prefix() + std::to_string(rank);
   const std::pair<const char*, const char*> settings[] = {
       {"NCCL_HOSTID", id.c_str()},
@@ -78,6 +71,7 @@ void set_shared_gpu_environment(int rank) {
 std::unique_ptr<Communicator> connect(Communicator& host, Device& device,
                                       const ConnectOptions& options) {
   const auto identities = gather_identities(host, device);
+  const bool was_open = options.share_gpu && options.is_open();
   if (options.share_gpu)
     set_shared_gpu_environment(host.rank());
   else
@@ -96,9 +90,19 @@ std::unique_ptr<Communicator> connect(Communicator& host, Device& device,
     std::fflush(nullptr);
     _exit(code);
   };
-  guard.communicator = api->begin_join(id, host.size(), host.rank());
-  await_progress(*api, guard.communicator, options.start_limit,
-                 "rank " + std::to_string(host.rank()) + ": joining NCCL's communicator");
+  try {
+    guard.communicator = api->begin_join(id, host.size(), host.rank());
+    await_progress(*api, guard.communicator, options.start_limit,
+                   "rank " + std::to_string(host.rank()) + ": joining NCCL's communicator");
+  } catch (const Error&) {
+    // NCCL reads the environment once per process, at its first use. Torch opens NCCL without using
+    // it, so that an open library alone is no fault.
+    if (was_open)
+      warn_once(
+          "share_gpu: this process had opened NCCL before, which reads its environment once: make "
+          "the Runtime before torch.distributed or whatever else uses NCCL");
+    throw;
+  }
   // Work may be queued at once on a blocking communicator, but not on the parent.
   NcclCommunicator parent(host.rank(), host.size(),
                           std::make_shared<Connection>(std::move(guard), nullptr));

@@ -9,9 +9,13 @@
 
 namespace zero::comm::nccl {
 
+// Whether this process has opened NCCL before the environment was set for share_gpu.
+bool is_nccl_open();
+
 struct ConnectOptions {
   std::function<std::shared_ptr<Api>()> load = load_nccl;  // called once the environment is set
-  std::function<void()> check_peers = [] {};               // as in GuardOptions
+  std::function<bool()> is_open = is_nccl_open;
+  std::function<void()> check_peers = [] {};  // as in GuardOptions
   std::chrono::milliseconds start_limit{120'000};
   bool share_gpu = false;  // several ranks on a GPU: correct, and slow
   bool abort_job = true;

@@ -12,6 +12,7 @@
 #include "tests/comm/fake_gpu.h"
 #include "tests/comm/fake_nccl.h"
 #include "tests/comm/thread_ranks.h"
+#include "tests/support/stderr_of.h"
 
 namespace {
 
@@ -98,6 +99,35 @@ TEST_CASE("nccl: two ranks on one GPU are refused with the reason") {
   };
   CHECK_THROWS_WITH_AS(connect_to_one(), doctest::Contains("ranks 0 and 1 would share one GPU"),
                        TopologyError);
+}
+
+namespace {
+
+// Joins on a GPU that ranks may share; `broken`: NCCL fails. Returns the printed text.
+std::string join_shared(bool was_open, bool broken) {
+  return zero::tests::stderr_of([&] {
+    on_thread_ranks(1, [&](World& world) {
+      FakeGpu gpu(4);
+      const auto api = std::make_shared<FakeNccl>(world.communicator());
+      api->broken = broken;
+      nccl::ConnectOptions options;
+      options.load = [api] { return api; };
+      options.is_open = [&] { return was_open; };
+      options.share_gpu = true;
+      if (broken)
+        CHECK_THROWS_AS(nccl::connect(world.communicator(), gpu, options), Error);
+      else
+        nccl::connect(world.communicator(), gpu, options);
+    });
+  });
+}
+
+}  // namespace
+
+TEST_CASE("nccl: an environment that came too late is named if joining fails") {
+  CHECK(join_shared(true, false) == "");  // torch opens NCCL without using it
+  CHECK(join_shared(false, true) == "");
+  CHECK(join_shared(true, true).find("this process had opened NCCL before") != std::string::npos);
 }
 
 TEST_CASE("nccl: a shared GPU makes every process a host of its own") {

@@ -17,6 +17,7 @@
 #include "zero/base/time_limit.h"
 #include "zero/checkpoint/checkpoint_reader.h"
 #include "zero/runtime/host_memory.h"
+#include "zero/runtime/runtime_core.h"
 #include "zero/testing.h"
 
 namespace {
@@ -46,6 +47,20 @@ TEST_CASE("sum adds over ranks") {
     CHECK(runtime.sum(runtime.rank() + 0.5) == 4.5);
     CHECK(runtime.size() == 3);
   });
+}
+
+TEST_CASE("ranks share a GPU if the environment says so") {
+  zero::RuntimeOptions options;
+  CHECK_FALSE(zero::detail::world_options(options).share_gpu);
+  setenv("ZERO_SHARE_GPU", "1", 1);
+  CHECK(zero::detail::world_options(options).share_gpu);
+  options.share_gpu = true;
+  setenv("ZERO_SHARE_GPU", "0", 1);
+  CHECK_FALSE(zero::detail::world_options(options).share_gpu);
+  setenv("ZERO_SHARE_GPU", "yes", 1);
+  CHECK(failure_of([&] { zero::detail::world_options(options); }) ==
+        "ZERO_SHARE_GPU is \"yes\"; expected 0 or 1");
+  unsetenv("ZERO_SHARE_GPU");
 }
 
 TEST_CASE("the first cause reaches every rank") {

@@ -60,6 +60,14 @@ std::unique_ptr<comm::World> open_world(int& argc, char**& argv, const RuntimeOp
   return comm::create_world(argc, argv, detail::world_options(options));
 }
 
+bool share_gpu_of(const RuntimeOptions& options) {
+  const char* text = std::getenv("ZERO_SHARE_GPU");
+  const std::string value = text != nullptr ? text : "";
+  if (value.empty()) return options.share_gpu;
+  if (value == "0" || value == "1") return value == "1";
+  throw ConfigError("ZERO_SHARE_GPU is \"" + value + "\"; expected 0 or 1");
+}
+
 std::string executor_of(const RuntimeOptions& options) {
   const char* text = std::getenv("ZERO_EXECUTOR");
   const std::string value = text != nullptr && *text != '\0' ? text : options.executor;
@@ -86,7 +94,7 @@ comm::WorldOptions world_options(const RuntimeOptions& options) {
   result.transport = options.transport;
   result.start_limit = time_limit_of(options.start_limit_seconds);
   result.abort_job = options.abort_job;
-  result.share_gpu = options.share_gpu;
+  result.share_gpu = share_gpu_of(options);
   result.rendezvous = options.rendezvous;
   return result;
 }

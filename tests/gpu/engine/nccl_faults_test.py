@@ -53,8 +53,8 @@ def main():
     if code != STALLED or "on the GPU for all_gather" not in output:
         findings.append(f"a device that ends nothing: ended with {code}: {output!r}")
     code, output = run("shared")
-    if code != 0 or "this process had opened NCCL before" not in output:
-        findings.append(f"an environment that comes too late: ended with {code}: {output!r}")
+    if code != 0:
+        findings.append(f"an environment that comes too late is not noticed: ended with {code}: {output!r}")
     print("\n".join(findings) if findings else f"{len(cases)} faults of {len(calls)} calls")
     return 1 if findings else 0
 
