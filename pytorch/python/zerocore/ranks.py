@@ -26,7 +26,7 @@ def ranks():
         _watch_errors()
         if multiprocessing.parent_process() is not None:
             _note_exit_of_worker()
-        device = _chosen_device()
+        device = device_type()
         _ranks = _native.Ranks(sys.argv, device, launch.rendezvous())
         if device == "cuda":
             torch.cuda.set_device(_ranks.gpu)
@@ -34,8 +34,9 @@ def ranks():
     return _ranks
 
 
-def _chosen_device():
-    """Returns "cuda" if torch and this build both support GPUs, unless DeepSpeed's variable DS_ACCELERATOR is cpu."""
+def device_type():
+    """Returns the ranks' device: "cuda" if torch and this build both support GPUs, unless DeepSpeed's variable DS_ACCELERATOR
+    is cpu. Starts no ranks."""
     asked = os.environ.get("DS_ACCELERATOR", "")
     if asked not in ("", "cpu", "cuda"):
         raise _native.ConfigError(f"DS_ACCELERATOR is {asked!r}; expected cpu or cuda")

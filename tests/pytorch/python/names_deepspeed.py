@@ -1,6 +1,8 @@
 """Names of DeepSpeed that transformers 5.24, accelerate 1.15, trl 1.16, peft, Lightning 2.6, LLaMA-Factory and axolotl
 import are there; others are one error that names them, modules too."""
 
+import os
+
 import deepspeed
 import torch
 
@@ -90,5 +92,30 @@ def leaf_modules():
             raise AssertionError(f"{call.__name__}: there is no {names[-1]}")
 
 
+def accelerators():
+    """The accelerator is the device that the ranks take; this machine may have no GPU, so torch says that there are two."""
+    from unittest import mock
+
+    from zerocore import _native
+    chosen = []
+    gpus = {"is_available": lambda: True, "device_count": lambda: 2, "current_device": lambda: 1, "set_device": chosen.append}
+    assert get_accelerator().device_name(1) == "cpu" and get_accelerator().current_device_name() == "cpu"
+    with mock.patch.multiple(torch.cuda, **gpus), mock.patch.object(_native, "has_cuda", True), \
+            mock.patch.dict(os.environ, {"DS_ACCELERATOR": ""}):
+        gpu = get_accelerator()
+        assert (gpu._name, gpu.device_name(), gpu.device_name(1), gpu.device_name(3)) == ("cuda", "cuda", "cuda:1", "cuda:1")
+        assert (gpu.current_device(), gpu.current_device_name(), gpu.device_count()) == (1, "cuda:1", 2)
+        gpu.set_device(2)
+        assert chosen == [0] and gpu.communication_backend_name() == "nccl"
+        assert gpu.memory_allocated is torch.cuda.memory_allocated
+        try:
+            gpu.on_accelerator
+        except AttributeError as error:
+            assert "does not have this name of DeepSpeed" in str(error), error
+        else:
+            raise AssertionError("on_accelerator is there")
+
+
 leaf_modules()
+accelerators()
 print("every name")
