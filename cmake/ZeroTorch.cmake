@@ -33,7 +33,7 @@ if(NOT torch_roots)
 endif()
 
 # zero_torch_facts(ROOT): sets torch_version, torch_minor (2.15) and torch_has_cuda from the package in this folder.
-set(torch_oldest 2.12)  # the first with StorageImpl::clear_data_ptr_access_error_msg_()
+set(torch_oldest 2.11)  # the first with c10::Stream::native_handle(); tests/pytorch compiles against its headers
 macro(zero_torch_facts root)
   foreach(file version.py include/torch/csrc/api/include/torch/torch.h lib/libtorch_cpu.so lib/libc10.so)
     if(NOT EXISTS ${root}/${file})

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "pytorch/advice.h"
+#include "pytorch/storage_access.h"
 #include "pytorch/tensor_device.h"
 
 namespace zero::pytorch {
@@ -143,7 +144,7 @@ void ManagedParameter::return_values() {
 
 void give_memory(const at::Tensor& tensor, const at::Tensor& values) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-  storage->clear_data_ptr_access_error_msg_();
+  allow_access(*storage);
   storage->set_data_ptr_noswap(
       values.storage().unsafeGetStorageImpl()->set_data_ptr(at::DataPtr(nullptr, tensor.device())));
 }
@@ -186,7 +187,7 @@ void ManagedParameter::observe(const StorageUse& use) {
 }
 
 void ManagedParameter::bind(const void* address) {
-  storage().clear_data_ptr_access_error_msg_();
+  allow_access(storage());
   storage().set_data_ptr_noswap(memory_at(address));
 }
 

@@ -4,7 +4,7 @@
 # Usage: scripts/install_dependencies.sh [--tests | --python | --torch | --list | --missing-for-wheel]
 # --tests: also packages without which tests are skipped; --python: also the headers and venv of python3, for the Python
 # package; --torch: instead, a virtual environment with PyTorch and the packages of the tests of pytorch/ (5 GB from
-# PyPI), and Open MPI 5 and MPICH, whose mpirun is not in PATH; it prints its python3; --list: only print the packages, of
+# PyPI), Open MPI 5 and MPICH, whose mpirun is not in PATH, and headers of an older torch; it prints its python3; --list: only print the packages, of
 # all kinds; --missing-for-wheel: only print those of them that scripts/make_wheel.sh needs and that are missing
 # What apt prints goes to build/packages.log.
 set -euo pipefail
@@ -167,6 +167,26 @@ assert all(map(find_spec, ('datasets', 'trl', 'lightning', 'twine', 'wheel', 'sp
     sphinx myst-parser furo
 }
 
+# Headers of the oldest torch that is supported, which the tests' build is compiled against too.
+install_torch_headers() {
+  local version=2.11 folder=$HOME/.cache/zerocore/torch-headers wheels
+  [[ ! -e $folder/$version/torch/version.py ]] || return 0
+  echo "installing: headers of torch $version from PyPI into $folder"
+  wheels=$(mktemp -d)
+  timeout 300 "$HOME/.cache/zerocore/torch/bin/python3" -m pip download --quiet --no-deps --no-cache-dir \
+    --disable-pip-version-check --retries 1 --timeout 20 --dest "$wheels" "torch==$version.*" &&
+    "$HOME/.cache/zerocore/torch/bin/python3" - "$wheels"/torch-*.whl "$folder/$version" <<'END' ||
+import sys
+import zipfile
+
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    wheel.extractall(sys.argv[2], [name for name in wheel.namelist() if name.startswith("torch/include/")])
+    wheel.extract("torch/version.py", sys.argv[2])
+END
+    echo "torch $version not available by pip; the build is not compiled against its headers"
+  rm -rf "$wheels"
+}
+
 # The launchers under which the Python package is tested, besides the system's MPI.
 install_launchers() {
   local name folder
@@ -182,6 +202,7 @@ install_launchers() {
 if [[ ${1:-} == --torch ]]; then
   install_torch >&2
   install_launchers >&2
+  install_torch_headers >&2
   echo "$HOME/.cache/zerocore/torch/bin/python3"
   exit
 fi

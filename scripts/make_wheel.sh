@@ -3,7 +3,7 @@
 # and nothing is installed outside of build/wheel: compiler and headers must be there (scripts/install_dependencies.sh
 # --python), and pip gets the rest. The wheel needs a glibc and libstdc++ as new as those of this system: build one for others
 # on Debian 12.
-# Usage: scripts/make_wheel.sh [--python PYTHON] [--torch 2.12,2.15] [--cuda] [--url URL] [FOLDER]
+# Usage: scripts/make_wheel.sh [--python PYTHON] [--torch 2.11,2.15] [--cuda] [--url URL] [FOLDER]
 #   --python   an interpreter with headers and venv; default: python3
 #   --torch    the minor versions of torch, with an extension in the wheel for each; default: the torch of PYTHON if it has
 #              one, else the newest on PyPI. PyPI's package of each (1 GB) is fetched, without the libraries behind it

@@ -30,7 +30,7 @@ class Zerocore(CMakePackage, CudaPackage):
     with when("+torch"):
         extends("python")
         depends_on("python@3.10:", type=("build", "link", "run"))
-        depends_on("py-torch@2.12:", type=("build", "link", "run"))
+        depends_on("py-torch@2.11:", type=("build", "link", "run"))
         depends_on("py-torch+cuda", when="+cuda")
 
     conflicts("%gcc@:11", msg="C++20 as GCC 12 has it")

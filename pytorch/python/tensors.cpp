@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pytorch/managed_parameter.h"
+#include "pytorch/storage_access.h"
 
 namespace {
 
@@ -26,7 +27,7 @@ bool is_at_rest(const at::Tensor& tensor) {
 // Without memory, accesses throw an error with this text.
 void free_memory(const at::Tensor& tensor, std::optional<std::string> message) {
   c10::StorageImpl& storage = storage_of(tensor);
-  storage.clear_data_ptr_access_error_msg_();
+  allow_access(storage);
   storage.set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
   if (message) storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(message));
 }
