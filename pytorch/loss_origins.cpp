@@ -3,24 +3,18 @@
 #include <utility>
 
 #include "pytorch/advice.h"
+#include "pytorch/operations.h"
 #include "zero/base/error.h"
 
 namespace zero::pytorch {
 
-namespace {
-
-// Points to the records of the engine whose scale was read last, until that engine's backward.
-// Backward runs on the calling thread, so the running backward is of that engine's loss.
-thread_local const LossOrigins* scaled_last = nullptr;
-
-}  // namespace
-
 void LossOrigins::read_scale() {
   scaled_ = true;
-  scaled_last = this;
+  thread_notes().scaled_last = this;
 }
 
 void LossOrigins::begin_backward(bool needs_scale) {
+  const LossOrigins*& scaled_last = thread_notes().scaled_last;
   if (std::exchange(scaled_, false)) {
     scaled_last = nullptr;
     running_ = &Kinds::scaled;
@@ -49,6 +43,7 @@ std::string LossOrigins::judge(bool needs_scale, const std::string& parameter) c
 void LossOrigins::end_step() {
   of_step_ = {};
   scaled_ = false;
+  const LossOrigins*& scaled_last = thread_notes().scaled_last;
   if (scaled_last == this) scaled_last = nullptr;
 }
 

@@ -3,16 +3,96 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 namespace zero::pytorch {
 
+// The backward pass that a thread of the program runs. Autograd runs nodes on that thread or, for a
+// GPU's, on threads that all threads of the program share.
+class RunningBackward {
+ public:
+  // Call before an operation with the id of its task, -1 if none runs. Returns whether a pass
+  // begins. `of_program`: the operation runs on the program's thread, where no task means that none
+  // is left, also after an error.
+  bool note(int task, bool of_program) {
+    const std::lock_guard lock(mutex_);
+    if (task == -1) {
+      if (of_program) outermost_ = -1;
+      return false;
+    }
+    // A checkpoint's nested backward has its own task; the first task since none was running is the
+    // outermost.
+    if (task == outermost_ || (outermost_ != -1 && !*has_ended_)) return false;
+    outermost_ = task;
+    watch_end();
+    return true;
+  }
+  // -1 if none runs.
+  int outermost() const {
+    const std::lock_guard lock(mutex_);
+    return outermost_;
+  }
+
+ private:
+  // Autograd calls the callback at the end of the task, and destroys it also after an error.
+  void watch_end() {
+    struct Watch {
+      std::shared_ptr<std::atomic<bool>> has_ended;
+      ~Watch() { *has_ended = true; }
+    };
+    has_ended_ = std::make_shared<std::atomic<bool>>(false);
+    const auto watch = std::make_shared<Watch>(has_ended_);
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [watch] { *watch->has_ended = true; });
+  }
+
+  mutable std::mutex mutex_;
+  int outermost_ = -1;
+  std::shared_ptr<std::atomic<bool>> has_ended_;
+};
+
+// Uses of units by autograd functions of the program (torch.autograd.Function). In backward such a
+// function may read what it has saved by its address, which is no operation.
+class FunctionUses {
+ public:
+  // The thread that ran the function's forward, and autograd's number of the function there.
+  using Node = std::pair<std::uint64_t, std::int64_t>;
+
+  void add(Node node, const StorageUse& use) {
+    const std::lock_guard lock(mutex_);
+    uses_.emplace(node, use);
+  }
+  void tell_of(Node node) {
+    std::vector<StorageUse> uses;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto [first, last] = uses_.equal_range(node);
+      for (auto at = first; at != last; ++at) uses.push_back(at->second);
+    }
+    for (const StorageUse& use : uses) use.owner->before_use(use.unit);
+  }
+  void forget(const StorageOwner& owner) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(uses_, [&](const auto& use) { return use.second.owner == &owner; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::multimap<Node, StorageUse> uses_;
+};
+
+// A thread of the program with observed operations. These may run on threads of autograd.
 class ObservedThread {
  public:
   void add(StorageOwner& owner) {
@@ -21,6 +101,7 @@ class ObservedThread {
     is_needed_ = true;
   }
   void remove(StorageOwner& owner) {
+    functions.forget(owner);
     const std::lock_guard lock(mutex_);
     std::erase(owners_, &owner);
     is_needed_ = !owners_.empty();
@@ -30,6 +111,10 @@ class ObservedThread {
     const std::lock_guard lock(mutex_);
     for (StorageOwner* owner : owners_) owner->backward_begins();
   }
+
+  RunningBackward backward;
+  FunctionUses functions;
+  ThreadNotes notes;
 
  private:
   std::mutex mutex_;
@@ -76,26 +161,76 @@ class Uses {
   void tell() const {
     for (int i = 0; i < count_; ++i) uses_[i].owner->before_use(uses_[i].unit);
   }
+  void add_to(FunctionUses& functions, FunctionUses::Node node) const {
+    for (int i = 0; i < count_; ++i) functions.add(node, uses_[i]);
+  }
 
  private:
   std::array<StorageUse, 8> uses_;
   int count_ = 0;
 };
 
-thread_local int outermost_task = -1;
-thread_local std::shared_ptr<ObservedThread> this_thread;  // null: no callback is set here
-thread_local at::CallbackHandle callback;
+using Callback = std::unique_ptr<at::ObserverContext>(const at::RecordFunction&);
+Callback before_operation, before_node;
 
-// A checkpoint's nested backward has its own task; the first task since none was running is the
-// outermost.
-void note_task() {
-  const int task = torch::autograd::get_current_graph_task_id();
-  if (task == -1) {
-    outermost_task = -1;
-  } else if (outermost_task == -1) {
-    outermost_task = task;
-    if (this_thread) this_thread->tell_of_backward();
-  }
+// The callbacks of this thread of the program; none: 0.
+struct OwnCallback {
+  at::CallbackHandle handle = 0, of_nodes = 0;
+  std::shared_ptr<ObservedThread> thread;
+  ~OwnCallback();
+};
+thread_local OwnCallback own;
+
+// The observed threads by the handles of their callbacks.
+struct ObservedThreads {
+  std::mutex mutex;
+  std::map<at::CallbackHandle, std::weak_ptr<ObservedThread>> of_handle;
+};
+ObservedThreads& observed_threads() {
+  static auto* const all = new ObservedThreads;  // threads may end after static objects
+  return *all;
+}
+
+// Returns the callback of this thread, or of the thread whose backward runs here: autograd gives
+// its threads the callbacks of the thread that called backward. None: 0.
+at::CallbackHandle handle_of(Callback& callback) {
+  for (const auto& entry : at::get_record_function_tls_().sorted_tls_callbacks_)
+    if (entry.callback_.start() == &callback) return entry.handle_;
+  return 0;
+}
+
+void forget_own() {
+  ObservedThreads& all = observed_threads();
+  const std::lock_guard lock(all.mutex);
+  all.of_handle.erase(std::exchange(own.handle, 0));
+  own.thread.reset();
+}
+
+OwnCallback::~OwnCallback() {
+  if (handle != 0) forget_own();
+}
+
+// Returns the thread of the program that the current operation belongs to; null if not observed.
+std::shared_ptr<ObservedThread> program_thread() {
+  const at::CallbackHandle handle = handle_of(before_operation);
+  if (handle == own.handle) return own.thread;
+  ObservedThreads& all = observed_threads();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.of_handle.find(handle);
+  return found == all.of_handle.end() ? nullptr : found->second.lock();
+}
+
+// For threads without observed operations.
+thread_local RunningBackward unobserved_backward;
+thread_local ThreadNotes unobserved_notes;
+
+// Returns the outermost task, or -1.
+int note_task(const std::shared_ptr<ObservedThread>& thread) {
+  RunningBackward& backward = thread ? thread->backward : unobserved_backward;
+  const bool of_program = !thread || thread == own.thread;
+  const bool begins = backward.note(torch::autograd::get_current_graph_task_id(), of_program);
+  if (begins && thread) thread->tell_of_backward();
+  return backward.outermost();
 }
 
 // Names decide, because reading arguments would make copies: operations that change the first
@@ -120,13 +255,31 @@ bool sets_to_itself(const char* name, c10::ArrayRef<const c10::IValue> inputs) {
          own.sizes() == source.sizes() && own.strides() == source.strides();
 }
 
+// Operations of torch have names with "::", functions of the program are named like their class.
+bool is_function(const at::RecordFunction& operation) {
+  return std::string_view(operation.name()).find("::") == std::string_view::npos;
+}
+
+// From the first such function on, since torch makes a text for each node that is observed.
+void observe_nodes(const std::shared_ptr<ObservedThread>& thread) {
+  if (handle_of(before_node) != 0) return;
+  const at::CallbackHandle handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&before_node).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  if (thread == own.thread) own.of_nodes = handle;
+}
+
 std::unique_ptr<at::ObserverContext> before_operation(const at::RecordFunction& operation) {
-  if (this_thread && !this_thread->is_needed()) {
-    at::removeCallback(callback);
-    this_thread.reset();
+  const std::shared_ptr<ObservedThread> thread = program_thread();
+  if (!thread) return nullptr;
+  if (!thread->is_needed()) {
+    if (thread == own.thread) {
+      at::removeCallback(own.handle);
+      if (own.of_nodes != 0) at::removeCallback(std::exchange(own.of_nodes, 0));
+      forget_own();
+    }
     return nullptr;
   }
-  note_task();
+  note_task(thread);
   Uses uses;
   for (const c10::IValue& input : operation.inputs()) uses.look_at(input);
   if (!uses.any()) return nullptr;
@@ -134,6 +287,16 @@ std::unique_ptr<at::ObserverContext> before_operation(const at::RecordFunction& 
     Uses::tell_of_writes(operation.inputs()[0]);
   if (writes_to_last(operation.overload_name())) Uses::tell_of_writes(operation.inputs().back());
   uses.tell();
+  if (is_function(operation) && at::GradMode::is_enabled()) {
+    uses.add_to(thread->functions, {at::RecordFunction::currentThreadId(), operation.seqNr()});
+    observe_nodes(thread);
+  }
+  return nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> before_node(const at::RecordFunction& node) {
+  if (const auto thread = program_thread(); thread && thread->is_needed())
+    thread->functions.tell_of({node.forwardThreadId(), node.seqNr()});
   return nullptr;
 }
 
@@ -150,17 +313,22 @@ const StorageUse* use_of(c10::StorageImpl& storage) {
 }
 
 void Observation::observe() {
-  const auto is_this = [](const auto& thread) { return thread.lock() == this_thread; };
-  if (this_thread && std::ranges::any_of(threads_, is_this)) return;
-  if (!this_thread) {
-    callback = at::addThreadLocalCallback(at::RecordFunctionCallback(&before_operation)
-                                              .needsInputs(true)
-                                              .scopes({at::RecordScope::FUNCTION}));
-    this_thread = std::make_shared<ObservedThread>();
+  std::shared_ptr<ObservedThread> thread = program_thread();
+  const auto is_this = [&](const auto& other) { return other.lock() == thread; };
+  if (thread && std::ranges::any_of(threads_, is_this)) return;
+  if (!thread) {
+    if (own.handle != 0) forget_own();  // the program has changed the thread's callbacks
+    thread = std::make_shared<ObservedThread>();
+    own.handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&before_operation)
+                                                .needsInputs(true)
+                                                .scopes({at::RecordScope::FUNCTION}));
+    own.thread = thread;
+    const std::lock_guard lock(observed_threads().mutex);
+    observed_threads().of_handle[own.handle] = thread;
   }
-  this_thread->add(owner_);
-  std::erase_if(threads_, [](const auto& thread) { return thread.expired(); });
-  threads_.push_back(this_thread);
+  thread->add(owner_);
+  std::erase_if(threads_, [](const auto& other) { return other.expired(); });
+  threads_.push_back(thread);
 }
 
 Observation::~Observation() {
@@ -168,14 +336,23 @@ Observation::~Observation() {
     if (const auto alive = thread.lock()) alive->remove(owner_);
 }
 
+void Observation::forget_functions() {
+  for (const auto& thread : threads_)
+    if (const auto alive = thread.lock()) alive->functions.forget(owner_);
+}
+
 std::optional<int> running_backward() {
-  note_task();
-  return outermost_task == -1 ? std::nullopt : std::optional(outermost_task);
+  const int outermost = note_task(program_thread());
+  return outermost == -1 ? std::nullopt : std::optional(outermost);
 }
 
 bool in_nested_backward() {
-  note_task();
-  return torch::autograd::get_current_graph_task_id() != outermost_task;
+  return torch::autograd::get_current_graph_task_id() != note_task(program_thread());
+}
+
+ThreadNotes& thread_notes() {
+  const std::shared_ptr<ObservedThread> thread = program_thread();
+  return thread ? thread->notes : unobserved_notes;
 }
 
 }  // namespace zero::pytorch

@@ -3,7 +3,8 @@
 //
 // A callback of torch's profiler API inspects the storages of each operation's arguments: a data
 // pointer made by observed_memory() contains the owner to call. Views and tensors saved by autograd
-// share the parameter's storage, so are found as well.
+// share the parameter's storage, so are found as well. An autograd function of the program that has
+// used a unit in forward uses the unit again in backward.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -15,8 +16,8 @@
 
 namespace zero::pytorch {
 
-// The receiver of observed uses. Called on the thread that runs the operation: the program's own,
-// also in backward on CPUs.
+// The receiver of observed uses. Called on the thread that runs the operation: the program's own
+// or, in backward on GPUs, one of autograd's, while the program's thread waits for it.
 class StorageOwner {
  public:
   virtual void before_use(int unit) noexcept = 0;
@@ -57,16 +58,27 @@ class Observation {
   Observation& operator=(const Observation&) = delete;
 
   void observe();
+  // Forgets the graphs of earlier passes: call when no backward over these follows.
+  void forget_functions();
 
  private:
   StorageOwner& owner_;
   std::vector<std::weak_ptr<ObservedThread>> threads_;
 };
 
-// Returns the id of the backward pass that runs on this thread, if any; of the outermost if an
-// activation checkpoint runs a nested pass.
+// Returns the id of the backward pass that runs on this thread of the program, or whose nodes run
+// on this thread of autograd, if any; of the outermost if an activation checkpoint runs a nested
+// pass.
 std::optional<int> running_backward();
 // Whether a backward pass runs inside another.
 bool in_nested_backward();
+
+class LossOrigins;
+// Notes of a thread of the program for its next backward. Threads of autograd see the notes of the
+// thread whose backward they run.
+struct ThreadNotes {
+  const LossOrigins* scaled_last = nullptr;
+};
+ThreadNotes& thread_notes();
 
 }  // namespace zero::pytorch

@@ -1,7 +1,6 @@
 #include "pytorch/sharded_parameters.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -280,8 +279,6 @@ void ShardedParameters::begin_forward(bool training, bool last, bool needs_scale
     for (UnitScopes::UnitState& unit : scopes_.units())
       for (ManagedParameter& parameter : unit.parameters) parameter.hold_storage();
   observation_.observe();
-  // Else autograd would run a GPU's nodes on a separate thread.
-  if (!device_.is_cpu()) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   if (!settled_) settle();
   if (!training) {
     scopes_.begin_evaluation();
@@ -539,6 +536,7 @@ StepTicket ShardedParameters::step(StepOptions options) {
   micro_step_.reset();
   has_graph_ = false;
   begun_ = 0;
+  observation_.forget_functions();
   origins_.end_step();
   StepTicket ticket = engine_->step(options);
   settle();

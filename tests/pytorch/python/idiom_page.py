@@ -39,6 +39,12 @@ def text_of(cells):
     return "".join(parts)
 
 
+def is_right(cell):
+    if cell["refusal"] is not None:
+        return cell["error"] is not None and cell["refusal"] in cell["error"]
+    return cell["error"] is None and cell["difference"] <= cell["tolerance"] and cell["equal_bits"]
+
+
 def _row(by_stage):
     words, errors = [], []
     for stage in STAGES:

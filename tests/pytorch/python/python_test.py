@@ -157,29 +157,30 @@ def failures():
         contains(alone.stderr, part)
 
 
-def run_idioms(file, ranks):
+def run_idioms(file, ranks, **environment):
     """One JSON object for each idiom of idioms/FILE.py and stage; ends the test if one is neither right nor refused."""
     with tempfile.TemporaryDirectory() as folder:
-        out, _ = run(ranks, folder, file, script="idioms/run.py", environment={"PYTHONPATH": f"{PACKAGE}:{HERE}"})
+        out, _ = run(ranks, folder, file, script="idioms/run.py",
+                     environment={"PYTHONPATH": f"{PACKAGE}:{HERE}:{PACKAGE}_tests", **environment})
     cells = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     if not cells:
         raise SystemExit(f"idioms/{file}.py ran nothing")
-    wrong = [cell for cell in cells if not is_right(cell)]
+    wrong = [cell for cell in cells if not idiom_page.is_right(cell)]
     if wrong:
         raise SystemExit("\n".join(json.dumps(cell) for cell in wrong))
     return cells
-
-
-def is_right(cell):
-    if cell["refusal"] is not None:
-        return cell["error"] is not None and cell["refusal"] in cell["error"]
-    return cell["error"] is None and cell["difference"] <= cell["tolerance"] and cell["equal_bits"]
 
 
 def idioms():
     """Each idiom of a training script gives plain torch's numbers, or the error that its test names; docs/idioms.md
     lists which. Each runs on 1, 2 or 3 ranks."""
     idiom_page.check([cell for ranks in (1, 2, 3) for cell in run_idioms("turn", ranks)])
+
+
+def idioms_on_device_thread():
+    """The same with backward passes on another thread, as autograd runs the nodes of a GPU."""
+    for ranks in (1, 2, 3):
+        run_idioms("turn", ranks, ZERO_BACKWARD_THREAD="1")
 
 
 def idioms_everywhere():

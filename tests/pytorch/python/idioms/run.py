@@ -18,6 +18,8 @@ import zerocore
 from idioms import harness
 
 warnings.filterwarnings("ignore")
+if os.environ.get("ZERO_BACKWARD_THREAD"):
+    import on_device_thread  # noqa: F401: makes backward run there
 
 
 def run_once(idiom, stage, job_folder, number):

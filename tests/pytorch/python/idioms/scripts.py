@@ -1,5 +1,7 @@
 """Tools around the loop: those of torch, second optimizers, and losses from inside of the model."""
 
+import ctypes
+
 import torch
 import torch.distributed as dist
 import torch.distributed.nn
@@ -212,3 +214,57 @@ def loader_with_workers(job):
             engine.backward(nn.functional.mse_loss(engine(x), y))
             engine.step()
     return job.values(engine)
+
+
+class ByAddress(torch.autograd.Function):
+    """x * weight by a kernel that gets addresses, in forward and in backward, as kernels of Triton do."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x * ByAddress.read(weight)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        return gradient * ByAddress.read(weight), (gradient * x).sum(0)
+
+    @staticmethod
+    def read(weight):
+        memory = (ctypes.c_float * weight.numel()).from_address(weight.data_ptr())
+        return torch.frombuffer(memory, dtype=torch.float32).clone()
+
+
+class Scaled(nn.Module):
+    """A block with such a kernel as its first and as its last operation."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = (nn.Parameter(torch.linspace(0.5, 1.5, 18)) for _ in range(2))
+        self.linear = nn.Linear(18, 18)
+
+    def forward(self, x):
+        return ByAddress.apply(self.linear(ByAddress.apply(x, self.before)), self.after)
+
+
+class ScaledNet(Net):
+    def __init__(self, reentrant=None):
+        super().__init__()
+        self.blocks = nn.ModuleList(Scaled() for _ in range(3))
+        self.reentrant = reentrant
+
+    def forward(self, x):
+        x = self.inp(x)
+        for block in self.blocks:
+            x = block(x) if self.reentrant is None else checkpoint(block, x, use_reentrant=self.reentrant)
+        return self.head(x)
+
+
+@idiom("kernels that get the addresses of weights, as those of Triton, also in checkpoints", accumulation=2)
+def kernels_by_address(job):
+    values = {}
+    for reentrant in (None, False, True):
+        engine = job.start(job.net(kind=lambda reentrant=reentrant: ScaledNet(reentrant)))
+        job.micro_steps(engine, 2)
+        values.update({f"{reentrant} {name}": value for name, value in job.values(engine).items()})
+    return values
