@@ -77,8 +77,9 @@ class ShardedParameters::GradientHook final : public torch::autograd::PostAccumu
   Before before_;
 };
 
-ShardedParameters::ShardedParameters(std::vector<UnitDeclaration> units, at::Device device)
-    : scopes_(states_of(units, device)), device_(device) {
+ShardedParameters::ShardedParameters(std::vector<UnitDeclaration> units, at::Device device,
+                                     std::unique_ptr<StreamOrder> order)
+    : scopes_(states_of(units, device), std::move(order)), device_(device) {
   for (UnitDeclaration& unit : units) {
     unit_names_.push_back(std::move(unit.name));
     std::vector<BufferState>& states = buffers_.emplace_back();
@@ -450,7 +451,7 @@ void ShardedParameters::take_gradient(int unit, int parameter, const at::Tensor&
     if (scopes_.more_uses_follow(unit)) return;
   }
   if (!tensor.grad().defined()) return;
-  own.move_gradient(tensor, scopes_.open_for_gradients(unit));
+  scopes_.move_gradient(unit, own, tensor);
   const bool whole = !in_nested_backward();
   if (whole) own.set_gradient_aside(tensor);
   const auto known = [&](const Gradient& other) { return other.tensor.is_same(tensor); };
@@ -494,7 +495,7 @@ void ShardedParameters::move_late_gradients() {
     for (const ManagedParameter& parameter : units[u].parameters)
       for (const at::Tensor& tensor : parameter.tensors())
         if (parameter.trainable() && parameter.has_gradient(tensor) && !has_come(tensor))
-          parameter.move_gradient(tensor, scopes_.open_for_gradients(u));
+          scopes_.move_gradient(u, parameter, tensor);
 }
 
 void ShardedParameters::end_backward() {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pytorch/loss_origins.h"
@@ -47,7 +48,10 @@ struct UnitDeclaration {
 class ShardedParameters final : private StorageOwner {
  public:
   // Frees the tensors' memory and moves them to the device. Call attach() before use.
-  ShardedParameters(std::vector<UnitDeclaration> units, at::Device device);
+  ShardedParameters(std::vector<UnitDeclaration> units, at::Device device)
+      : ShardedParameters(std::move(units), device, torch_stream_order(device)) {}
+  ShardedParameters(std::vector<UnitDeclaration> units, at::Device device,
+                    std::unique_ptr<StreamOrder> order);
   // Unsharded parameters, and buffers, get ordinary memory of torch with their values. Local.
   ~ShardedParameters();
   // Call if nothing uses the values after the end: parameters get no memory then.

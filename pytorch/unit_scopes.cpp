@@ -6,6 +6,7 @@ namespace zero::pytorch {
 
 void UnitScopes::begin() {
   close_all();
+  streams_.begin_pass();
   in_backward_ = false;
   for (UnitState& unit : units_) unit.forward_visits = unit.backward_visits = 0;
 }
@@ -27,9 +28,11 @@ bool UnitScopes::more_uses_follow(int unit) const {
 }
 
 void UnitScopes::open(int unit) {
-  if (units_[unit].is_open()) return;
-  close_all_but_around(unit);
-  open_one(unit);
+  if (!units_[unit].is_open()) {
+    close_all_but_around(unit);
+    open_one(unit);
+  }
+  streams_.enter(units_[unit].side_streams);
 }
 
 void UnitScopes::close_all_but_around(int unit) {
@@ -79,6 +82,7 @@ BackwardScope& UnitScopes::open_for_gradients(int unit) {
   if (!state.backward) {
     // Inner units only read this unit's values, whose memory does not move.
     close_all_but_around(unit);
+    streams_.leave(state.side_streams);
     state.forward.reset();
     state.backward_visits = state.forward_visits;
     open_backward_scope(state);
@@ -86,8 +90,18 @@ BackwardScope& UnitScopes::open_for_gradients(int unit) {
   return *state.backward;
 }
 
+void UnitScopes::move_gradient(int unit, const ManagedParameter& parameter,
+                               const at::Tensor& tensor) {
+  BackwardScope& scope = open_for_gradients(unit);
+  std::vector<c10::Stream>& side_streams = units_[unit].side_streams;
+  streams_.enter(side_streams);
+  parameter.move_gradient(tensor, scope);
+  streams_.leave(side_streams);  // a gradient from another stream may be added next
+}
+
 void UnitScopes::close(int unit) {
   UnitState& state = units_[unit];
+  streams_.leave(state.side_streams);
   for (ManagedParameter& parameter : state.parameters) parameter.rest();
   state.forward.reset();
   state.backward.reset();

@@ -2,10 +2,13 @@
 // outside closes it. Parameters point to the memory of open units. Call from one thread.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "pytorch/managed_parameter.h"
+#include "pytorch/stream_order.h"
 #include "zero/zero.h"
 
 namespace zero::pytorch {
@@ -18,21 +21,24 @@ class UnitScopes {
     std::vector<ManagedParameter> parameters;
     std::optional<ForwardScope> forward;
     std::optional<BackwardScope> backward;
+    std::vector<c10::Stream> side_streams;  // that have used the open unit
     // How often forward and backward have opened this unit in this pass.
     int forward_visits = 0, backward_visits = 0;
     bool is_open() const { return forward || backward; }
   };
 
-  explicit UnitScopes(std::vector<UnitState> units) : units_(std::move(units)) {}
+  UnitScopes(std::vector<UnitState> units, std::unique_ptr<StreamOrder> order)
+      : units_(std::move(units)), streams_(std::move(order)) {}
 
   std::vector<UnitState>& units() { return units_; }
   const std::vector<UnitState>& units() const { return units_; }
 
-  // Begins a pass, with forward.
+  // Begins a pass, with forward, on the engine's stream.
   void begin();
   // Begins an evaluation, which may interrupt another pass: visits do not count there.
   void begin_evaluation() {
     close_all();
+    streams_.begin_pass();
     evaluates_ = true;
   }
   void end_evaluation() {
@@ -42,10 +48,12 @@ class UnitScopes {
   bool in_backward() const { return in_backward_; }
   // Closes the scopes that forward has left open.
   void begin_backward();
-  // Opens the units around this unit, then this unit; nothing if already open in this direction.
+  // Opens the units around this unit, then this unit, unless already open in this direction. The
+  // current stream may use the unit.
   void open(int unit);
-  // Opens the unit with memory for gradients, which open() may have postponed.
-  BackwardScope& open_for_gradients(int unit);
+  // Opens the unit with memory for gradients, which open() may have postponed, and adds the
+  // gradient of a parameter's tensor to the engine's.
+  void move_gradient(int unit, const ManagedParameter& parameter, const at::Tensor& tensor);
   // Whether backward has yet to visit a unit again that forward used several times.
   bool more_uses_follow(int unit) const;
   void close_all();
@@ -57,9 +65,11 @@ class UnitScopes {
   void close_all_but_around(int unit);
   void open_one(int unit);
   void open_backward_scope(UnitState& state);
+  BackwardScope& open_for_gradients(int unit);
   void close(int unit);
 
   std::vector<UnitState> units_;
+  SideStreams streams_;
   std::vector<int> open_;  // in the order of opening
   bool in_backward_ = false, evaluates_ = false;
 };
