@@ -162,15 +162,15 @@ void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
         c10::StorageImpl::use_byte_size_t(), bytes, storage().set_data_ptr(memory_at(nullptr)),
         nullptr, false));
     initial_ = at::empty({0}, first.options().requires_grad(false))
-                   .set_(std::move(old), 0, first.sizes(), {})
-                   .to(at::kCPU);
+                   .set_(std::move(old), 0, first.sizes(), {});
     if (!has_values)
       initial_.reset();
     else if (of_other_engine)
-      initial_ = initial_.clone();  // the other engine may end before the values are copied
+      // The other engine may end before the values are copied, and takes memory of the device.
+      initial_ = initial_.to(at::TensorOptions(at::kCPU), false, /*copy=*/true);
     return;
   }
-  if (has_values) initial_ = first.detach().to(at::kCPU).contiguous();
+  if (has_values) initial_ = first.detach().contiguous();
   const at::Tensor fresh = tensor_at(nullptr, first.sizes(), type, device_);
   storage_ = fresh.storage();
   for (at::Tensor& tensor : tensors_) tensor.set_data(fresh.alias());

@@ -65,7 +65,8 @@ class ManagedParameter {
   const ParamOptions& options() const { return options_; }
   const std::vector<std::string>& also_named() const { return also_named_; }
 
-  // The tensors' values, contiguous on the CPU, until forgotten; undefined without values.
+  // The tensors' values, contiguous on the device or the CPU, until forgotten; undefined without
+  // values.
   const at::Tensor& initial() const { return initial_; }
   at::Tensor& initial() { return initial_; }
 

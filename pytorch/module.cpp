@@ -58,6 +58,7 @@ ShardedModule::ShardedModule(Runtime& runtime, std::shared_ptr<torch::nn::Module
   note_doubles(runtime, *module_, options);
   parameters_ = std::make_unique<ShardedParameters>(
       declare_units(*module_, unit_options(config, std::move(options))), tensor_device(runtime));
+  parameters_->make_room(runtime, config);
   engine_ = std::make_unique<Engine>(runtime, parameters_->spec(), std::move(config));
   parameters_->attach(runtime, *engine_);
   for (const at::Tensor& parameter : module_->parameters())

@@ -5,13 +5,14 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <ranges>
 #include <span>
 #include <utility>
 
 #include "pytorch/advice.h"
+#include "pytorch/device_memory.h"
+#include "pytorch/initial_values.h"
 #include "pytorch/tensor_device.h"
 #include "zero/base/notice.h"
 
@@ -35,25 +36,6 @@ std::string first_name(const std::vector<UnitScopes::UnitState>& units) {
   for (const UnitScopes::UnitState& unit : units)
     if (!unit.parameters.empty()) return unit.parameters.front().name();
   return "";
-}
-
-// Throws before a step if a parameter was frozen. During passes that is allowed: a discriminator is
-// frozen while the generator trains.
-void refuse_frozen(const std::vector<UnitScopes::UnitState>& units) {
-  for (const UnitScopes::UnitState& unit : units)
-    for (const ManagedParameter& parameter : unit.parameters)
-      for (const at::Tensor& tensor : parameter.tensors())
-        if (parameter.trainable() && !tensor.requires_grad())
-          throw UsageError(
-              "parameter " + parameter.name() +
-              " was trained when it became the engine's and is frozen now "
-              "(requires_grad is false): its momentum and weight decay would continue. "
-              "Freeze it before, or let it require a gradient again before the step "
-              "and give its group the learning rate 0");
-}
-
-std::span<std::byte> bytes_of(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
 
 }  // namespace
@@ -94,11 +76,10 @@ ShardedParameters::~ShardedParameters() {
     // After a failure the values are those in memory.
   }
   for (UnitScopes::UnitState& unit : scopes_.units())
-    for (ManagedParameter& parameter : unit.parameters)
+    for (ManagedParameter& parameter : unit.parameters) {
       if (forgets_) parameter.reside(nullptr);
-  for (UnitScopes::UnitState& unit : scopes_.units())
-    for (const ManagedParameter& parameter : unit.parameters)
       for (const at::Tensor& tensor : parameter.tensors()) remove_hook(tensor);
+    }
   for (const Gradient& gradient : aside_) gradient.parameter->take_gradient_back(gradient.tensor);
   for (const auto& buffers : buffers_)
     for (const BufferState& buffer : buffers) return_buffer(buffer);
@@ -151,6 +132,15 @@ ModelSpec ShardedParameters::spec() const {
   return spec;
 }
 
+void ShardedParameters::make_room(Runtime& runtime, const Config& config) {
+  std::vector<at::Tensor*> values;
+  for (UnitScopes::UnitState& unit : scopes_.units())
+    for (ManagedParameter& parameter : unit.parameters)
+      if (parameter.initial().defined()) values.push_back(&parameter.initial());
+  pytorch::make_room(
+      device_, values, [&] { return planned_bytes(spec(), config, runtime); }, runtime);
+}
+
 void ShardedParameters::attach(Runtime& runtime, Engine& engine) {
   runtime_ = &runtime;
   engine_ = &engine;
@@ -179,7 +169,8 @@ void ShardedParameters::broadcast_initial(Runtime& runtime) {
     throw DisagreementError(
         "ranks hold different numbers of parameters with values: construct and shard the module in "
         "the same way on each rank");
-  for (const at::Tensor& tensor : tensors) runtime.broadcast(bytes_of(tensor));
+  InitialValues values(device_.is_cpu() ? std::nullopt : std::optional(device_));
+  for (const at::Tensor& tensor : tensors) values.broadcast(runtime, tensor);
 }
 
 bool ShardedParameters::is_complete() const {
@@ -194,18 +185,17 @@ void ShardedParameters::initialize_rest() {
   for (const UnitScopes::UnitState& unit : scopes_.units())
     for (const ManagedParameter& parameter : unit.parameters)
       if (parameter.initial().defined()) initial.emplace(parameter.name(), &parameter.initial());
+  InitialValues values(device_.is_cpu() ? std::nullopt : std::optional(device_));
   engine_->initialize_rest([&](ParamShard shard) {
-    const auto count = static_cast<std::int64_t>(shard.values.size());
     const auto found = initial.find(shard.name);
-    if (found == initial.end()) {
+    if (found == initial.end())
       std::ranges::fill(shard.values, 0.0F);
-      return;
-    }
-    const at::Tensor part = found->second->view({-1}).narrow(0, shard.begin, count).to(at::kFloat);
-    std::memcpy(shard.values.data(), part.const_data_ptr(), shard.values.size_bytes());
+    else
+      values.read(*found->second, shard.begin, shard.values);
   });
   for (UnitScopes::UnitState& unit : scopes_.units())
     for (ManagedParameter& parameter : unit.parameters) parameter.initial().reset();
+  empty_cache(device_);
   settle();
 }
 
@@ -526,7 +516,7 @@ void ShardedParameters::come_to_rest() {
 }
 
 StepTicket ShardedParameters::step(StepOptions options) {
-  refuse_frozen(scopes_.units());
+  scopes_.refuse_frozen();
   end_backward();
   take_gradients_back();
   if (origins_.of_step().of_others) {

@@ -58,6 +58,10 @@ class ShardedParameters final : private StorageOwner {
   void forget_values() { forgets_ = true; }
 
   ModelSpec spec() const;
+  // Call before the engine is made, which takes its memory on the device then: tensors that are
+  // there already stay until attach() if the engine's memory fits next to them, on all ranks; else
+  // their values wait in host memory. Returns freed memory of torch to the device. Collective.
+  void make_room(Runtime& runtime, const Config& config);
   // Moves rank 0's values into the engine and frees torch's. If no declaration has values, the
   // program must set them in the engine before the first pass; if only some have none, call
   // initialize_rest() next. Collective.

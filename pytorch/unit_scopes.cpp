@@ -108,6 +108,19 @@ void UnitScopes::close(int unit) {
   std::erase(open_, unit);
 }
 
+void UnitScopes::refuse_frozen() const {
+  for (const UnitState& unit : units_)
+    for (const ManagedParameter& parameter : unit.parameters)
+      for (const at::Tensor& tensor : parameter.tensors())
+        if (parameter.trainable() && !tensor.requires_grad())
+          throw UsageError(
+              "parameter " + parameter.name() +
+              " was trained when it became the engine's and is frozen now "
+              "(requires_grad is false): its momentum and weight decay would continue. "
+              "Freeze it before, or let it require a gradient again before the step "
+              "and give its group the learning rate 0");
+}
+
 void UnitScopes::close_all() {
   while (!open_.empty()) close(open_.back());
 }

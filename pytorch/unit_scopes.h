@@ -57,6 +57,9 @@ class UnitScopes {
   // Whether backward has yet to visit a unit again that forward used several times.
   bool more_uses_follow(int unit) const;
   void close_all();
+  // Throws UsageError if a trained parameter was frozen: call before a step. During passes that is
+  // allowed: a discriminator is frozen while the generator trains.
+  void refuse_frozen() const;
   // Points the parameter to memory in the unit's scope, or to memory at rest.
   static void bind(UnitState& state, ManagedParameter& parameter);
 

@@ -129,6 +129,7 @@ class Model {
       : ranks_(std::move(ranks)),
         parameters_(std::make_unique<ShardedParameters>(declarations_of(std::move(units)),
                                                         tensor_device(ranks_->runtime()))) {
+    parameters_->make_room(ranks_->runtime(), config);
     engine_ = std::make_unique<Engine>(ranks_->runtime(), parameters_->spec(), silent(config));
     parameters_->attach(ranks_->runtime(), *engine_);
   }

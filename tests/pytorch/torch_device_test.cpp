@@ -1,12 +1,22 @@
-// Streams and events of a device of torch that only notes the calls: a GPU's without a GPU.
+// Streams, events and memory of a device of torch that only notes the calls: a GPU's without a GPU.
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
+#include <atomic>
+#include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "pytorch/device_memory.h"
+#include "pytorch/initial_values.h"
+#include "pytorch/tensor_device.h"
 #include "pytorch/wrap_policy.h"
+#include "tests/support/stderr_of.h"
 #include "zero/testing.h"
 
 // Included after torch, since that has its own CHECK.
@@ -70,7 +80,86 @@ class NotedGuard final : public c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, NotedGuard)
 
+// Its memory is that of the host.
+class NotedAllocator final : public c10::DeviceAllocator {
+ public:
+  std::size_t free = 0;
+  std::atomic<int> emptied = 0;
+
+  c10::DataPtr allocate(std::size_t) override { throw std::bad_alloc(); }
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    std::memcpy(to, from, count);
+  }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override { ++emptied; }
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override { return {}; }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {}
+  std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex) override {
+    return {free, free};
+  }
+};
+NotedAllocator& allocator() {
+  static NotedAllocator noted;
+  return noted;
+}
+REGISTER_ALLOCATOR(device_type, &allocator())
+
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+  std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+  return to;
+}
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("_copy_from", &copy_from);
+}
+
 }  // namespace
+
+TEST_CASE("a model on the GPU stays there if its engine fits next to it on all ranks") {
+  const at::Device device(device_type, 0);
+  for (const bool fits : {true, false}) {
+    INFO(fits);
+    allocator().free = 1000;
+    allocator().emptied = 0;
+    const std::string said = zero::tests::stderr_of([&] {
+      zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+        std::vector<float> values{1, 2, 3};
+        at::Tensor there = zt::tensor_at(values.data(), {3}, at::kFloat, device);
+        at::Tensor here = torch::ones({2});
+        at::Tensor* const tensors[] = {&there, &here};
+        const std::int64_t engine_bytes = fits || runtime.is_root() ? 1000 : 1001;
+        zt::make_room(
+            device, tensors, [&] { return engine_bytes; }, runtime);
+        runtime.sum(0);  // the other rank has asked too
+        CHECK(here.is_cpu());
+        CHECK(there.is_cpu() == !fits);
+        values.assign(3, 0);  // host memory of a tensor there
+        if (!fits) CHECK(at::equal(there, torch::tensor({1.F, 2.F, 3.F})));
+      });
+    });
+    CHECK(allocator().emptied == (fits ? 2 : 4));  // ranks
+    CHECK(said == std::string("zero: the model's 0.00 GiB on the GPU ") +
+                      (fits ? "stay there" : "wait in the host memory of each rank") +
+                      " until its engine has them, which takes 0.00 GiB of 0.00 GiB free there" +
+                      (fits ? "\n" : "; construct the model on the CPU or inside zero.Init\n"));
+  }
+}
+
+TEST_CASE("initial values pass through a small buffer") {
+  zero::testing::run_ranks(3, [](zero::Runtime& runtime) {
+    zt::InitialValues values(at::kCPU, 128);  // bytes; as if the CPU were a GPU
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kChar}) {
+      const at::Tensor roots = torch::arange(1001).to(type);
+      const at::Tensor own = runtime.is_root() ? roots.clone() : torch::zeros({1001}, type);
+      values.broadcast(runtime, own);
+      CHECK(at::equal(own, roots));
+      std::vector<float> part(500);
+      values.read(own.view({7, 11, 13}), 17, part);
+      CHECK(at::equal(torch::tensor(part), roots.narrow(0, 17, 500).to(at::kFloat)));
+    }
+  });
+}
 
 TEST_CASE("a stream waits for torch's work on another by an event") {
   const auto order = zt::torch_stream_order(at::Device(device_type, 0));
