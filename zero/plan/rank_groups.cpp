@@ -66,7 +66,7 @@ std::optional<GroupSplit> split_of(const EnginePlan& plan, GroupId group, int da
   const RankGroup needed = group_of(plan, group);
   if (needed.parts.empty()) return {};
   GroupSplit split{0, 0, needed.sums_within, needed.sums_over};
-  // What the ranks of a group have in common: a place on the rest of each axis.
+  // The place that the ranks of a group have in common, on the rest of each axis.
   struct Rest {
     int place = 0, size = 1;
   };
