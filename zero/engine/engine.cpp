@@ -47,7 +47,7 @@ std::vector<std::string> Engine::load_weights(const std::string& file, const Loa
   refuse_empty(file, "load_weights");
   core_->begin_call(Call::load_weights);
   std::vector<std::string> missing = core_->weights().load(file, options);
-  core_->scopes().note_new_values();
+  core_->accumulation().note_new_values();
   return missing;
 }
 std::span<std::byte> Engine::buffer_bytes(std::string_view name) {
@@ -89,13 +89,13 @@ MicroSteps Engine::micro_steps() {
   return {core_->link(), core_->train().plan.own_micro_steps()};
 }
 MicroStep Engine::begin_micro_step(bool last) {
-  return {core_->link(), core_->scopes().begin_micro_step(last)};
+  return {core_->link(), core_->accumulation().begin_micro_step(last)};
 }
 bool Engine::more_micro_steps() {
-  return core_->scopes().more_micro_steps();
+  return core_->accumulation().more_micro_steps();
 }
 void Engine::settle() {
-  core_->scopes().come_to_rest();
+  core_->accumulation().come_to_rest();
 }
 GroupValues Engine::next_values(std::string_view group, std::int64_t ahead) {
   return core_->stepper().next_values(group, ahead);
@@ -110,12 +110,12 @@ StepTicket Engine::step(const StepOptions& options) {
 }
 bool Engine::drop_gradients() {
   core_->guard().check(Call::drop_gradients);
-  const bool had_some = core_->scopes().drop_gradients();
+  const bool had_some = core_->accumulation().drop_gradients();
   if (had_some) core_->transfers().note_dropped();
   return had_some;
 }
 Evaluation Engine::evaluate() {
-  core_->scopes().begin_evaluation();
+  core_->evaluations().begin();
   return Evaluation(core_->link());
 }
 FullModel Engine::materialize(int only_rank) {
@@ -144,7 +144,7 @@ void Engine::read_gradient(std::string_view name, std::span<float> whole,
     throw UsageError("Engine::read_gradient(): mean_over is " + std::to_string(*mean_over) +
                      "; expected a number above 0");
   const detail::TrainState& train = core_->train();
-  const int pending = core_->scopes().ended_micro_steps();
+  const int pending = core_->accumulation().ended_micro_steps();
   if (pending == 0) return read(name, "grad", whole);
   if (train.plan.rank_independent() && (!train.last_micro_step || mean_over))
     throw UsageError(
@@ -169,14 +169,14 @@ void Engine::adopt(std::string_view name) {
 void Engine::write(std::string_view name, std::span<const float> whole) {
   core_->begin_call(Call::write);
   core_->weights().write(name, whole);
-  core_->scopes().note_new_values();
+  core_->accumulation().note_new_values();
 }
 void Engine::visit(const ElementVisitor& visitor, Visit gradients) {
   core_->begin_call(Call::visit);
   const bool with = gradients == Visit::with_gradients;
   std::optional<float> scale;
   if (with) scale = static_cast<float>(core_->stepper().inverse_gradient_scale());
-  if (core_->weights().visit(visitor, scale)) core_->scopes().note_new_values();
+  if (core_->weights().visit(visitor, scale)) core_->accumulation().note_new_values();
 }
 void Engine::write_state(std::string_view name, std::string_view state,
                          std::span<const float> whole) {
@@ -259,7 +259,7 @@ Batch Engine::batch() const {
   return core_->train().plan.batch;
 }
 std::vector<std::int64_t> Engine::micro_batches(std::int64_t step) const {
-  return core_->scopes().micro_batches(step);
+  return core_->recomputation().micro_batches(step);
 }
 std::int64_t Engine::step_count() const {
   return core_->train().step;

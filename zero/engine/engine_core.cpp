@@ -32,12 +32,13 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       transfers_(train_, hidden_, scalars_),
       offload_(train_, scalars_),
       walker_(train_.plan.inputs, plan_lanes(), clock_,
-              {[this](int flat_unit) { scopes_.complete_gradients(flat_unit); },
-               [this](const Instruction& i, ExecutionStream& s) { follow_save(i, s); }}),
-      learner_(train_, walker_),
-      scopes_(train_, guard_, walker_, learner_, hidden_, clock_, scalars_),
-      stepper_({train_, guard_, scopes_, transfers_, offload_, walker_, clock_, hidden_, updates_,
-                checkpoints_, scalars_, agreement_}),
+              [this](const Instruction& i, ExecutionStream& s) { follow_save(i, s); }),
+      passes_(train_, guard_, walker_, hidden_),
+      accumulation_(train_, guard_, walker_, passes_, clock_, scalars_),
+      evaluations_(train_, guard_, passes_, accumulation_),
+      scopes_({train_, guard_, passes_, accumulation_, evaluations_, hidden_, clock_}),
+      stepper_({train_, guard_, accumulation_, transfers_, offload_, walker_, clock_, hidden_,
+                updates_, checkpoints_, scalars_, agreement_}),
       weights_(train_, guard_, transfers_, offload_) {
   // The program's own calls wait as long as the engine's.
   comm::CallTerms terms = runtime.ranks().terms();
@@ -168,7 +169,7 @@ EngineCore::~EngineCore() {
 }
 
 void EngineCore::begin_call(Call call) {
-  scopes_.come_to_rest(call);
+  accumulation_.come_to_rest(call);
   begin_call_in_phase(call);
 }
 

@@ -10,9 +10,11 @@
 #include "zero/engine/engine_memory.h"
 #include "zero/engine/trace_file.h"
 #include "zero/engine/trace_request.h"
+#include "zero/pass/accumulation.h"
+#include "zero/pass/evaluations.h"
 #include "zero/pass/hidden_memory.h"
 #include "zero/pass/offload_streams.h"
-#include "zero/pass/order_learner.h"
+#include "zero/pass/passes.h"
 #include "zero/pass/plan_walker.h"
 #include "zero/pass/scopes.h"
 #include "zero/pass/step_clock.h"
@@ -37,6 +39,9 @@ class EngineCore {
 
   TrainState& train() { return train_; }
   CallGuard& guard() { return guard_; }
+  const Recomputation& recomputation() const { return passes_.recomputation; }
+  Accumulation& accumulation() { return accumulation_; }
+  Evaluations& evaluations() { return evaluations_; }
   Scopes& scopes() { return scopes_; }
   Stepper& stepper() { return stepper_; }
   const StepScalars& scalars() const { return scalars_; }
@@ -108,7 +113,9 @@ class EngineCore {
   Transfers transfers_;
   OffloadStreams offload_;
   PlanWalker walker_;
-  OrderLearner learner_;
+  Passes passes_;
+  Accumulation accumulation_;
+  Evaluations evaluations_;
   Scopes scopes_;
   Stepper stepper_;
   Weights weights_;

@@ -19,10 +19,10 @@ EngineCore& EngineLink::of(const char* handle) const {
 }  // namespace detail
 
 void Evaluation::end() noexcept {
-  if (detail::EngineCore* core = core_.get()) core->scopes().end_evaluation();
+  if (detail::EngineCore* core = core_.get()) core->evaluations().end();
 }
 bool Evaluation::next(bool have_batch) {
-  return core_.of("evaluation").scopes().next_evaluation(have_batch);
+  return core_.of("evaluation").evaluations().next(have_batch);
 }
 
 void FullModel::end() noexcept {
@@ -60,7 +60,7 @@ void Scope::end() noexcept {
     core->guard().poison("the backward scope of unit " + core->train().model.units[unit_].name +
                          " was left by an exception");
   else
-    core->scopes().leave(op_, unit_, number_);
+    core->scopes().leave({op_, unit_, number_});
 }
 
 const void* Scope::raw(std::string_view name, DType dtype) const {
@@ -84,7 +84,7 @@ BackwardScope Unit::backward() {
 }
 
 std::int64_t MicroStep::number() const {
-  return core_.of("micro step").scopes().number(index_);
+  return core_.of("micro step").recomputation().number(index_);
 }
 bool MicroStep::last() const {
   return core_.of("micro step").train().last_micro_step;
@@ -96,23 +96,23 @@ const float* MicroStep::device_loss_scale() const {
   return core_.of("micro step").scalars().loss_scale();
 }
 void MicroStep::loss(double mean) {
-  core_.of("micro step").scopes().set_loss(mean);
+  core_.of("micro step").accumulation().set_loss(mean);
 }
 void MicroStep::loss(const float* device_mean) {
-  core_.of("micro step").scopes().set_loss(device_mean);
+  core_.of("micro step").accumulation().set_loss(device_mean);
 }
 
 MicroSteps::iterator MicroSteps::begin() const {
-  return {core_, 0, core_.of("micro step").scopes().begin_pass()};
+  return {core_, 0, core_.of("micro step").accumulation().begin_loop()};
 }
 
 bool MicroSteps::iterator::repeats() const {
   detail::EngineCore* core = core_.get();
-  return core != nullptr && core->scopes().more_repeats();
+  return core != nullptr && core->accumulation().more_repeats();
 }
 
 MicroStep MicroSteps::iterator::operator*() const {
-  core_.of("micro step").scopes().begin_micro_step(index_, pass_);
+  core_.of("micro step").accumulation().begin_micro_step(index_, pass_);
   return {core_, index_};
 }
 

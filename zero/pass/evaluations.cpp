@@ -1,89 +1,85 @@
-// The part of Scopes for passes without gradients (Engine::evaluate); micro steps are in
-// scopes.cpp.
-#include <algorithm>
+#include "zero/pass/evaluations.h"
 
-#include "zero/pass/scopes.h"
+#include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace zero::detail {
 
-void Scopes::begin_evaluation() {
+void Evaluations::begin() {
   // An evaluation that runs alone touches no state of the micro step, which stays open.
-  if (!evaluates_alone()) come_to_rest(Call::evaluate);
-  if (evaluates_alone() && guard_.phase() == Phase::micro_step)
+  if (!alone()) accumulation_.come_to_rest(Call::evaluate);
+  if (alone() && guard_.phase() == Phase::micro_step)
     guard_.check(Call::evaluate);
   else
     guard_.require(Call::evaluate);
   train_.require_values("");
   resumes_micro_step_ = guard_.phase() == Phase::micro_step;
-  if (!evaluates_alone()) {
-    if (resumes_micro_step_) pause_micro_step();
-    if (!paused_) slots_changed_ = true;
-  }
+  if (!alone()) accumulation_.make_way();
   guard_.enter<Call::evaluate, Phase::evaluation>();
-  evaluation_passes_ = 0;
+  first_ = true;
 }
 
-bool Scopes::next_evaluation(bool have_batch) {
+bool Evaluations::next(bool have_batch) {
   guard_.check(Call::next_evaluation);
   return guard_.or_poison([&] {
-    if (!evaluates_alone()) return next_evaluation_of_all(have_batch);
-    free_evaluation_.abandon();
+    if (!alone()) return next_of_all(have_batch);
+    pass_.end();
     guard_.require_same(Call::next_evaluation);
-    if (have_batch) free_evaluation_.begin(true);
+    if (have_batch) pass_.agree({.alone = true});
     return have_batch;
   });
 }
 
-bool Scopes::next_evaluation_of_all(bool have_batch) {
+bool Evaluations::next_of_all(bool have_batch) {
   do {
-    end_evaluation_pass();
+    end_pass();
     guard_.require_same(Call::next_evaluation);
     const std::int64_t word =
         train_.keeps_parameters()
             ? have_batch
             : std::ranges::max(train_.ranks.gather_words("Evaluation::next", {have_batch}));
     if (word == 0) return false;
-    if (word == leaves_evaluation_plan_) {
-      free_evaluation_.begin(false);
-      end_evaluation_pass();
-      return next_evaluation_of_all(have_batch);
+    if (word == leaves_plan_) {
+      pass_.agree({});
+      end_pass();
+      return next_of_all(have_batch);
     }
-    begin_evaluation_pass();
-    if (!have_batch && !learner_.active()) walker_.walk_without_compute();
+    begin_pass();
+    if (!have_batch && pass_.follows_plan()) pass_.serve();
   } while (!have_batch);
   return true;
 }
 
-void Scopes::begin_evaluation_pass() {
+void Evaluations::begin_pass() {
   const StepPlans& plans = train_.plan.steps;
-  const bool first = evaluation_passes_++ == 0;
-  if (learner_.waits())
-    learner_.begin();
+  const bool first = std::exchange(first_, false);
+  if (passes_.order.waits())
+    pass_.agree({.shows_order = true});
   else
-    walker_.begin(first ? plans.evaluation_first : plans.evaluation_next);
+    pass_.follow(first ? plans.evaluation_first : plans.evaluation_next);
 }
 
-void Scopes::end_evaluation_pass() {
-  if (free_evaluation_.active()) {
-    free_evaluation_.finish();
-    evaluation_passes_ = 0;  // no plan matches the slots' contents
-  } else if (learner_.active()) {
-    learn_order(false);
-    if (used_order_ != train_.plan.inputs.order) evaluation_passes_ = 0;  // as above
-  } else {
-    walker_.finish();
-  }
+void Evaluations::end_pass() {
+  pass_.finish();
+  if (pass_.shows_order()) passes_.order.learn(pass_.order(), false);
+  if (!pass_.follows_plan()) first_ = !pass_.shows_order() || !passes_.order.used_all();
+  pass_.end();
 }
 
-void Scopes::end_evaluation() noexcept {
+void Evaluations::admit(Op op, int unit) {
+  if (!train_.model.any_order || !pass_.excludes(op, unit)) return;
+  const std::vector<OpenScope> open = pass_.leave_plan();
+  guard_.require_same(Call::next_evaluation);
+  train_.ranks.gather_words("Evaluation::next", {leaves_plan_});
+  pass_.agree({});
+  for (const OpenScope& scope : open) pass_.reopen(scope);
+}
+
+void Evaluations::end() noexcept {
   if (guard_.phase() != Phase::evaluation) return;
   try {
-    const bool alone = evaluates_alone();
-    free_evaluation_.abandon();
-    if (!alone) {
-      learner_.abandon();
-      if (walker_.active()) walker_.abandon();
-    }
+    alone() ? pass_.end() : pass_.abandon();
   } catch (const std::exception& error) {
     guard_.poison_and_keep(error);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "zero/base/error.h"
 
@@ -16,11 +17,11 @@ bool awaited_later(Op op, const ResourceAccess& access) {
 
 }  // namespace
 
-PlanWalker::PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock, Hooks hooks)
+PlanWalker::PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock, Before before)
     : inputs_(inputs),
       lanes_(std::move(lanes)),
       clock_(clock),
-      hooks_(std::move(hooks)),
+      before_(std::move(before)),
       contents_(inputs.parameter_slots.slots, -1) {}
 
 std::shared_ptr<PlanWalker::Mark> PlanWalker::create_mark(PlanStream stream) {
@@ -77,6 +78,7 @@ void PlanWalker::begin(const StepPlan& plan) {
 }
 
 bool PlanWalker::may_come(Op op, int target) const {
+  if (!active()) return false;
   const std::vector<std::size_t>& steps = steps_[PlanStream::compute];
   for (std::size_t next = next_[PlanStream::compute]; next < steps.size(); ++next) {
     const Instruction& own = plan_->instructions[steps[next]];
@@ -87,8 +89,8 @@ bool PlanWalker::may_come(Op op, int target) const {
 
 void PlanWalker::enter(Op op, int target, std::int64_t scope) {
   settle();
-  if (!may_come(op, target)) {
-    const Instruction* expected = next_compute();
+  const Instruction* expected = next_compute();
+  if (expected == nullptr || !expected->is(op, target)) {
     if (expected == nullptr)
       throw UsageError(describe({op, target, {}}) +
                        " was called outside of a pass: it belongs into a micro step "
@@ -101,7 +103,6 @@ void PlanWalker::enter(Op op, int target, std::int64_t scope) {
                           : "declaration order") +
                      ", then backward in Engine::backward_units() order");
   }
-  while (!next_compute()->is(op, target)) pass_over_next();
   open_next(scope);
 }
 
@@ -121,7 +122,7 @@ void PlanWalker::open_next(std::int64_t scope) {
   const During waiting(clock_, StepClock::Activity::waiting);
   for (const ResourceAccess& access : next.accesses)
     if (!awaited_later(next.op, access)) follow(PlanStream::compute, access);
-  hooks_.before(next, at(PlanStream::compute));
+  if (before_) before_(next, at(PlanStream::compute));
   open_.push_back({steps_[PlanStream::compute][next_[PlanStream::compute]++], scope});
 }
 
@@ -152,15 +153,12 @@ bool PlanWalker::leave(Op op, int target, std::int64_t scope) noexcept {
   return true;
 }
 
-void PlanWalker::settle() {
-  for (const std::size_t i : ended_) {
-    const Instruction& instruction = plan_->instructions[i];
-    for (const int flat : instruction.completes) hooks_.completed(flat);
-    for (const ResourceAccess& access : instruction.accesses)
-      if (awaited_later(instruction.op, access)) await_gradient(access.index);
-    mark(i);
-  }
-  ended_.clear();
+void PlanWalker::settle_next() {
+  const Instruction& instruction = *ended();
+  for (const ResourceAccess& access : instruction.accesses)
+    if (awaited_later(instruction.op, access)) await_gradient(access.index);
+  mark(ended_.front());
+  ended_.erase(ended_.begin());
 }
 
 // Reads first: a gather that runs inline blocks here, and reads should be in flight by then.
@@ -179,7 +177,7 @@ void PlanWalker::pump() {
         if (!std::ranges::all_of(instruction.after, done)) break;
         clock_.turn_to(instruction.op, instruction.target);
         for (const ResourceAccess& access : instruction.accesses) follow(stream, access);
-        hooks_.before(instruction, at(stream));
+        if (before_) before_(instruction, at(stream));
         issue(instruction);
         if (fills_slot(instruction.op))
           contents_[inputs_.parameter_slots.slot_of[instruction.target]] = instruction.target;
@@ -213,39 +211,20 @@ void PlanWalker::issue(const Instruction& instruction) {
 void PlanWalker::finish_forward() {
   settle();
   pump();
-  while (in_forward() && next_[PlanStream::compute] < std::size_t(plan_->forward_scopes)) {
-    if (!is_optional(*next_compute()))
-      throw UsageError("forward ended before " + describe(*next_compute()));
-    pass_over_next();
-  }
-  pump();
+  if (forward_remains()) throw UsageError("forward ended before " + describe(*next_compute()));
 }
 
-std::vector<PlanWalker::OpenScope> PlanWalker::take_open() {
-  settle();
-  std::vector<OpenScope> taken;
-  for (const Open& open : open_) {
-    const Instruction& instruction = plan_->instructions[open.step];
-    taken.push_back({instruction.op, instruction.target, open.scope});
-  }
-  for (; !open_.empty(); open_.pop_back()) ended_.push_back(open_.back().step);  // inner first
-  return taken;
+void PlanWalker::pause() {
+  if (active()) paused_ = {std::exchange(plan_, nullptr), next_, std::move(done_), contents_};
 }
 
-PlanWalker::Paused PlanWalker::pause() {
-  Paused paused{plan_, next_, std::move(done_), contents_};
-  plan_ = nullptr;
-  return paused;
-}
-
-void PlanWalker::resume(Paused&& paused) {
+void PlanWalker::resume() {
+  if (!paused_) return;
+  Paused paused = *std::exchange(paused_, std::nullopt);
   if (inputs_.policy->parameters_sharded) {
-    std::vector<int> held;
-    for (const int flat : paused.contents)
-      if (flat >= 0) held.push_back(flat);
-    const StepPlan gathers = make_gather_plan(inputs_, held);
-    begin(gathers);
-    finish();
+    std::erase(paused.contents, -1);
+    const StepPlan gathers = make_gather_plan(inputs_, paused.contents);
+    walk(gathers);
   }
   plan_ = paused.plan;
   list_steps();
@@ -260,10 +239,8 @@ void PlanWalker::finish() {
   if (!open_.empty())
     throw UsageError(describe(plan_->instructions[open_.front().step]) +
                      " is still open at the end of the micro step");
-  const Instruction* missing = next_compute();
-  for (; missing != nullptr && is_optional(*missing); missing = next_compute()) pass_over_next();
-  pump();
-  if (missing != nullptr) throw UsageError("the micro step ended before " + describe(*missing));
+  if (const Instruction* missing = next_compute())
+    throw UsageError("the micro step ended before " + describe(*missing));
   plan_ = nullptr;
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,17 +34,12 @@ class PlanWalker {
   };
   using Lanes = ByStream<Lane>;
 
-  struct Hooks {
-    // Called with each flat unit when its gradient is final.
-    std::function<void(int)> completed = [](int) {};
-    // Called before an instruction is issued, or a compute step entered, with the stream.
-    std::function<void(const Instruction&, ExecutionStream&)> before = [](const Instruction&,
-                                                                          ExecutionStream&) {};
-  };
+  // Called before an instruction is issued, or a compute step entered, with the stream.
+  using Before = std::function<void(const Instruction&, ExecutionStream&)>;
 
   // The clock is charged for the waits, and for communication that runs inline; the clock's spans
   // record when each instruction runs.
-  PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock, Hooks hooks);
+  PlanWalker(const PlanInputs& inputs, Lanes lanes, StepClock& clock, Before before = {});
   PlanWalker(const PlanWalker&) = delete;  // marks return to the walker
 
   void begin(const StepPlan& plan);
@@ -55,11 +51,10 @@ class PlanWalker {
     return plan_ == nullptr || next == steps.size() ? nullptr : &plan_->instructions[steps[next]];
   }
 
-  // Skips optional steps, doing their work for other ranks, and makes the compute stream wait for
-  // the step's parameters; the gradient slots of a backward scope are awaited only by
-  // await_gradient(), or when the scope has ended. Throws UsageError for a step out of order, or if
-  // the step needs the slot of an open scope. `scope` distinguishes scopes of the same target that
-  // are open at the same time.
+  // Makes the compute stream wait for the step's parameters; the gradient slots of a backward scope
+  // are awaited only by await_gradient(), or when the scope has ended. Throws UsageError for
+  // another step than the next one, or if the step needs the slot of an open scope. `scope`
+  // distinguishes scopes of the same target that are open at the same time.
   void enter(Op op, int target, std::int64_t scope = 0);
   void await_gradient(int slot) {
     const During waiting(clock_, StepClock::Activity::waiting);
@@ -68,11 +63,13 @@ class PlanWalker {
   // Only records the end, which takes effect with the next call. Returns false if that scope is not
   // open.
   bool leave(Op op, int target, std::int64_t scope = 0) noexcept;
-  bool inside(Op op, int target) const {
-    return std::ranges::any_of(
-        open_, [&](const Open& open) { return plan_->instructions[open.step].is(op, target); });
+  // The oldest step that was left and has not taken effect, or null; and its effect, on the streams
+  // that wait for it. In between the caller completes the gradients that are final after the step
+  // (Instruction::completes). Every other call that walks on settles all of these first.
+  const Instruction* ended() const {
+    return ended_.empty() ? nullptr : &plan_->instructions[ended_.front()];
   }
-  bool inside_any() const { return !open_.empty(); }
+  void settle_next();
   // Whether an open step uses the flat unit; and whether the slot is gathered into again before any
   // step uses the unit, so that the contents are no longer needed.
   bool in_use(int flat_unit) const {
@@ -81,50 +78,42 @@ class PlanWalker {
   }
   bool replaced_before_use(int flat_unit) const;
 
-  // Whether this step of the program leaves the plan, even if optional steps are skipped.
-  bool leaves_plan(Op op, int target) const { return active() && !may_come(op, target); }
+  // Whether only optional steps come before this step of the plan; and whether the next step is
+  // optional, so that the caller may enter and leave it on behalf of the program.
+  bool may_come(Op op, int target) const;
+  bool may_skip() const { return next_compute() != nullptr && is_optional(*next_compute()); }
   bool in_forward() const {
-    return active() && next_[PlanStream::compute] <= std::size_t(plan_->forward_scopes);
+    return paused_ ||
+           (active() && next_[PlanStream::compute] <= std::size_t(plan_->forward_scopes));
   }
-  // Skips the remaining forward steps, so that all ranks have issued the same instructions.
+  bool forward_remains() const {
+    return active() && next_[PlanStream::compute] < std::size_t(plan_->forward_scopes);
+  }
+  // Issues all that other ranks need in forward. Throws UsageError if forward steps remain.
   void finish_forward();
-  struct OpenScope {
-    Op op;
-    int target;
-    std::int64_t scope;
-  };
-  // Ends the open steps in the plan and returns these in the order of opening; the program's scopes
-  // stay open.
-  std::vector<OpenScope> take_open();
 
-  // State of a plan that is interrupted by another plan, and resumed later.
-  struct Paused {
-    const StepPlan* plan = nullptr;
-    ByStream<std::size_t> next{};
-    std::vector<char> done;
-    std::vector<int> contents;
-  };
-  Paused pause();
-  // If parameters are sharded, gathers the previous contents of the slots again.
-  void resume(Paused&& paused);
+  // Interrupts the plan, if any, between forward and backward, so that other plans may be walked
+  // until resume(). If parameters are sharded, resume() gathers the previous contents of the slots
+  // again.
+  void pause();
+  void resume();
   // The flat unit in each parameter slot, or -1.
   const std::vector<int>& contents() const { return contents_; }
   // Call when parameters have changed.
   void forget_contents() { contents_.assign(contents_.size(), -1); }
 
-  // Issues the remaining instructions. Throws UsageError if compute steps are missing that are not
-  // optional.
+  // Issues the remaining instructions. Throws UsageError if compute steps are missing.
   void finish();
+  // Issues all instructions of a plan without compute steps.
+  void walk(const StepPlan& plan) {
+    begin(plan);
+    finish();
+  }
   // Ends the plan early, on all ranks.
   void abandon() {
     settle();
     open_.clear();  // a scope may outlive the evaluation
     plan_ = nullptr;
-  }
-  // Issues everything without computing: this rank serves the gathers of other ranks.
-  void walk_without_compute() {
-    while (next_compute() != nullptr) pass_over_next();
-    finish();
   }
 
  private:
@@ -150,16 +139,10 @@ class PlanWalker {
     return target_of(instruction.op) == Target::unit &&
            inputs_.model->units[instruction.target].optional;
   }
-  // Whether only optional steps come before this step.
-  bool may_come(Op op, int target) const;
   void open_next(std::int64_t scope);
-  void pass_over_next() {
-    const Instruction& next = *next_compute();
-    open_next(0);
-    leave(next.op, next.target);
-    settle();
+  void settle() {
+    while (!ended_.empty()) settle_next();
   }
-  void settle();
   // Issues all instructions that are ready.
   void pump();
   void issue(const Instruction& instruction);
@@ -175,10 +158,17 @@ class PlanWalker {
 
   void list_steps();
 
+  struct Paused {
+    const StepPlan* plan = nullptr;
+    ByStream<std::size_t> next{};
+    std::vector<char> done;
+    std::vector<int> contents;
+  };
+
   const PlanInputs& inputs_;
   const Lanes lanes_;
   StepClock& clock_;
-  const Hooks hooks_;
+  const Before before_;
   // For each stream: marks for reuse, and per stream the last mark waited for; for the stream
   // itself, the newest mark.
   ByStream<std::vector<std::unique_ptr<Mark>>> spare_;
@@ -197,6 +187,7 @@ class PlanWalker {
   std::vector<Open> open_;          // entered compute steps
   std::vector<std::size_t> ended_;  // left, but not settled
   std::vector<int> contents_;       // per parameter slot
+  std::optional<Paused> paused_;
 };
 
 }  // namespace zero::detail

@@ -7,6 +7,7 @@
 
 #include "zero/base/hash.h"
 #include "zero/base/run_marks.h"
+#include "zero/pass/device_range.h"
 #include "zero/runtime/agreement.h"
 #include "zero/step/replica_check.h"
 
@@ -35,14 +36,14 @@ Stepper::~Stepper() {
 }
 
 std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
-  parts_.scopes.end_open_micro_step();
+  parts_.accumulation.end_open_micro_step();
   parts_.guard.require(Call::step);
   if (told_to_stop && !goes_on_said.exchange(true)) mark("goes-on", parts_.train.rank());
   parts_.train.plan.updates.check(options.learning_rate, options.groups);
-  parts_.scopes.end_accumulation(options.mean_over);
+  parts_.accumulation.end_step(options.mean_over);
   std::shared_ptr<PendingStep> pending;
   parts_.guard.or_poison([&] {
-    late_ = parts_.scopes.reduce_late();
+    late_ = parts_.accumulation.reduce_late();
     pending = take_step(options);
     parts_.clock.stop();
     parts_.walker.forget_contents();
@@ -86,7 +87,8 @@ std::shared_ptr<PendingStep> Stepper::agree(const StepOptions& options) {
     // A late sum was spilled before it was known to be final, so the squares are read back from the
     // file.
     request.norm = squares_elsewhere(on_host() && late_);
-    parts_.agreement.begin(request, factors_of(request, options), parts_.scopes.losses());
+    parts_.agreement.begin(request, factors_of(request, options),
+                           parts_.accumulation.losses().each());
     queue_squares();
   }
   {
@@ -114,7 +116,7 @@ double Stepper::pending_scale(std::optional<double> mean_over, bool reduced) {
   const TrainState& train = parts_.train;
   if (train.plan.rank_independent()) return 1 / (summands() * loss_scale());
   const double ranks = train.config.gradient_allreduce_op == "sum" ? 1 : train.rank_count();
-  const double over = mean_over.value_or(parts_.scopes.ended_micro_steps());
+  const double over = mean_over.value_or(parts_.accumulation.ended_micro_steps());
   return (reduced ? train.policy().precision.predivision : 1) / (ranks * over * loss_scale());
 }
 
@@ -194,7 +196,7 @@ StepRequest Stepper::request_of(const StepOptions& options) const {
   StepRequest request;
   request.step = train.step;
   request.issued_hash = parts_.transfers.issued_hash();
-  request.loss = parts_.scopes.loss_sum();
+  request.loss = parts_.accumulation.losses().sum();
   request.micro_steps = train.losses;
   request.micro_batches = train.plan.batch.micro_batches;
   request.tensor_ranks = train.plan.on.tensor.ranks;

@@ -12,8 +12,8 @@
 
 #include "optim/square_sum.h"
 #include "zero/checkpoint/checkpoints.h"
+#include "zero/pass/accumulation.h"
 #include "zero/pass/offload_streams.h"
-#include "zero/pass/scopes.h"
 #include "zero/pass/transfers.h"
 #include "zero/step/step_agreement.h"
 #include "zero/step/updates.h"
@@ -26,7 +26,7 @@ class Stepper {
   struct Parts {
     TrainState& train;
     CallGuard& guard;
-    Scopes& scopes;
+    Accumulation& accumulation;
     Transfers& transfers;
     OffloadStreams& offload;
     PlanWalker& walker;
