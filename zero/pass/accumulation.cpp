@@ -9,16 +9,6 @@
 
 namespace zero::detail {
 
-Accumulation::Accumulation(TrainState& train, CallGuard& guard, PlanWalker& walker, Passes& passes,
-                           StepClock& clock, StepScalars& scalars)
-    : train_(train),
-      guard_(guard),
-      walker_(walker),
-      passes_(passes),
-      pass_(passes.micro_step),
-      clock_(clock),
-      losses_(train, scalars) {}
-
 const StepPlan& Accumulation::plan_of_micro_step() const {
   const StepPlans& plans = train_.plan.steps;
   if (train_.micro_step == 0 || count_.slots_changed)
@@ -135,19 +125,16 @@ void Accumulation::end_first_forward() {
   pass_.follow(rest);
 }
 
-// A rest that follows in an additional micro step would be added after other micro batches.
-void Accumulation::refuse_other_order(Op op, int unit) const {
-  if (!train_.plan.rank_independent()) return;
-  throw UsageError(std::string(name_of(op)) + " of unit " + train_.model.units[unit].name +
-                   " came in another order than in the first pass, or once more; with "
-                   "zero_core.rank_independent each micro batch uses the units in the order of the "
-                   "first one (it may skip some): keep to one order, or leave the key out");
-}
-
 // Serves other ranks to the end of the plan, with zeros as this rank's remaining gradients; these
 // follow in an additional micro step.
 void Accumulation::leave_plan(Op op, int unit) {
-  refuse_other_order(op, unit);
+  // The rest would be added after other micro batches.
+  if (train_.plan.rank_independent())
+    throw UsageError(
+        std::string(name_of(op)) + " of unit " + train_.model.units[unit].name +
+        " came in another order than in the first pass, or once more; with "
+        "zero_core.rank_independent each micro batch uses the units in the order of the "
+        "first one (it may skip some): keep to one order, or leave the key out");
   if (train_.last_micro_step && !train_.plan.completes_each())
     throw UsageError(
         "a pass leaves the order of earlier ones in the micro step that was said to be the last, "
@@ -188,11 +175,7 @@ void Accumulation::end_open_micro_step() {
   guard_.or_poison([&] {
     walker_.resume();
     end_first_forward();
-    finish_pass();
-    while (agrees_on_leaving() && someone_leaves(false)) {
-      begin_agreed();
-      finish_pass();
-    }
+    for (finish_pass(); agrees_on_leaving() && someone_leaves(false); finish_pass()) begin_agreed();
     if (train_.micro_step + 1 == own_micro_steps() && own_micro_steps() < all_micro_steps())
       serve_last_micro_step();
   });
@@ -212,13 +195,6 @@ void Accumulation::serve_last_micro_step() {
   const StepPlans& plans = train_.plan.steps;
   walker_.walk(std::exchange(count_.slots_changed, false) ? plans.only_without_batch
                                                           : plans.without_batch);
-}
-
-void Accumulation::refuse_among_micro_steps(const char* call) const {
-  if (guard_.phase() == Phase::micro_step || count_.done != 0)
-    throw UsageError(
-        std::string(call) +
-        " was called among the micro steps of a step; it belongs after Engine::step()");
 }
 
 // Ranks may have different numbers of micro batches, so there is no moment in between at which all
@@ -242,7 +218,11 @@ void Accumulation::come_to_rest(Call call) {
   const bool ahead = train_.offloads_to_file() || train_.offloads_to_host();
   const bool free = train_.model.any_order && rule.among != Among::no &&
                     !(rule.among == Among::unless_read_ahead && ahead);
-  if (!free && rule.among != Among::yes) refuse_among_micro_steps(rule.name);
+  const bool among = guard_.phase() == Phase::micro_step || count_.done != 0;
+  if (among && !free && rule.among != Among::yes)
+    throw UsageError(
+        std::string(rule.name) +
+        " was called among the micro steps of a step; it belongs after Engine::step()");
   come_to_rest();
   const bool fits_in_pass = rule.among == Among::yes || rule.among == Among::free_order;
   if (!fits_in_pass && !passes_.current().open().empty())

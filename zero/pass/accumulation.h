@@ -21,7 +21,14 @@ class Accumulation {
  public:
   // All arguments must outlive this object.
   Accumulation(TrainState& train, CallGuard& guard, PlanWalker& walker, Passes& passes,
-               StepClock& clock, StepScalars& scalars);
+               StepClock& clock, StepScalars& scalars)
+      : train_(train),
+        guard_(guard),
+        walker_(walker),
+        passes_(passes),
+        pass_(passes.micro_step),
+        clock_(clock),
+        losses_(train, scalars) {}
 
   // For a loop over Engine::micro_steps().
   std::int64_t begin_loop() { return ++count_.loops; }
@@ -85,9 +92,6 @@ class Accumulation {
            (!train_.keeps_parameters() || train_.plan.sync_each());
   }
   bool someone_leaves(bool self);
-  void refuse_other_order(Op op, int unit) const;
-  // Throws UsageError if a step has begun and its micro steps are not done.
-  void refuse_among_micro_steps(const char* call) const;
   void refuse_among_micro_batches() const;
   void check_order(int index) const;
   void start_micro_step(int index, std::int64_t loop, bool last);

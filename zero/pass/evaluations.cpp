@@ -32,7 +32,8 @@ bool Evaluations::next(bool have_batch) {
 }
 
 bool Evaluations::next_of_all(bool have_batch) {
-  do {
+  const StepPlans& plans = train_.plan.steps;
+  while (true) {
     end_pass();
     guard_.require_same(Call::next_evaluation);
     const std::int64_t word =
@@ -40,24 +41,15 @@ bool Evaluations::next_of_all(bool have_batch) {
             ? have_batch
             : std::ranges::max(train_.ranks.gather_words("Evaluation::next", {have_batch}));
     if (word == 0) return false;
-    if (word == leaves_plan_) {
+    if (word == leaves_plan_)
       pass_.agree({});
-      end_pass();
-      return next_of_all(have_batch);
-    }
-    begin_pass();
-    if (!have_batch && pass_.follows_plan()) pass_.serve();
-  } while (!have_batch);
-  return true;
-}
-
-void Evaluations::begin_pass() {
-  const StepPlans& plans = train_.plan.steps;
-  const bool first = std::exchange(first_, false);
-  if (passes_.order.waits())
-    pass_.agree({.shows_order = true});
-  else
-    pass_.follow(first ? plans.evaluation_first : plans.evaluation_next);
+    else if (passes_.order.waits())
+      pass_.agree({.shows_order = true});
+    else
+      pass_.follow(std::exchange(first_, false) ? plans.evaluation_first : plans.evaluation_next);
+    if (word != leaves_plan_ && have_batch) return true;
+    if (pass_.follows_plan()) pass_.serve();
+  }
 }
 
 void Evaluations::end_pass() {

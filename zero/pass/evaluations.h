@@ -39,7 +39,6 @@ class Evaluations {
   // Whether an evaluation runs without a plan and without the other ranks.
   bool alone() const { return train_.model.any_order && train_.keeps_parameters(); }
   bool next_of_all(bool have_batch);
-  void begin_pass();
   void end_pass();
 
   TrainState& train_;

@@ -1,6 +1,6 @@
 // The program's calls to an engine: a table of the phases in which a call may come, the work that
-// the call waits for, and the phases afterwards. CallGuard checks the table; Scopes ends micro
-// steps and passes before a call.
+// the call waits for, and the phases afterwards. CallGuard checks the table; Accumulation ends
+// micro steps and passes before a call.
 #pragma once
 
 #include <array>
