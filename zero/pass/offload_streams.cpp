@@ -48,9 +48,10 @@ void OffloadStreams::issue(const Instruction& instruction) {
   const int target = instruction.target;
   if (op != Op::spill || tier->to_host())
     return enqueue(instruction, [=] { tier->move(op, target); });
-  enqueue(instruction, [=, first = train_.replaces_gradients(), last = train_.last_micro_step] {
-    tier->spill(target, first, last);
-  });
+  // The gradient replaces the stored sum, or adds to it.
+  const StepPosition at = train_.position(instruction);
+  const bool replaces = at.first || !train_.plan.sync_each();
+  enqueue(instruction, [=] { tier->spill(target, replaces, at.last); });
 }
 
 // Issues copies between a GPU and host memory.

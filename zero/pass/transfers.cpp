@@ -85,13 +85,14 @@ void Transfers::issue(const Instruction& instruction) {
   const FlatUnit& flat = train_.layout().flat_unit(instruction.target);
   count_as_issued(instruction.op, instruction.target, flat.elements());
   const DeviceRange range(train_.runtime, instruction.op, flat.name);
-  queue(instruction.op, instruction.target);
+  queue(instruction);
 }
 
 // Choose the routes now, because the micro step may have continued when the work runs.
-void Transfers::queue(Op op, int flat_unit) {
-  const StepPosition at{train_.micro_step == 0, train_.last_micro_step, train_.micro_step};
-  queue(train_.plan.routes.of(op, flat_unit, at), flat_unit, fills_slot(op));
+void Transfers::queue(const Instruction& instruction) {
+  const int flat = instruction.target;
+  queue(train_.plan.routes.of(instruction.op, flat, train_.position(instruction)), flat,
+        fills_slot(instruction.op));
 }
 
 void Transfers::queue(std::vector<RouteWork> works, int flat_unit, bool shows_parameters) {

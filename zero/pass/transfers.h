@@ -29,7 +29,7 @@ class Transfers {
   // Queues a gather, a reduction or an accumulation of the plan.
   void issue(const Instruction& instruction);
   // Gathers a flat unit's shards into the whole.
-  void gather(int flat_unit) { queue(Op::gather, flat_unit); }
+  void gather(int flat_unit) { queue({Op::gather, flat_unit, {}}); }
   // Queues an operation of the optimizer step on a flat unit. All ranks queue these in the same
   // order; the bytes are traffic of the step. Requires more than one rank.
   void queue_for_update(int flat_unit, Ranks::Transfer operation);
@@ -60,7 +60,7 @@ class Transfers {
   void exchange(const Hops& hops, int flat_unit, const Work& work, Stream stream);
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
 
-  void queue(Op op, int flat_unit);
+  void queue(const Instruction& instruction);
   // shows_parameters: strict mode has hidden the destination of the works.
   void queue(std::vector<RouteWork> works, int flat_unit, bool shows_parameters);
   void run(const Route& route, const RouteWork& work, const Hops* hops, Stream stream);

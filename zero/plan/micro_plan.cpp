@@ -63,15 +63,18 @@ std::vector<GatherRequest> gathers_of(const PlanInputs& inputs, const std::vecto
 // Adds the instructions of other streams before and after each step of the program.
 class PlanBuilder {
  public:
-  // `reduction`: the operation on gradients. `last`: for the last micro step of a step.
-  PlanBuilder(const PlanInputs& inputs, std::optional<Op> reduction, bool last)
-      : inputs_(inputs), reduction_(reduction), last_(last) {}
+  // `early`: the operation on gradients in all micro steps except the last. `last`: for the last
+  // micro step of a step, or several that include the last.
+  PlanBuilder(const PlanInputs& inputs, std::optional<Op> early, bool last)
+      : inputs_(inputs), early_(early), last_(last) {}
 
   // Emits each step after the gathers that the step needs, and gathers for later steps as soon as
   // slots are free.
   StepPlan build(std::string name, const std::vector<ScopeStep>& steps,
                  const std::vector<GatherRequest>& gathers) {
     plan_.name = std::move(name);
+    for (const ScopeStep& step : steps)
+      micro_batches_ = std::max(micro_batches_, step.micro_batch + 1);
     auto gather = gathers.begin();
     for (int step = 0; step < std::ssize(steps); ++step) {
       for (; gather != gathers.end() && gather->freed_after < step; ++gather)
@@ -93,7 +96,7 @@ class PlanBuilder {
   StepPlan build_reductions(const std::vector<int>& flat_units) {
     plan_.name = "reductions of a scope";
     for (const int flat : flat_units)
-      if (reduction_) emit_reduction(*reduction_, flat);
+      if (early_) emit_reduction(*early_, flat);
     return finished();
   }
 
@@ -106,7 +109,13 @@ class PlanBuilder {
   }
 
  private:
-  void emit(Op op, int target) { detail::emit(plan_, inputs_, op, target); }
+  void emit(Op op, int target) {
+    detail::emit(plan_, inputs_, op, target);
+    plan_.instructions.back().micro_batch = micro_batch_;
+    plan_.instructions.back().micro_batches = micro_batches_;
+  }
+  // Whether the current micro batch is the last of a step.
+  bool final() const { return last_ && micro_batch_ + 1 == micro_batches_; }
 
   // A fetch runs as far ahead of the gather as there are free buffers. On a GPU rank a shard passes
   // through a buffer in host memory, unless kept there.
@@ -119,14 +128,16 @@ class PlanBuilder {
   }
 
   void emit_scope(const std::vector<ScopeStep>& steps, int step) {
-    const auto [op, unit, end] = steps[step];
+    const auto [op, unit, end, micro_batch] = steps[step];
     scopes_.push_back(plan_.instructions.size());
+    micro_batch_ = micro_batch;
     emit(op, unit);
     if (op != Op::backward) return;
     for (const int flat : inputs_.layout->needs_of_unit[unit]) {
       const bool later =
           std::any_of(steps.begin() + step + 1, steps.end(), [&](const ScopeStep& s) {
-            return s.op == Op::backward && inputs_.layout->needs(s.unit, flat);
+            return s.op == Op::backward && s.micro_batch == micro_batch_ &&
+                   inputs_.layout->needs(s.unit, flat);
           });
       if (inputs_.gradient_slots.slot_of[flat] >= 0 && !later)
         plan_.instructions.back().completes.push_back(flat);
@@ -135,11 +146,13 @@ class PlanBuilder {
 
   // Emits reductions for the scopes that end with this step, innermost first.
   void emit_reductions_after(const std::vector<ScopeStep>& steps, int step) {
-    if (!reduction_) return;
     for (int s = step; s >= 0; --s) {
       if (steps[s].end != step) continue;
+      micro_batch_ = steps[s].micro_batch;
+      const std::optional<Op> reduction = final() ? Op::reduce : early_;
       const std::vector<int> completed = plan_.instructions[scopes_[s]].completes;
-      for (const int flat : completed) emit_reduction(*reduction_, flat);
+      for (const int flat : completed)
+        if (reduction) emit_reduction(*reduction, flat);
     }
   }
 
@@ -153,7 +166,7 @@ class PlanBuilder {
       if (offload.gradients && op != Op::reduce_late) emit(Op::spill, flat);
       return;
     }
-    if (!last_) return;
+    if (!final()) return;
     emit(Op::download, flat);
     if (std::ranges::any_of(inputs_.chunks, [&](const Chunk& chunk) {
           return chunk.flat_unit == flat && offload.recalls(chunk);
@@ -174,21 +187,12 @@ class PlanBuilder {
   }
 
   const PlanInputs& inputs_;
-  std::optional<Op> reduction_;
+  std::optional<Op> early_;
   bool last_;
+  int micro_batch_ = 0, micro_batches_ = 1;
   StepPlan plan_;
   std::vector<std::size_t> scopes_;  // instruction of each step
 };
-
-// The scopes of training or evaluation, in order.
-std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, bool training) {
-  std::vector<ScopeStep> steps = forward_steps(inputs, training);
-  if (!training) return steps;
-  const auto offset = static_cast<int>(steps.size());
-  for (const auto& [op, unit, end] : backward_steps(inputs))
-    steps.push_back({op, unit, end + offset});
-  return steps;
-}
 
 // Units that share slots in turn stay gathered between micro steps. Tied units are resharded, and
 // so are all units that are not resharded after forward (FSDP reshards those after backward).
@@ -203,22 +207,24 @@ void reshard_after_micro_step(const PlanInputs& inputs, SlotContents& contents) 
 }
 
 // A pass over all units: the first, or a later pass.
-struct Pass {
+struct PassKind {
   const char* name;
   bool first, last;
   bool training = true;
-  std::optional<Op> reduction = {};
+  std::optional<Op> early = {};
 };
 
-StepPlan make_pass(const PlanInputs& inputs, const Pass& pass) {
-  const std::vector<ScopeStep> steps = scope_steps(inputs, pass.training);
+StepPlan make_pass(const PlanInputs& inputs, const PassKind& pass) {
+  const std::vector<ScopeStep> steps = pass.training
+                                           ? scope_steps(inputs, {{Op::forward}, {Op::backward}})
+                                           : forward_steps(inputs, false);
   // An evaluation may follow an update, or come at any time.
   SlotContents contents(inputs, pass.training && !pass.first);
   if (!pass.first) gathers_of(inputs, steps, contents);
   if (!pass.training) contents.gathered.assign(contents.gathered.size(), false);
   if (!pass.first && pass.training) reshard_after_micro_step(inputs, contents);
   const std::vector<GatherRequest> gathers = gathers_of(inputs, steps, contents);
-  StepPlan plan = PlanBuilder(inputs, pass.reduction, pass.last).build(pass.name, steps, gathers);
+  StepPlan plan = PlanBuilder(inputs, pass.early, pass.last).build(pass.name, steps, gathers);
   if (pass.training)
     plan.forward_scopes = static_cast<int>(forward_steps(inputs, pass.training).size());
   return plan;
@@ -260,10 +266,21 @@ HalfPlans make_half_plans(const PlanInputs& inputs, const std::vector<int>& used
   SlotContents contents(inputs, false);
   const std::vector<GatherRequest> before = gathers_of(inputs, forward, contents);
   const std::vector<GatherRequest> after = gathers_of(inputs, backward, contents);
-  const std::optional<Op> reduction = last ? Op::reduce : early_reduction(inputs, sync_each);
+  const std::optional<Op> early = early_reduction(inputs, sync_each);
   return {PlanBuilder(inputs, std::nullopt, false).build("first forward", forward, before),
-          PlanBuilder(inputs, reduction, last).build("first backward", backward, after),
+          PlanBuilder(inputs, early, last).build("first backward", backward, after),
           used.size() == inputs.order.size()};
+}
+
+StepPlan make_interleaved_plan(const PlanInputs& inputs, bool sync_each,
+                               const std::vector<ScopeStep>& steps) {
+  SlotContents contents(inputs, false);
+  const std::vector<GatherRequest> gathers = gathers_of(inputs, steps, contents);
+  StepPlan plan = PlanBuilder(inputs, early_reduction(inputs, sync_each), true)
+                      .build("interleaved micro batches", steps, gathers);
+  const auto backward = std::ranges::find(steps, Op::backward, &ScopeStep::op);
+  plan.forward_scopes = static_cast<int>(backward - steps.begin());
+  return plan;
 }
 
 StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
@@ -271,8 +288,8 @@ StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
   const std::optional<Op> early = early_reduction(inputs, sync_each);
   plans.first = make_pass(inputs, {"first micro step", true, false, true, early});
   plans.middle = make_pass(inputs, {"middle micro step", false, false, true, early});
-  plans.last = make_pass(inputs, {"last micro step", false, true, true, Op::reduce});
-  plans.only = make_pass(inputs, {"only micro step", true, true, true, Op::reduce});
+  plans.last = make_pass(inputs, {"last micro step", false, true, true, early});
+  plans.only = make_pass(inputs, {"only micro step", true, true, true, early});
   if (inputs.policy->rank_independent) {
     plans.without_batch = without_scopes(plans.last, "last micro step without a batch");
     plans.only_without_batch = without_scopes(plans.only, "only micro step without a batch");

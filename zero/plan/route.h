@@ -103,7 +103,7 @@ struct RouteWork {
   bool ends_gradient = false;  // backward's output is not read afterwards
 };
 
-// The position of the current micro step in the step.
+// The position of a micro batch in the step.
 struct StepPosition {
   bool first = true, last = true;
   std::int64_t micro_step = 0;

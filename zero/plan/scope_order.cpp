@@ -64,6 +64,20 @@ std::vector<ScopeStep> backward_steps(const PlanInputs& inputs) {
   return steps;
 }
 
+std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, const std::vector<HalfPass>& halves) {
+  std::vector<ScopeStep> steps;
+  for (const auto& [op, micro_batch] : halves) {
+    const auto offset = static_cast<int>(steps.size());
+    for (ScopeStep step :
+         op == Op::forward ? forward_steps(inputs, true) : backward_steps(inputs)) {
+      step.end += offset;
+      step.micro_batch = micro_batch;
+      steps.push_back(step);
+    }
+  }
+  return steps;
+}
+
 void insert_missing(const Model& model, std::vector<int>& order) {
   for (int unit = 0; unit < std::ssize(model.units); ++unit) {
     if (std::ranges::count(order, unit) > 0) continue;

@@ -1,7 +1,7 @@
-// The schedule of a kind of micro step, of the optimizer step, or of an evaluation pass: an ordered
-// list of instructions on a few streams. Each instruction declares reads and writes, from which the
-// waits are derived. Plans are made once, and every rank walks the same plans, so that collectives
-// match.
+// The schedule of one or more micro batches of a step, of the optimizer step, or of an evaluation
+// pass: an ordered list of instructions on a few streams. Each instruction declares reads and
+// writes, from which the waits are derived. Plans are made once, and every rank walks the same
+// plans, so that collectives match.
 //
 // In backward, the gather of unit i-1 comes before the reduction of unit i+1: otherwise, on one
 // communicator, the reduction would delay the gather until the gradient exists.
@@ -115,6 +115,8 @@ struct Instruction {
   // For a backward scope: the flat units with final gradients after it.
   std::vector<int> completes = {};
   PlanStream stream = stream_of(op);
+  // The micro batch among those that the plan covers, and their number.
+  int micro_batch = 0, micro_batches = 1;
 
   bool is(Op other, int number) const { return op == other && target == number; }
 };
@@ -163,11 +165,19 @@ struct ScopeStep {
   Op op{};
   int unit = 0;
   int end = 0;  // last step within the scope: this step if none is
+  int micro_batch = 0;
 };
 std::vector<ScopeStep> forward_steps(const PlanInputs& inputs, bool training);
 // Backward follows the forward order in reverse, outer units first, down to the first unit with
 // trainable parameters.
 std::vector<ScopeStep> backward_steps(const PlanInputs& inputs);
+// Forward or backward of a micro batch.
+struct HalfPass {
+  Op op{};
+  int micro_batch = 0;
+};
+// The scopes of several halves, one half after another.
+std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, const std::vector<HalfPass>& halves);
 
 // Inserts each unit that an order lacks at the declared position: after the unit declared before
 // within the same parent, otherwise directly after the parent.
@@ -193,6 +203,11 @@ struct StepPlans {
 };
 
 StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each);
+// A plan of all micro batches of a step, for a list of scopes that may interleave micro batches.
+// Requires that each unit's backward scopes come in the order of micro batches, in which gradients
+// are summed. Takes the place of StepPlans::only.
+StepPlan make_interleaved_plan(const PlanInputs& inputs, bool sync_each,
+                               const std::vector<ScopeStep>& steps);
 // The two halves of a step's first micro step, if the order was learned after the first half.
 struct HalfPlans {
   StepPlan forward, backward;

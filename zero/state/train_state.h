@@ -54,9 +54,12 @@ struct TrainState {
   // "unit h.3": names the transfers of a flat unit in messages.
   const std::string& subject(int flat_unit) const { return subjects[flat_unit]; }
 
-  // Whether the gradient of the current micro step replaces the stored gradient; otherwise adds to
-  // it.
-  bool replaces_gradients() const { return micro_step == 0 || !plan.sync_each(); }
+  // The position in the step of an instruction of the current micro step's plan.
+  StepPosition position(const Instruction& instruction) const {
+    const int at = micro_step + instruction.micro_batch;
+    const bool last = instruction.micro_batch + 1 == instruction.micro_batches;
+    return {at == 0, last_micro_step && last, at};
+  }
 
   // Throws UsageError if parameters have no values; the message states the purpose.
   void require_values(const std::string& purpose) const;
