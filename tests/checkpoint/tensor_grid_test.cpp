@@ -214,19 +214,21 @@ TEST_CASE("the orders of the parts and of the whole map to each other") {
       for (std::int64_t begin = 0; begin < elements; begin += 5) {
         const std::int64_t count = std::min<std::int64_t>(17, elements - begin);
         std::int64_t next = begin;
-        split.for_parts(begin, count, [&](std::int64_t from, std::int64_t to, std::int64_t run) {
+        // part: the number in the order of parts
+        const auto check = [&](std::int64_t from, std::int64_t part, std::int64_t in_whole,
+                               std::int64_t run) {
           CHECK(from == next);
           for (std::int64_t i = 0; i < run; ++i)
-            CHECK(whole[static_cast<std::size_t>(from + i)] == to + i);
+            CHECK(whole[static_cast<std::size_t>(part + i)] == in_whole + i);
           next = from + run;
+        };
+        split.for_parts(begin, count, [&](std::int64_t from, std::int64_t to, std::int64_t run) {
+          check(from, from, to, run);
         });
         CHECK(next == begin + count);
         next = begin;
         split.for_whole(begin, count, [&](std::int64_t from, std::int64_t to, std::int64_t run) {
-          CHECK(from == next);
-          for (std::int64_t i = 0; i < run; ++i)
-            CHECK(whole[static_cast<std::size_t>(to + i)] == from + i);
-          next = from + run;
+          check(from, to, from, run);
         });
         CHECK(next == begin + count);
       }
