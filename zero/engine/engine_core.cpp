@@ -46,10 +46,10 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   runtime.ranks().set_terms(terms);
   if (train_.collective()) share_memory();
   with_memory_table(runtime.ledger(), require_address_space);
-  if (runtime.topology().local_rank == 0) notice_settings();
+  if (runtime.world().topology().local_rank == 0) notice_settings();
   updates_.prepare(*train_.store);
   start_tracing();
-  if (train_.rank() == 0) print_settings();
+  if (train_.is_root()) print_settings();
 }
 
 PlanWalker::Lanes EngineCore::plan_lanes() {
@@ -113,7 +113,7 @@ void EngineCore::print_settings() {
 }
 
 void EngineCore::name_idle_keys() {
-  if (std::exchange(idle_keys_named_, true) || train_.rank() != 0) return;
+  if (std::exchange(idle_keys_named_, true) || !train_.is_root()) return;
   const Config& config = train_.config;
   const CoreOptions& core = config.zero_core;
   const auto name = [](Acting part, const char* class_and_header,

@@ -39,7 +39,7 @@ const StepPlan& ForwardOrder::learn(const std::vector<int>& shown, bool last) {
   std::vector<int> order = used_ = shown;
   insert_missing(model, order);
   learned_ = true;
-  if (train_.rank() == 0 && order != model.order) {
+  if (train_.is_root() && order != model.order) {
     std::vector<std::string> names;
     for (const int unit : order) names.push_back(model.units[unit].name);
     std::fprintf(stderr, "zero: units run in the order of the first pass: %s\n",

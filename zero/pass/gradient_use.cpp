@@ -48,7 +48,7 @@ void GradientUse::complete(int flat_unit) {
 }
 
 void GradientUse::name_unasked() {
-  if (std::exchange(unasked_named_, true) || train_.rank() != 0) return;
+  if (std::exchange(unasked_named_, true) || !train_.is_root()) return;
   std::vector<std::string> names;
   for (int p = 0; p < std::ssize(train_.model.params); ++p)
     if (const ParamDeclaration& param = train_.param(p);

@@ -14,7 +14,7 @@ void StepLosses::begin_step() {
 }
 
 void StepLosses::name_missing() {
-  if (missing_ == 0 || train_.rank() != 0 || std::exchange(missing_named_, true)) return;
+  if (missing_ == 0 || !train_.is_root() || std::exchange(missing_named_, true)) return;
   std::fprintf(stderr,
                train_.model.any_order
                    ? "zero: backward of %d of the %d passes of step %lld was of no loss that the "

@@ -13,7 +13,7 @@ namespace zero::detail {
 
 std::vector<MemoryRoom> memory_rooms(const RuntimeCore& runtime) {
   // Ranks of other groups of a program use the same host.
-  const int neighbors = std::max(runtime.topology().local_size, comm::launched_neighbors());
+  const int neighbors = std::max(runtime.world().topology().local_size, comm::launched_neighbors());
   const std::string host = "host " + host_name();
   std::vector<MemoryRoom> rooms;
   // The neighbors' engines have as much untouched memory as this rank's.

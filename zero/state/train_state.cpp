@@ -57,7 +57,7 @@ void TrainState::agree_at_start() {
   terms.deterministic = config.zero_core.deterministic;
   set_terms(terms);
   runtime.device().waits().set_limit(terms.time_limit);
-  if (const int nodes = runtime.topology().node_count;
+  if (const int nodes = runtime.world().topology().node_count;
       config.checkpoint.use_node_local_storage && nodes > 1)
     throw ConfigError("checkpoint.use_node_local_storage: a checkpoint is one directory that all " +
                       std::to_string(nodes) +

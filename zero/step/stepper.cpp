@@ -49,7 +49,7 @@ std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
     parts_.walker.forget_contents();
     parts_.hidden.hide_all_parameters();
   });
-  note_step(parts_.train.step, parts_.train.rank() == 0);
+  note_step(parts_.train.step, parts_.train.is_root());
   // The step is complete, independent of a failed save. All ranks have read the same decisions.
   const std::int64_t unread = on_host() ? 0 : 2;
   parts_.checkpoints.advance(parts_.train.step - unread);
@@ -309,7 +309,7 @@ void Stepper::note_decision(const PendingStep& step) {
 void Stepper::report_error(const PendingStep& step) {
   const TrainState& train = parts_.train;
   const auto& most = train.config.zero_core.wire.max_error;
-  if (!most || step.largest_error <= *most || train.rank() != 0 ||
+  if (!most || step.largest_error <= *most || !train.is_root() ||
       std::exchange(error_reported_, true))
     return;
   std::fprintf(stderr,
@@ -349,7 +349,7 @@ void Stepper::adjust_loss_scale(bool overflow) {
   TrainState& train = parts_.train;
   train.scaler.update(overflow);
   const float scale = train.scaler.scale();
-  if (overflow && scale != gradient_scale_ && train.rank() == 0)
+  if (overflow && scale != gradient_scale_ && train.is_root())
     std::fprintf(stderr, "zero: the loss scale falls from %g to %g\n",
                  static_cast<double>(gradient_scale_), static_cast<double>(scale));
 }
