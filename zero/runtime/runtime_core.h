@@ -23,7 +23,7 @@ class RuntimeCore {
               Accelerator accelerator = {});
   ~RuntimeCore();
 
-  comm::World& world() { return *world_; }
+  comm::World& world() const { return *world_; }
   // This rank among all.
   int world_rank() const { return world_->topology().rank; }
   // This rank among the data ranks.
