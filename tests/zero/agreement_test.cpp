@@ -4,9 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include <array>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/support/refusal.h"

@@ -68,7 +68,7 @@ class Pass {
   const std::vector<OpenScope>& open() const { return open_; }
   // Whether no backward scope has been opened.
   bool in_forward() const { return agreed_ ? !in_backward_ : walker_.in_forward(); }
-  // Between forward and backward: takes part in all that other ranks do in forward.
+  // Takes part in all that other ranks do in forward; call between forward and backward.
   void rest();
   // Takes part in all that other ranks still do. The pass is over when all reductions are issued.
   void finish();

@@ -39,6 +39,7 @@ class ProcessGrid {
   int ranks() const { return data_ranks() * tensor_ranks(); }
   // Returns the coordinate of a rank of the grid.
   int coordinate(Axis axis, int rank) const;
+  int data_rank(int rank) const { return rank / tensor_ranks(); }
   // "replicate 1 of 2, shard 0 of 4": a rank's place on the axes of more than one rank.
   std::string place_of(int rank) const;
 

@@ -14,9 +14,9 @@ std::string common_text(const Model& model) {
   std::string lines;
   for (const ParamDeclaration& declaration : model.params) {
     Shape shape = declaration.shape;
-    const auto& [options, dim] = std::tie(declaration.options, declaration.options.split_dim);
-    if (options.split && dim) shape[*dim] = 0;
-    const bool unknown = options.split && !dim;
+    const auto dim = declaration.options.split_dim;
+    if (dim) shape[*dim] = 0;
+    const bool unknown = declaration.options.split && !dim;
     lines += declaration.name + " " + (unknown ? "split" : to_text(shape)) + "\n";
   }
   return lines;

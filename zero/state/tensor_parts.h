@@ -3,6 +3,7 @@
 // parallelism.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -21,6 +22,12 @@ struct TensorParts {
   // Null for a parameter that is not split.
   const TensorSplit* split(int param) const {
     return !splits.empty() && splits[param] ? &*splits[param] : nullptr;
+  }
+
+  // The first element of a rank's part of a parameter, in the order of parts.
+  std::int64_t begin(int param, int rank) const {
+    const TensorSplit* divided = split(param);
+    return divided != nullptr ? divided->begin(rank) : 0;
   }
 
   // The model that a rank has declared.

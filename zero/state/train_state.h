@@ -48,8 +48,7 @@ struct TrainState {
   }
   // The first element of this rank's part of a parameter, in the order of parts.
   std::int64_t begin_of_own_part(int index) const {
-    const TensorSplit* split = tensor_parts.split(index);
-    return split != nullptr ? split->begin(plan.on.tensor.rank) : 0;
+    return tensor_parts.begin(index, plan.on.tensor.rank);
   }
   // "unit h.3": names the transfers of a flat unit in messages.
   const std::string& subject(int flat_unit) const { return subjects[flat_unit]; }

@@ -5,8 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "zero/runtime/agreement.h"
-
 namespace zero::detail {
 
 using optim::most_factors;

@@ -27,7 +27,7 @@ std::vector<ElementRange> SavedLayout::ranges(const Place& place, const Wanted& 
       for (const ParamRange& piece : pieces)
         if (kind == 0 || arrays.has_state(piece.param, kind - 1))
           ranges.push_back({piece.param, kind,
-                            begin_of_part(piece.param, place.tensor_rank) + piece.param_begin,
+                            tensor.begin(piece.param, place.tensor_rank) + piece.param_begin,
                             piece.count});
   }
   return ranges;

@@ -19,17 +19,12 @@ struct SavedLayout {
   // The ranges of parameters and states that a rank of the grid saves, in the order of the rank's
   // file.
   std::vector<checkpoint::ElementRange> ranges_of(int rank, bool trainable_only) const {
-    return ranges({rank / plan.grid.tensor_ranks(), rank % plan.grid.tensor_ranks()},
+    return ranges({plan.grid.data_rank(rank), plan.grid.coordinate(Axis::tensor, rank)},
                   {.trainable_only = trainable_only, .saved_only = true});
   }
   // The ranges that this rank holds as its own.
   std::vector<checkpoint::ElementRange> own_ranges() const {
     return ranges({plan.on.rank, plan.on.tensor.rank}, {});
-  }
-  // The first element of a part of a parameter, in the order of parts.
-  std::int64_t begin_of_part(int param, int part) const {
-    const TensorSplit* split = tensor.split(param);
-    return split != nullptr ? split->begin(part) : 0;
   }
   checkpoint::ManifestParameter parameter(int param) const;
   std::vector<checkpoint::ManifestParameter> buffers() const;
