@@ -65,26 +65,28 @@ class Ranks {
     const StatePolicy& policy = plans_[std::size_t(rank)]->policy;
     const Segment& segment = plan().layout.segment(id);
     const std::int64_t held = policy.shard(segment).begin;
-    Role role = ref.role;
+    ArrayKind kind = ref.kind;
     std::int64_t begin = ref.offset;
-    if (role == Role::gradient_shard && policy.accumulator != Accumulator::shard) {
-      role = policy.accumulator == Accumulator::whole ? Role::accumulated : Role::gradient;
+    if (kind == ArrayKind::gradient_shard && policy.accumulator != Accumulator::shard) {
+      kind =
+          policy.accumulator == Accumulator::whole ? ArrayKind::accumulated : ArrayKind::gradient;
       begin += held;
     }
-    if (role == Role::parameter_shard && !policy.parameters_sharded && !segment.encoded) {
-      role = Role::parameter;
+    if (kind == ArrayKind::parameter_shard && !policy.parameters_sharded && !segment.encoded) {
+      kind = ArrayKind::parameter;
       begin += held;
     }
-    auto& values = memory_[std::size_t(rank)][{id.flat_unit, id.segment, role}];
-    values.resize(std::size_t(elements(policy, segment, role)), -1);
+    auto& values = memory_[std::size_t(rank)][{id.flat_unit, id.segment, kind}];
+    values.resize(std::size_t(elements(policy, segment, kind)), -1);
     return {&values, begin};
   }
-  static std::int64_t elements(const StatePolicy& policy, const Segment& segment, Role role) {
+  static std::int64_t elements(const StatePolicy& policy, const Segment& segment, ArrayKind kind) {
     const std::int64_t held = policy.shard(segment).count();
-    if (role == Role::parameter || role == Role::gradient || role == Role::accumulated)
+    if (kind == ArrayKind::parameter || kind == ArrayKind::gradient ||
+        kind == ArrayKind::accumulated)
       return segment.length;
-    if (role == Role::second_copy) return policy.second_copy(segment).count();
-    if (role == Role::group_sums) return segment.length / std::max(1, policy.inner_ranks);
+    if (kind == ArrayKind::second_copy) return policy.second_copy(segment).count();
+    if (kind == ArrayKind::group_sums) return segment.length / std::max(1, policy.inner_ranks);
     return held;
   }
   Values read(int rank, const SegmentId& id, const ArrayRef& ref, std::int64_t count) {
@@ -207,7 +209,7 @@ class Ranks {
     if (route.folds_twice() &&
         (route.legs[0].ranks != summands.group || summands.first % summands.group != 0))
       throw std::runtime_error("the ranks of the first leg hold no group");
-    const ArrayRef open{Role::open_group, zero::DType::fp32};
+    const ArrayRef open{ArrayKind::open_group, zero::DType::fp32};
     Values sum;
     if (!summands.begins_group(0)) sum = read(rank, route.id, open, route.count);
     for (int s = 0; s < summands.count; ++s) {
@@ -257,7 +259,7 @@ class Ranks {
         Values gradient;
         for (std::int64_t e = 0; e < segment.length; ++e)
           gradient.push_back(summand(rank, micro_step, e));
-        write(rank, id, {Role::gradient}, gradient, !adds);
+        write(rank, id, {ArrayKind::gradient}, gradient, !adds);
       }
     });
   }
@@ -269,9 +271,10 @@ class Ranks {
       for (int rank = 0; rank < case_.ranks && fault.empty(); ++rank) {
         const StatePolicy& policy = plans_[std::size_t(rank)]->policy;
         const Range updated = policy.updated(segment);
-        ArrayRef at{Role::gradient_shard, {}, updated.begin - policy.shard(segment).begin};
+        ArrayRef at{ArrayKind::gradient_shard, {}, updated.begin - policy.shard(segment).begin};
         if (policy.updates == Holding::whole && case_.ranks > 1)
-          at = {policy.accumulator == Accumulator::whole ? Role::accumulated : Role::gradient,
+          at = {policy.accumulator == Accumulator::whole ? ArrayKind::accumulated
+                                                         : ArrayKind::gradient,
                 {},
                 updated.begin};
         const Values sums = read(rank, id, at, updated.count());
@@ -300,8 +303,9 @@ class Ranks {
         Values values;
         for (std::int64_t e = updated.begin; e < updated.end; ++e)
           values.push_back(static_cast<double>(e));
-        write(rank, id, {Role::parameter_shard, {}, updated.begin - policy.shard(segment).begin},
-              values, true);
+        write(rank, id,
+              {ArrayKind::parameter_shard, {}, updated.begin - policy.shard(segment).begin}, values,
+              true);
       }
     });
     for (int unit = 0; unit < std::ssize(plan().layout.flat_units); ++unit) {
@@ -314,7 +318,8 @@ class Ranks {
       if (plan().inputs.has_second_copy(unit)) {
         for (auto& memory : memory_)
           std::erase_if(memory, [&](const auto& array) {
-            return std::get<0>(array.first) == unit && std::get<2>(array.first) == Role::parameter;
+            return std::get<0>(array.first) == unit &&
+                   std::get<2>(array.first) == ArrayKind::parameter;
           });
         run(Op::regather, unit, {});
       }
@@ -324,7 +329,7 @@ class Ranks {
     std::string fault;
     for_segments([&](const SegmentId& id, const Segment& segment) {
       for (int rank = 0; rank < case_.ranks; ++rank) {
-        const Values values = read(rank, id, {Role::parameter}, segment.length);
+        const Values values = read(rank, id, {ArrayKind::parameter}, segment.length);
         for (std::int64_t e = 0; e < segment.length; ++e)
           if (values[std::size_t(e)] != static_cast<double>(e))
             fault = "the parameters of rank " + std::to_string(rank) + " at element " +
@@ -342,8 +347,8 @@ class Ranks {
     for_segments([&](const SegmentId& id, const Segment& segment) {
       const SegmentTypes types = plan().policy.types(segment);
       const auto fits = [&](const ArrayRef& ref) {
-        const bool parameter = ref.role <= Role::gradient;
-        const bool wire = ref.role == Role::landing || ref.role == Role::group_sum;
+        const bool parameter = ref.kind <= ArrayKind::gradient;
+        const bool wire = ref.kind == ArrayKind::landing || ref.kind == ArrayKind::group_sum;
         return ref.dtype == (parameter ? types.dtype : wire ? types.wire : types.sum);
       };
       std::vector<Route> routes = plan().routes.sums(id);
@@ -364,7 +369,7 @@ class Ranks {
     return fault;
   }
 
-  using ArrayKey = std::tuple<int, int, Role>;
+  using ArrayKey = std::tuple<int, int, ArrayKind>;
   const Case& case_;
   const Break& broken_;
   std::vector<std::unique_ptr<EnginePlan>> plans_;
@@ -522,15 +527,15 @@ TEST_CASE("a break of any field of a route is noticed") {
       {"no whole", [](Route& r) { r.whole.reset(); }},
       {"whole elsewhere",
        [](Route& r) {
-         if (r.whole) r.whole->role = Role::group_sum;
+         if (r.whole) r.whole->kind = ArrayKind::group_sum;
        }},
       {"the wrong source",
        [](Route& r) {
-         if (sums(r) && r.from.role == Role::accumulated) r.from.role = Role::gradient;
+         if (sums(r) && r.from.kind == ArrayKind::accumulated) r.from.kind = ArrayKind::gradient;
        }},
       {"rest for the waiting sum",
        [](Route& r) {
-         if (r.to.role == Role::group_sum) r.to.role = Role::gradient_shard;
+         if (r.to.kind == ArrayKind::group_sum) r.to.kind = ArrayKind::gradient_shard;
        }},
       {"another wire",
        [](Route& r) {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "zero/plan/access_history.h"
+#include "zero/plan/offload_moves.h"
 
 namespace zero::planner {
 
@@ -54,37 +55,12 @@ StepSimulation::StepSimulation(const EnginePlan& plan, const ModelShape& shape,
 
 double StepSimulation::update_bytes(const Chunk& chunk) const {
   const SegmentTypes types = plan_.policy.types(plan_.layout.segment(chunk));
-  const bool has_master = types.master_dtype != types.dtype;
   const auto states = static_cast<double>(plan_.policy.optimizer_states.size());
-  const double per_element = size_of(types.sum) + 2 * states * size_of(types.state_dtype) +
-                             (has_master ? 2 * size_of(types.master_dtype) : size_of(types.dtype)) +
-                             size_of(types.dtype);
+  const double per_element =
+      size_of(types.sum) + 2 * states * size_of(types.state_dtype) +
+      (types.has_master() ? 2 * size_of(types.master_dtype) : size_of(types.dtype)) +
+      size_of(types.dtype);
   return per_element * static_cast<double>(chunk.count);
-}
-
-// The bytes of a chunk that pass through its slot in one direction.
-double StepSimulation::moved_bytes(const Chunk& chunk, bool with_gradient) const {
-  const SegmentTypes types = plan_.policy.types(plan_.layout.segment(chunk));
-  const bool has_master = types.master_dtype != types.dtype;
-  const auto states = static_cast<double>(plan_.policy.optimizer_states.size());
-  const OffloadPlan& offload = plan_.inputs.offload;
-  const double per_element = states * size_of(types.state_dtype) +
-                             (has_master ? size_of(types.master_dtype) : 0) +
-                             (offload.moves_parameters(chunk) ? size_of(types.dtype) : 0) +
-                             (with_gradient ? size_of(types.sum) : 0);
-  return per_element * static_cast<double>(chunk.count);
-}
-
-double StepSimulation::shard_bytes(int flat_unit, bool gradient) const {
-  double bytes = 0;
-  for (const SegmentId& id : plan_.layout.segments_of(flat_unit)) {
-    const Segment& segment = plan_.layout.segment(id);
-    if (gradient && !segment.trainable) continue;
-    const SegmentTypes types = plan_.policy.types(segment);
-    bytes += static_cast<double>(plan_.policy.shard(segment).count() *
-                                 size_of(gradient ? types.sum : types.dtype));
-  }
-  return bytes;
 }
 
 // Seconds of copies, sums and codecs on the rank itself.
@@ -156,27 +132,23 @@ StepSimulation::Cost StepSimulation::copy_cost(const Instruction& instruction) c
   const double host = device.host.bytes_per_second, latency = device.host.latency;
   const double reads = device.file_read_rate / ranks, writes = device.file_write_rate / ranks;
   const bool streamed = chunk != nullptr && chunk->streamed;
-  const OffloadPlan& offload = plan_.inputs.offload;
+  const auto moved = [&] {
+    return static_cast<double>(moved_bytes(plan_, instruction.op, instruction.target));
+  };
   switch (instruction.op) {
     case Op::fetch:
-      return {seconds(shard_bytes(instruction.target, false), reads)};
-    case Op::supply:
-      return {seconds(shard_bytes(instruction.target, false), host) + latency};
-    case Op::download:
-      return {seconds(shard_bytes(instruction.target, true), host) + latency};
-    case Op::spill:
-      return {seconds(shard_bytes(instruction.target, true), writes)};
-    case Op::load:
-      return {seconds(moved_bytes(*chunk, offload.recalls(*chunk) && !chunk->ahead),
-                      streamed ? host : reads)};
     case Op::recall:
-      return {seconds(moved_bytes(*chunk, true) - moved_bytes(*chunk, false), reads)};
+      return {seconds(moved(), reads)};
+    case Op::supply:
+    case Op::download:
+    case Op::upload:
+      return {seconds(moved(), host) + latency};
+    case Op::spill:
+      return {seconds(moved(), writes)};
+    case Op::load:
+      return {seconds(moved(), streamed ? host : reads)};
     case Op::store:
-      return {seconds(moved_bytes(*chunk, false), streamed ? host : writes)};
-    case Op::upload: {
-      const DType dtype = plan_.policy.types(plan_.layout.segment(*chunk)).dtype;
-      return {seconds(static_cast<double>(chunk->count * size_of(dtype)), host) + latency};
-    }
+      return {seconds(moved(), streamed ? host : writes)};
     case Op::update_on_host:
       return {seconds(update_bytes(*chunk), device.host_memory_rate / ranks)};
     default:

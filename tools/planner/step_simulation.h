@@ -70,8 +70,6 @@ class StepSimulation {
   Cost copy_cost(const detail::Instruction& instruction) const;
   double route_work(const detail::Route& route) const;
   double update_bytes(const detail::Chunk& chunk) const;
-  double moved_bytes(const detail::Chunk& chunk, bool with_gradient) const;
-  double shard_bytes(int flat_unit, bool gradient) const;
 
   const detail::EnginePlan& plan_;
   const ModelShape& shape_;

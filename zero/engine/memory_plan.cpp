@@ -52,17 +52,17 @@ MemoryPlan detail::memory_of(const EnginePlan& plan, const Config& config) {
   state.plan(ledger);
   const Buffers buffers(runtime, plan.buffers);
   buffers.plan(ledger);
-  if (inputs.offload.offloads()) OffloadTier(runtime, inputs, state, config).plan(ledger);
+  if (inputs.offload.offloads()) OffloadTier(runtime, plan, state, config).plan(ledger);
   StepScalars scalars(runtime, plan);
   const StepAgreement agreement(runtime, runtime.ranks(), plan, scalars, {});
   agreement.plan(ledger);
   Updates({runtime, nullptr, runtime.ranks(), plan, state, buffers, scalars, agreement})
       .plan(ledger);
   if (config.zero_core.peer_copies > 0)
-    ledger.plan(MemoryCategory::peer_copies,
-                SavedLayout{plan, *inputs.model, state, {}}.peer_copy_bytes(plan.on.rank,
-                                                                            nodes_of(plan.on)),
-                on_gpu ? Tier::host : Tier::memory);
+    ledger.plan(
+        MemoryCategory::peer_copies,
+        SavedLayout{plan, *inputs.model, {}}.peer_copy_bytes(plan.on.rank, nodes_of(plan.on)),
+        on_gpu ? Tier::host : Tier::memory);
   MemoryPlan result;
   result.memory = planned(ledger, Tier::memory);
   if (on_gpu) result.in_host = planned(ledger, Tier::host);

@@ -49,12 +49,12 @@ std::uint64_t digest_of_array(RuntimeCore& runtime, const std::byte* array, std:
 }  // namespace
 
 std::uint64_t digest_of_segments(TrainState& train, std::span<const SegmentId> segments,
-                                 std::byte* SegmentBuffers::*array) {
+                                 ArrayKind array) {
   std::uint64_t digest = 0;
   for (const SegmentId id : segments) {
-    const SegmentBuffers& buffers = train.arrays.segment(id);
+    const SegmentArrays& buffers = train.arrays.segment(id);
     const std::int64_t bytes = train.layout().segment(id).length * size_of(buffers.dtype);
-    digest = mixed(digest) + digest_of_array(train.runtime, buffers.*array, bytes);
+    digest = mixed(digest) + digest_of_array(train.runtime, buffers[array].data, bytes);
   }
   return digest;
 }

@@ -15,9 +15,9 @@ void GradientUse::await(int flat_unit) {
 
 void* GradientUse::request(int param, float* beta) {
   const Place& place = train_.place(param);
-  const SegmentBuffers& buffers = train_.arrays.segment(place);
+  const SegmentArrays& buffers = train_.arrays.segment(place);
   await(place.flat_unit);
-  std::byte* data = buffers.gradient_whole + place.offset * size_of(buffers.dtype);
+  std::byte* data = buffers[ArrayKind::gradient].of(place.offset);
   char& touched = touched_[param];
   if (beta != nullptr)
     *beta = touched ? 1.f : 0.f;
@@ -31,9 +31,9 @@ void GradientUse::complete(int flat_unit) {
   await(flat_unit);
   for (const SegmentId id : train_.layout().trainable_of(flat_unit)) {
     const Segment& segment = train_.layout().segment(id);
-    const SegmentBuffers& buffers = train_.arrays.segment(id);
+    const SegmentArrays& buffers = train_.arrays.segment(id);
     const auto zero = [&](std::int64_t begin, std::int64_t end) {
-      queue_zeros(train_.runtime, buffers.gradient_whole + begin * size_of(buffers.dtype),
+      queue_zeros(train_.runtime, buffers[ArrayKind::gradient].of(begin),
                   (end - begin) * size_of(buffers.dtype));
     };
     std::int64_t filled = 0;

@@ -17,8 +17,6 @@ namespace {
 // Unless the sanitizer watches, hidden memory is filled with the byte, or left unchanged.
 constexpr int nan_byte = 0xff, keep_contents = -1;
 
-constexpr auto parameters = &SegmentBuffers::whole, gradients = &SegmentBuffers::gradient_whole;
-
 void hide(std::byte* data, std::int64_t bytes, int fill) noexcept {
   if (bytes == 0) return;
   if (sanitizer_watches())
@@ -51,11 +49,11 @@ HiddenMemory::HiddenMemory(const TrainState& train)
       gradients_hidden_(train.layout().flat_units.size(), 0) {}
 
 template <class Body>
-void HiddenMemory::for_each(int flat_unit, Array array, const Body& body) const {
+void HiddenMemory::for_each(int flat_unit, ArrayKind array, const Body& body) const {
   for (const SegmentId id : train_.layout().segments_of(flat_unit)) {
-    const SegmentBuffers& buffers = train_.arrays.segment(id);
+    const SegmentArrays& buffers = train_.arrays.segment(id);
     const std::int64_t bytes = train_.layout().segment(id).length * size_of(buffers.dtype);
-    if (buffers.*array != nullptr) body(buffers.*array, bytes);
+    if (buffers[array].data != nullptr) body(buffers[array].data, bytes);
   }
 }
 
@@ -64,7 +62,7 @@ void HiddenMemory::hide_parameters(int unit, const PlanWalker& walker) noexcept 
   for (const int f : train_.layout().needs_of_unit[unit]) {
     if (walker.in_use(f)) continue;
     const bool done_with = !walker.active() || walker.replaced_before_use(f);
-    for_each(f, parameters, [&](std::byte* data, std::int64_t bytes) {
+    for_each(f, ArrayKind::parameter, [&](std::byte* data, std::int64_t bytes) {
       hide(data, bytes, done_with ? nan_byte : keep_contents);
     });
   }
@@ -72,24 +70,25 @@ void HiddenMemory::hide_parameters(int unit, const PlanWalker& walker) noexcept 
 
 void HiddenMemory::hide_all_parameters() noexcept {
   for (int f = 0; active_ && f < std::ssize(train_.layout().flat_units); ++f)
-    for_each(f, parameters,
+    for_each(f, ArrayKind::parameter,
              [](std::byte* data, std::int64_t bytes) { hide(data, bytes, nan_byte); });
 }
 
 void HiddenMemory::show_parameters(int flat_unit) noexcept {
-  if (active_) for_each(flat_unit, parameters, show);
+  if (active_) for_each(flat_unit, ArrayKind::parameter, show);
 }
 
 // A rank that has written no gradient in the micro step still hides the arrays.
 void HiddenMemory::hide_gradients(int flat_unit) noexcept {
   if (!hides_gradients_ || gradients_hidden_[flat_unit]) return;
-  for_each(flat_unit, gradients, [](std::byte* data, std::int64_t bytes) { hide(data, bytes, 0); });
+  for_each(flat_unit, ArrayKind::gradient,
+           [](std::byte* data, std::int64_t bytes) { hide(data, bytes, 0); });
   gradients_hidden_[flat_unit] = 1;
 }
 
 void HiddenMemory::show_gradients(int flat_unit) {
   if (!hides_gradients_ || !std::exchange(gradients_hidden_[flat_unit], char{0})) return;
-  for_each(flat_unit, gradients, [&](std::byte* data, std::int64_t bytes) {
+  for_each(flat_unit, ArrayKind::gradient, [&](std::byte* data, std::int64_t bytes) {
     show(data, bytes);
     if (written_while_hidden(data, bytes))
       throw UsageError("a gradient of " + train_.subject(flat_unit) +
@@ -99,8 +98,8 @@ void HiddenMemory::show_gradients(int flat_unit) {
 
 void HiddenMemory::show_all() noexcept {
   for (int f = 0; active_ && f < std::ssize(train_.layout().flat_units); ++f) {
-    for_each(f, parameters, show);
-    for_each(f, gradients, show);
+    for_each(f, ArrayKind::parameter, show);
+    for_each(f, ArrayKind::gradient, show);
   }
 }
 

@@ -39,10 +39,9 @@ class HiddenMemory {
   void show_all() noexcept;
 
  private:
-  using Array = std::byte* SegmentBuffers::*;
   // Calls body(memory, bytes) for an array of the whole flat unit, if any.
   template <class Body>
-  void for_each(int flat_unit, Array array, const Body& body) const;
+  void for_each(int flat_unit, ArrayKind array, const Body& body) const;
 
   const TrainState& train_;
   const bool active_, hides_gradients_;

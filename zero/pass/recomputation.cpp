@@ -82,8 +82,8 @@ void Recomputation::note_loss(const float* mean) {
 
 void Recomputation::note_gradient(int flat_unit) {
   if (!open_) return;
-  const std::uint64_t digest = digest_of_segments(train_, train_.layout().trainable_of(flat_unit),
-                                                  &SegmentBuffers::gradient_whole);
+  const std::uint64_t digest =
+      digest_of_segments(train_, train_.layout().trainable_of(flat_unit), ArrayKind::gradient);
   rounds_.back().flat_units.push_back(flat_unit);
   rounds_.back().digests.push_back(std::bit_cast<std::int64_t>(digest));
 }

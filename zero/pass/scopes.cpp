@@ -74,7 +74,7 @@ void Scopes::require_dtype(int param, DType dtype) const {
 const void* Scopes::whole(int param, DType dtype) const {
   require_dtype(param, dtype);
   const Place& place = parts_.train.place(param);
-  return parts_.train.arrays.segment(place).whole + place.offset * size_of(dtype);
+  return parts_.train.arrays.segment(place)[ArrayKind::parameter].of(place.offset);
 }
 
 const void* Scopes::value(int unit, std::string_view name, DType dtype) const {

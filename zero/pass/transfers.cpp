@@ -152,7 +152,7 @@ void Transfers::fold(const Route& route, const Hops* hops, Stream stream) {
     FoldedPiece folded{route.summands,
                        {nullptr, route.wire},
                        {to.data + begin * size_of(to.dtype), to.dtype},
-                       keeps ? at(route, {Role::open_group, DType::fp32, begin}).data
+                       keeps ? at(route, {ArrayKind::open_group, DType::fp32, begin}).data
                              : train_.arrays.group_block(),
                        count};
     if (route.folds_twice()) {

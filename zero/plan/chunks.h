@@ -30,6 +30,11 @@ struct Chunk : SegmentId {
   // the upload of parameters to a GPU; -1: none.
   int slot = -1;
   bool ahead = false;  // first in the slot: read during the last micro step
+
+  // The chunk's elements of the segment, of which the rank updates that range.
+  Range range_in(const Range& updated) const {
+    return {updated.begin + begin, updated.begin + begin + count};
+  }
 };
 
 // State that is offloaded to a file, or on GPU ranks to host memory, and the buffers for it.

@@ -330,6 +330,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
     parameter_memory = assign_slots(layout, {one_each, false});
     gradient_memory = assign_slots(layout, {one_each, true});
   }
+  arrays = ArrayTable(*this);
   steps = make_step_plans(inputs, sync_each());
   check_plans(inputs, steps);
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "zero/plan/array_table.h"
 #include "zero/plan/kept_buffers.h"
 #include "zero/plan/matrix_plan.h"
 #include "zero/plan/placement.h"
@@ -100,6 +101,7 @@ struct EnginePlan {
   SlotAssignment parameter_memory, gradient_memory;
   StepPlans steps;
   Routes routes{*this, layout};
+  ArrayTable arrays;
 
  private:
   // `asked`: the grid that the config requests.

@@ -10,7 +10,7 @@
 // the sums of earlier micro steps (Route::Kind::fold). The formula names no ranks: the choice of
 // the ranks that sum a group changes only the traffic. If a node's ranks hold whole groups, the
 // node sums these first, and a single sum per group travels between nodes. A group that continues
-// in the next micro step is kept in Role::open_group.
+// in the next micro step is kept in ArrayKind::open_group.
 #pragma once
 
 #include <cstdint>

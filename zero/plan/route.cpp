@@ -38,7 +38,7 @@ std::vector<RouteWork> Routes::of(Op op, int flat_unit, const StepPosition& at) 
     case Op::reduce_late:
       return late_reductions(flat_unit, at);
     case Op::spread:
-      works.push_back(share_slices(flat_unit, Role::parameter_shard));
+      works.push_back(share_slices(flat_unit, ArrayKind::parameter_shard));
       break;
     default:
       break;
@@ -64,8 +64,8 @@ Route Routes::gather(const SegmentId& id) const {
   const DType dtype = plan_.policy.types(segment).dtype;
   Route route{Route::Kind::gather,
               id,
-              {Role::parameter_shard, dtype},
-              {Role::parameter, dtype},
+              {ArrayKind::parameter_shard, dtype},
+              {ArrayKind::parameter, dtype},
               plan_.policy.shard(segment).count()};
   route.legs = gather_legs(segment.encoded);
   if (plan_.grid.data_ranks() > 1) return route;
@@ -90,8 +90,8 @@ RouteWork Routes::gathers(int flat_unit) const {
     const DType dtype = plan_.policy.types(segment).dtype;
     work.routes.push_back({Route::Kind::copy,
                            id,
-                           {Role::parameter, dtype, kept.begin},
-                           {Role::second_copy, dtype},
+                           {ArrayKind::parameter, dtype, kept.begin},
+                           {ArrayKind::second_copy, dtype},
                            kept.count()});
   }
   return work;
@@ -102,7 +102,8 @@ RouteWork Routes::regathers(int flat_unit) const {
   for (const SegmentId id : layout_.segments_of(flat_unit)) {
     const Segment& segment = layout_.segment(id);
     const DType dtype = plan_.policy.types(segment).dtype;
-    work.routes.push_back(plain_gather(id, {Role::second_copy, dtype}, {Role::parameter, dtype},
+    work.routes.push_back(plain_gather(id, {ArrayKind::second_copy, dtype},
+                                       {ArrayKind::parameter, dtype},
                                        plan_.policy.second_copy(segment).count(),
                                        GroupId::second_copy, plan_.policy.second_copy_ranks));
   }
@@ -110,14 +111,14 @@ RouteWork Routes::regathers(int flat_unit) const {
 }
 
 // Gathers the replicas' slices of the shard that all replicas hold.
-RouteWork Routes::share_slices(int flat_unit, Role role) const {
+RouteWork Routes::share_slices(int flat_unit, ArrayKind kind) const {
   RouteWork work{GroupId::replicas, {}, {}};
   for (const SegmentId id : layout_.trainable_of(flat_unit)) {
     const Segment& segment = layout_.segment(id);
     const SegmentTypes types = plan_.policy.types(segment);
-    const DType dtype = role == Role::parameter_shard ? types.dtype : types.sum;
-    work.routes.push_back(plain_gather(id, {role, dtype, plan_.policy.slice_in_shard(segment)},
-                                       {role, dtype}, segment.slice, GroupId::replicas,
+    const DType dtype = kind == ArrayKind::parameter_shard ? types.dtype : types.sum;
+    work.routes.push_back(plain_gather(id, {kind, dtype, plan_.policy.slice_in_shard(segment)},
+                                       {kind, dtype}, segment.slice, GroupId::replicas,
                                        plan_.grid.replicas()));
   }
   return work;
@@ -130,8 +131,8 @@ void Routes::add_up(int flat_unit, bool first, RouteWork& work) const {
     const SegmentTypes types = plan_.policy.types(segment);
     Route route{Route::Kind::copy,
                 id,
-                {Role::gradient, types.dtype},
-                {Role::accumulated, types.sum},
+                {ArrayKind::gradient, types.dtype},
+                {ArrayKind::accumulated, types.sum},
                 segment.length};
     route.replaces = first;
     work.routes.push_back(std::move(route));
@@ -187,7 +188,7 @@ std::vector<RouteWork> Routes::late_reductions(int flat_unit, const StepPosition
   } else if (plan_.grid.replicas() > 1) {
     // Offloaded gradients were already written in full; replicas have nothing left to exchange.
     if (policy.updates == Holding::shard && !plan_.inputs.offload.gradients)
-      works.push_back(share_slices(flat_unit, Role::gradient_shard));
+      works.push_back(share_slices(flat_unit, ArrayKind::gradient_shard));
   } else {
     for (const SegmentId id : layout_.trainable_of(flat_unit))
       for (RouteWork& work : spread_gradient(id)) works.push_back(std::move(work));
@@ -201,7 +202,7 @@ std::vector<RouteWork> Routes::spread_gradient(const SegmentId& id) const {
   const DType dtype = plan_.policy.types(segment).sum;
   return {{GroupId::data,
            {},
-           {plain_gather(id, {Role::gradient_shard, dtype}, whole_sum(id), segment.slice,
+           {plain_gather(id, {ArrayKind::gradient_shard, dtype}, whole_sum(id), segment.slice,
                          GroupId::data, plan_.grid.data_ranks())}}};
 }
 
@@ -214,12 +215,14 @@ RouteWork Routes::over_groups(int flat_unit, bool replaces, bool last) const {
 
 ArrayRef Routes::summands(const SegmentId& id) const {
   const SegmentTypes types = plan_.policy.types(layout_.segment(id));
-  return {plan_.policy.accumulate_locally ? Role::accumulated : Role::gradient, types.summand};
+  return {plan_.policy.accumulate_locally ? ArrayKind::accumulated : ArrayKind::gradient,
+          types.summand};
 }
 
 ArrayRef Routes::whole_sum(const SegmentId& id) const {
   const bool apart = plan_.policy.accumulator == Accumulator::whole;
-  return {apart ? Role::accumulated : Role::gradient, plan_.policy.types(layout_.segment(id)).sum};
+  return {apart ? ArrayKind::accumulated : ArrayKind::gradient,
+          plan_.policy.types(layout_.segment(id)).sum};
 }
 
 std::vector<Leg> Routes::reduce_legs() const {
@@ -247,7 +250,7 @@ Route Routes::fold(const SegmentId& id, const StepPosition& at) const {
   Route route{Route::Kind::fold,
               id,
               summands(id),
-              {Role::gradient_shard, types.sum},
+              {ArrayKind::gradient_shard, types.sum},
               plan_.policy.shard(segment).count()};
   route.legs = fold_legs();
   route.summands = {plan_.batches_in(at.micro_step), at.micro_step * plan_.grid.data_ranks(),
@@ -267,7 +270,7 @@ void Routes::add_inside_sums(const SegmentId& id, bool first, RouteWork& work) c
     Route route{Route::Kind::sum,
                 id,
                 summands(id),
-                {Role::group_sums, types.sum, group * segment.slice},
+                {ArrayKind::group_sums, types.sum, group * segment.slice},
                 segment.slice};
     route.from.offset = begin;
     route.legs = {{GroupId::reduce_inside, inner, plan_.wire.reduce_inside}};
@@ -283,8 +286,8 @@ Route Routes::group_sums_to_shard(const SegmentId& id) const {
   const SegmentTypes types = plan_.policy.types(segment);
   Route route{Route::Kind::sum,
               id,
-              {Role::group_sums, types.sum},
-              {Role::gradient_shard, types.sum},
+              {ArrayKind::group_sums, types.sum},
+              {ArrayKind::gradient_shard, types.sum},
               segment.slice};
   route.legs = {{GroupId::reduce_between, plan_.grid.data_ranks() / plan_.policy.inner_ranks,
                  plan_.wire.reduce}};
@@ -299,15 +302,15 @@ bool Routes::waits_for_groups(const SegmentId& id, bool replaces) const {
 }
 
 // The sum over the shard group overwrites, or is added to, the gradient shard. If gradients are
-// offloaded, the sum goes to Role::landing; if each micro step sums over the groups, the sum may
-// have to wait in Role::group_sum first.
+// offloaded, the sum goes to ArrayKind::landing; if each micro step sums over the groups, the sum
+// may have to wait in ArrayKind::group_sum first.
 Route Routes::sum_in_group(const SegmentId& id, bool replaces, bool last) const {
   const Segment& segment = layout_.segment(id);
   const SegmentTypes types = plan_.policy.types(segment);
   Route route{plan_.grid.data_ranks() > 1 ? Route::Kind::sum : Route::Kind::copy,
               id,
               summands(id),
-              {Role::gradient_shard, types.sum},
+              {ArrayKind::gradient_shard, types.sum},
               plan_.policy.shard(segment).count()};
   route.legs = reduce_legs();
   route.replaces = replaces;
@@ -315,7 +318,7 @@ Route Routes::sum_in_group(const SegmentId& id, bool replaces, bool last) const 
   route.divisor = plan_.policy.precision.predivision;
   const bool lands = plan_.inputs.offload.gradients;
   if (lands || waits_for_groups(id, replaces)) {
-    route.to = {lands ? Role::landing : Role::group_sum, types.wire};
+    route.to = {lands ? ArrayKind::landing : ArrayKind::group_sum, types.wire};
     route.replaces = true;
   }
   // Ranks that update everything need the whole sum.
@@ -330,14 +333,14 @@ Route Routes::sum_over_groups(const SegmentId& id, bool replaces, bool last) con
   const Segment& segment = layout_.segment(id);
   const SegmentTypes types = policy.types(segment);
   const bool lands = plan_.inputs.offload.gradients;
-  const ArrayRef rest =
-      lands ? ArrayRef{Role::landing, types.wire} : ArrayRef{Role::gradient_shard, types.sum};
+  const ArrayRef rest = lands ? ArrayRef{ArrayKind::landing, types.wire}
+                              : ArrayRef{ArrayKind::gradient_shard, types.sum};
   Route route{Route::Kind::sum, id, rest, rest, segment.slice};
   route.to.offset = policy.slice_in_shard(segment);
   route.legs = {{GroupId::replicas, plan_.grid.replicas(), plan_.wire.reduce}};
   route.replaces = replaces || lands;
   route.wire = types.wire;
-  if (!lands && waits_for_groups(id, replaces)) route.from = {Role::group_sum, types.wire};
+  if (!lands && waits_for_groups(id, replaces)) route.from = {ArrayKind::group_sum, types.wire};
   if ((last || lands) && policy.updates == Holding::shard) route.whole = rest;
   return route;
 }

@@ -10,28 +10,14 @@
 #include <vector>
 
 #include "comm/wire/codec.h"
-#include "zero/plan/layout.h"
+#include "zero/plan/array_row.h"
 #include "zero/plan/rank_groups.h"
 #include "zero/plan/step_plan.h"
 
 namespace zero::detail {
 
-// The memory of a segment that a route reads or writes.
-enum class Role : std::uint8_t {
-  parameter,        // gathered
-  parameter_shard,  // this rank's shard
-  second_copy,      // this rank's part of the second copy
-  gradient,         // whole, as written by backward
-  accumulated,      // the whole sum over micro steps
-  gradient_shard,   // this rank's part of the reduced gradient
-  landing,          // the same, before it is offloaded
-  group_sum,        // a shard group's sum, before the sum over the groups
-  group_sums,       // a slice for each group, summed inside the groups only
-  open_group,       // this rank's part of the sum of a group that a later micro step continues
-};
-
 struct ArrayRef {
-  Role role{};
+  ArrayKind kind{};
   DType dtype = DType::fp32;
   std::int64_t offset = 0;  // elements from the first that the rank keeps
 };
@@ -130,15 +116,17 @@ class Routes {
   std::vector<Route> sums(const SegmentId& id) const;
   // The array that the reductions of a segment read.
   ArrayRef summands(const SegmentId& id) const;
-  // Elements of Role::group_sum for the segment.
+  // The whole gradient in the dtype of sums, if a rank keeps that.
+  ArrayRef whole_sum(const SegmentId& id) const;
+  // Elements of ArrayKind::group_sum for the segment.
   std::int64_t waiting_elements(const SegmentId& id) const;
-  // Elements of Role::group_sums for the segment.
+  // Elements of ArrayKind::group_sums for the segment.
   std::int64_t group_sums_elements(const SegmentId& id) const;
 
  private:
   RouteWork gathers(int flat_unit) const;
   RouteWork regathers(int flat_unit) const;
-  RouteWork share_slices(int flat_unit, Role role) const;
+  RouteWork share_slices(int flat_unit, ArrayKind kind) const;
   std::vector<RouteWork> reductions(int flat_unit, const StepPosition& at, bool adds_up) const;
   std::vector<RouteWork> late_reductions(int flat_unit, const StepPosition& at) const;
   void add_up(int flat_unit, bool first, RouteWork& work) const;
@@ -151,7 +139,6 @@ class Routes {
   Route sum_in_group(const SegmentId& id, bool replaces, bool last) const;
   Route sum_over_groups(const SegmentId& id, bool replaces, bool last) const;
   bool waits_for_groups(const SegmentId& id, bool replaces) const;
-  ArrayRef whole_sum(const SegmentId& id) const;
   std::vector<Leg> reduce_legs() const;
   std::vector<Leg> gather_legs(bool encoded) const;
 

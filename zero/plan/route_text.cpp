@@ -8,16 +8,18 @@
 namespace zero::detail {
 namespace {
 
-constexpr EnumArray<Role, const char*, 10> role_names = {"parameters",
-                                                         "parameter shard",
-                                                         "second copy",
-                                                         "gradient",
-                                                         "sum over micro steps",
-                                                         "gradient shard",
-                                                         "gradient on its way out of memory",
-                                                         "sum of the shard group",
-                                                         "sums of the group",
-                                                         "sum of an open group"};
+constexpr ByKind<const char*> array_names = {"parameters",
+                                             "parameter shard",
+                                             "second copy",
+                                             "gradient",
+                                             "sum over micro steps",
+                                             "gradient shard",
+                                             "gradient on its way out of memory",
+                                             "sum of the shard group",
+                                             "sums of the group",
+                                             "sum of an open group",
+                                             "master weights",
+                                             "optimizer state"};
 
 constexpr EnumArray<GroupId, const char*, group_id_count> group_names = {
     "",
@@ -33,7 +35,7 @@ constexpr EnumArray<GroupId, const char*, group_id_count> group_names = {
     "of the same number in their groups"};
 
 std::string text_of(const ArrayRef& array) {
-  return std::string(role_names[array.role]) + " (" + name_of(array.dtype) + ")";
+  return std::string(array_names[array.kind]) + " (" + name_of(array.dtype) + ")";
 }
 
 std::string text_of(const Leg& leg) {

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "zero/base/ledger.h"
-#include "zero/plan/layout.h"
+#include "zero/plan/array_row.h"
 #include "zero/plan/precision.h"
 
 namespace zero::detail {
@@ -29,6 +28,16 @@ struct SegmentTypes {
   DType summand = DType::fp32;  // the arrays that a reduction adds up
   DType master_dtype = DType::fp32, state_dtype = DType::fp32;
 
+  DType of(ArrayKind kind) const {
+    return ByKind<DType>{dtype, dtype, dtype, dtype, sum,          sum,
+                         wire,  wire,  sum,   sum,   master_dtype, state_dtype}[kind];
+  }
+  // Whether master weights are a separate array.
+  bool has_master() const { return master_dtype != dtype; }
+  // Whether the kind refers to the parameter: a parameter without master weights serves as master.
+  bool is_parameter(ArrayKind kind) const {
+    return kind == ArrayKind::parameter_shard || (kind == ArrayKind::master && !has_master());
+  }
   // Whether sums keep the wire values, if nothing is added.
   bool sum_holds_wire() const { return sum == wire || sum == DType::fp32; }
 };

@@ -48,6 +48,11 @@ class UpdateGroups {
   // The states of all rules, in order of first use, then the program's own.
   const std::vector<std::string>& state_names() const { return state_names_; }
 
+  // `state` is an index into state_names().
+  bool has_state(int param, int state) const {
+    const int own = group_of_param_[param];
+    return own >= 0 && std::ranges::count(group(own).states, state) > 0;
+  }
   bool needs_tensor_norms() const {
     return std::ranges::any_of(
         groups_, [](const UpdateGroup& group) { return optim::sees_norms(group.rule->scope); });

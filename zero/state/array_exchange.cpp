@@ -89,7 +89,7 @@ void spread_to_replicas(TrainState& train, const ArrayId& array) {
   // All replicas keep the parameters; other arrays are replicated only if replicas update the same
   // elements.
   const bool replicated =
-      array.kind == ArrayKind::parameter || train.policy().updates == Holding::shard;
+      array.kind == ArrayKind::parameter_shard || train.policy().updates == Holding::shard;
   if (!train.has_replicas() || !replicated) return;
   const Segment& segment = train.layout().segment(array);
   const DType dtype = train.store->dtype_of(array);
@@ -108,10 +108,10 @@ void spread_to_replicas(TrainState& train, const ArrayId& array) {
 void spread_parameters(TrainState& train, const SegmentId& id) {
   if (!train.collective()) return;
   const Segment& segment = train.layout().segment(id);
-  const SegmentBuffers& buffers = train.arrays.segment(id);
+  const SegmentArrays& buffers = train.arrays.segment(id);
   const bool spreads_master = segment.trainable && buffers.has_master();
   if (train.has_replicas()) {
-    spread_to_replicas(train, {id, ArrayKind::parameter});
+    spread_to_replicas(train, {id, ArrayKind::parameter_shard});
     if (spreads_master) spread_to_replicas(train, {id, ArrayKind::master});
     return;
   }
@@ -131,19 +131,19 @@ void spread_parameters(TrainState& train, const SegmentId& id) {
           });
   }
   if (!spreads_master || !buffers.updates_all) return;
-  spread_slices(train, id, buffers.master, buffers.master_dtype);
+  spread_slices(train, id, buffers[ArrayKind::master].data, buffers.master_dtype);
 }
 
 namespace {
 
 // A state that some parameters of the segment lack has gaps, and is sent through a copy.
 void spread_partial_state(TrainState& train, const ArrayId& array) {
-  const SegmentBuffers& buffers = train.arrays.segment(array);
+  const SegmentArrays& buffers = train.arrays.segment(array);
   const int state = array.state;
-  if (buffers.state_counts[state] == 0) return;
+  if (buffers.groups->state_counts[state] == 0) return;
   const std::int64_t width = size_of(buffers.state_dtype);
   const std::vector<std::byte> whole = gather_whole(train, array);
-  for (const GroupRange& run : buffers.runs)
+  for (const GroupRange& run : buffers.groups->runs)
     if (run.state_begin[state] >= 0)
       copy_and_wait(train.runtime, buffers.states[state] + run.state_begin[state] * width,
                     whole.data() + run.begin * width, (run.end - run.begin) * width);
@@ -152,7 +152,7 @@ void spread_partial_state(TrainState& train, const ArrayId& array) {
 }  // namespace
 
 void spread_states(TrainState& train, const SegmentId& id) {
-  const SegmentBuffers& buffers = train.arrays.segment(id);
+  const SegmentArrays& buffers = train.arrays.segment(id);
   if (!train.collective() || !train.layout().segment(id).trainable) return;
   for (int k = 0; k < std::ssize(buffers.states); ++k) {
     spread_to_replicas(train, {id, ArrayKind::state, k});
@@ -215,7 +215,7 @@ std::vector<std::uint64_t> value_digests(TrainState& train, Ranks& ranks,
   for (int p = 0; p < std::ssize(words); ++p)
     if (wanted(p))
       words[p] = std::bit_cast<std::int64_t>(
-          digest_of(train, {train.place(p), ArrayKind::parameter}, "value", p));
+          digest_of(train, {train.place(p), ArrayKind::parameter_shard}, "value", p));
   std::vector<std::uint64_t> digests(words.size());
   const std::vector<std::int64_t> all = ranks.gather_words("the digests of parameters", words);
   for (std::size_t i = 0; i < all.size(); ++i)

@@ -63,11 +63,12 @@ void visit_piece(TrainState& train, const SegmentId& id, const ParamRange& piece
   StateStore& store = *train.store;
   const ParamDeclaration& declaration = train.param(piece.param);
   const bool has_master = train.arrays.segment(id).has_master();
-  ElementCopy value(store, {id, has_master ? ArrayKind::master : ArrayKind::parameter}, piece);
+  ElementCopy value(store, {id, has_master ? ArrayKind::master : ArrayKind::parameter_shard},
+                    piece);
   ParamElements elements{declaration.name, declaration.shape, piece.param_begin, value.values()};
   std::optional<ElementCopy> gradient;
   if (gradient_scale) {
-    gradient.emplace(store, ArrayId{id, ArrayKind::gradient}, piece);
+    gradient.emplace(store, ArrayId{id, ArrayKind::gradient_shard}, piece);
     for (float& element : gradient->values()) element *= *gradient_scale;
     elements.gradient = gradient->values();
   }
@@ -81,7 +82,7 @@ void visit_piece(TrainState& train, const SegmentId& id, const ParamRange& piece
   visitor(elements);
   if (value.changed()) {
     changes.values = true;
-    value.write_to({id, ArrayKind::parameter});
+    value.write_to({id, ArrayKind::parameter_shard});
     if (has_master) value.write_back();
   }
   for (const ElementCopy& state : states)

@@ -31,13 +31,9 @@ offload::StoreOptions store_options(const Config& config) {
   return options;
 }
 
-constexpr EnumArray<ArrayKind, MemoryCategory, array_kinds> category_of{
-    MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::master_weights,
-    MemoryCategory::optimizer_state};
-
 // Adds a reduction's result to a sum over micro steps, or replaces the sum if `first`; in the dtype
 // of the sum.
-void assign_or_add(const SegmentBuffers& own, std::byte* sum, const std::byte* reduced,
+void assign_or_add(const SegmentArrays& own, std::byte* sum, const std::byte* reduced,
                    std::int64_t count, bool first) {
   if (first)
     optim::cast(reduced, own.wire, sum, own.sum, count);
@@ -47,39 +43,42 @@ void assign_or_add(const SegmentBuffers& own, std::byte* sum, const std::byte* r
 
 }  // namespace
 
-OffloadTier::OffloadTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelState& state,
+OffloadTier::OffloadTier(RuntimeCore& runtime, const EnginePlan& plan, const ModelState& state,
                          const Config& config)
     : runtime_(runtime),
-      inputs_(inputs),
+      plan_(plan),
+      inputs_(plan.inputs),
       state_(state),
       fast_init_(config.zero_optimization.offload_optimizer.fast_init),
       pins_all_(config.zero_optimization.offload_optimizer.pin_memory),
-      chunk_arrays_(inputs.chunks.size()),
-      shard_arrays_(*inputs.layout),
-      shard_offsets_(*inputs.layout),
+      shard_arrays_(plan.layout),
+      shard_offsets_(plan.layout),
       copied_requests_(to_host() ? Tier::pinned : Tier::memory),
       kept_requests_(pins_all_ ? Tier::pinned : Tier::host),
       copies_(runtime.device()) {
-  if (inputs.offload.in_file) {
+  if (inputs_.offload.in_file) {
     const offload::StoreOptions options = store_options(config);
     store_ = std::make_unique<offload::BlockStore>(options);
     window_bytes_ = aligned(options.block_bytes) * std::min(options.depth, 8);
   }
   std::vector<std::int64_t> staged(layout().flat_units.size());  // bytes
-  for (int c = 0; c < std::ssize(inputs.chunks); ++c) make_arrays(c, staged[chunk(c).flat_unit]);
-  for (const SegmentId& id : layout().segments())
-    if (keeps_shard(id)) make_shard(id);
+  for (int c = 0; c < std::ssize(inputs_.chunks); ++c)
+    add_chunk(plan.arrays.of_chunk[c], staged[chunk(c).flat_unit]);
+  for (const ArrayRow& row : plan.arrays.outside_shards) {
+    OffloadArray& shard = shard_arrays_[row.id].emplace_back(OffloadArray{row});
+    if (row.home == Tier::file) shard.number_in_file = add_to_store(shard);
+  }
   if (to_host()) place_shards();
   request_memory();
 }
 
 int OffloadTier::add_to_store(const OffloadArray& array) {
-  static constexpr const char* names[] = {"the parameter shard", "the gradient", "master weights"};
   const ArrayKind kind = array.id.kind;
-  const std::string what = kind == ArrayKind::state
-                               ? state_.policy().optimizer_states[array.id.state]
-                               : names[static_cast<int>(kind)];
-  file_requests_.add(category_of[kind], aligned(array.bytes()));
+  const std::string what = kind == ArrayKind::state    ? plan_.updates.state_names()[array.id.state]
+                           : kind == ArrayKind::master ? "master weights"
+                           : kind == ArrayKind::gradient_shard ? "the gradient"
+                                                               : "the parameter shard";
+  file_requests_.add(array.category, aligned(array.bytes()));
   return store_->add(what + " of unit " + layout().flat_unit(array.id.flat_unit).name +
                          ", elements " + std::to_string(array.range.begin) + " to " +
                          std::to_string(array.range.end),
@@ -88,33 +87,21 @@ int OffloadTier::add_to_store(const OffloadArray& array) {
 
 // `staged`: the flat unit's next free offset in the staging of a GPU rank. All gradients of a unit
 // are staged at once.
-void OffloadTier::make_arrays(int number, std::int64_t& staged) {
-  chunk_arrays_[number] = arrays_of_chunk(inputs_, state_, chunk(number));
-  for (OffloadArray& array : chunk_arrays_[number]) {
+void OffloadTier::add_chunk(const std::vector<ArrayRow>& rows, std::int64_t& staged) {
+  std::vector<OffloadArray>& arrays = chunk_arrays_.emplace_back();
+  for (const ArrayRow& row : rows) {
+    OffloadArray& array = arrays.emplace_back(OffloadArray{row});
     const std::int64_t bytes = slot_bytes_of(inputs_.offload, array);
-    if (array.passes_slot()) slot_bytes_ = std::max(slot_bytes_, array.slot_offset + bytes);
+    if (array.passes_slot()) slot_bytes_ = std::max(slot_bytes_, array.offset + bytes);
     if (array.home != Tier::file) continue;
     array.number_in_file = add_to_store(array);
-    if (array.id.kind == ArrayKind::gradient) {
+    if (array.id.kind == ArrayKind::gradient_shard) {
       array.staging_offset = std::exchange(staged, staged + bytes);
       staging_bytes_ = std::max(staging_bytes_, to_host() ? staged : bytes);
     }
-    if (array.id.kind == ArrayKind::parameter && keeps_shard(chunk(number)))
-      shard_arrays_[chunk(number)].push_back(array);
+    if (array.id.kind == ArrayKind::parameter_shard && keeps_shard(array.id))
+      shard_arrays_[array.id].push_back(array);
   }
-}
-
-// The file keeps a shard in chunks, or as one array if frozen; host memory always as one array.
-void OffloadTier::make_shard(const SegmentId& id) {
-  const SegmentBuffers& own = state_.segment(id);
-  if (own.held.empty() || !shard_arrays_[id].empty()) return;
-  const bool in_file = inputs_.offload.fetches(id.flat_unit);
-  OffloadArray array{.id = {id, ArrayKind::parameter},
-                     .range = own.held,
-                     .dtype = own.dtype,
-                     .home = in_file ? Tier::file : Tier::host};
-  if (in_file) array.number_in_file = add_to_store(array);
-  shard_arrays_[id].push_back(array);
 }
 
 // On GPU ranks only.
@@ -147,16 +134,15 @@ void OffloadTier::request_memory() {
     add_buffer(window_bytes_, window_);
   }
   const auto request = [&](OffloadArray& array, MemoryRequests& requests) {
-    if (array.home == Tier::host)
-      requests.add(category_of[array.id.kind], array.bytes(), array.memory);
+    if (array.home == Tier::host) requests.add(array.category, array.bytes(), array.memory);
   };
   for (const SegmentId& id : layout().segments())
     for (OffloadArray& array : shard_arrays_[id]) request(array, copied_requests_);
   for (std::vector<OffloadArray>& arrays : chunk_arrays_)
     for (OffloadArray& array : arrays) {
       const ArrayKind kind = array.id.kind;
-      const bool copied = kind == ArrayKind::gradient || array.passes_slot();
-      if (kind != ArrayKind::parameter)  // a slice of the shard
+      const bool copied = kind == ArrayKind::gradient_shard || array.passes_slot();
+      if (kind != ArrayKind::parameter_shard)  // a slice of the shard
         request(array, copied ? copied_requests_ : kept_requests_);
     }
 }
@@ -229,31 +215,31 @@ const OffloadArray* OffloadTier::find(int number, ArrayKind kind, int state) con
 }
 
 std::byte* OffloadTier::address(const OffloadArray& array, Location location) const {
-  const SegmentBuffers& own = state_.segment(array.id);
-  const bool gradient = array.id.kind == ArrayKind::gradient;
-  if (location == Location::slot) return slots_ + array.slot * slot_bytes_ + array.slot_offset;
+  const SegmentArrays& own = state_.segment(array.id);
+  const bool gradient = array.id.kind == ArrayKind::gradient_shard;
+  if (location == Location::slot) return slots_ + array.slot * slot_bytes_ + array.offset;
   if (location == Location::buffer && array.home == Tier::file) return buffer_of(array);
   if (location == Location::device) {
-    std::byte* held = !gradient                   ? own.shard
-                      : inputs_.offload.gradients ? own.landing
-                                                  : own.gradient_shard;
-    return held + (array.range.begin - own.held.begin) * size_of(array.dtype);
+    const ArrayKind kind =
+        gradient && inputs_.offload.gradients ? ArrayKind::landing : array.id.kind;
+    return own[kind].of(array.range.begin);
   }
   if (array.memory != nullptr) return array.memory;
   const OffloadArray& shard = shard_arrays_[array.id].front();
-  return shard.memory + (array.range.begin - shard.range.begin) * size_of(array.dtype);
+  return shard.memory + (array.range.begin - shard.range.begin) * size_of(array.encoding.dtype);
 }
 
 // All chunks except the last of a segment are whole pages, so that arrays join without gaps.
 std::byte* OffloadTier::buffer_of(const OffloadArray& array) const {
   const SegmentId& id = array.id;
-  if (array.id.kind == ArrayKind::gradient)
+  if (array.id.kind == ArrayKind::gradient_shard)
     return staging_ + inputs_.gradient_slots.slot_of[id.flat_unit] * staging_bytes_ +
            array.staging_offset;
   std::byte* shard = to_host() ? shards_ + inputs_.offload.shard_slot(id.flat_unit) * shard_bytes_ +
                                      shard_offsets_[id]
-                               : state_.segment(id).shard;
-  return shard + (array.range.begin - shard_arrays_[id].front().range.begin) * size_of(array.dtype);
+                               : state_.segment(id)[ArrayKind::parameter_shard].data;
+  return shard + (array.range.begin - shard_arrays_[id].front().range.begin) *
+                     size_of(array.encoding.dtype);
 }
 
 template <class Each>
@@ -293,23 +279,24 @@ void OffloadTier::move(Op op, int target, Stream stream) {
 // Rounds parameters with master weights when the chunk is loaded, because store() writes back the
 // slot's contents, and a skipped step does not write these parameters.
 void OffloadTier::round_in_slot(int number, Stream stream) {
-  const OffloadArray* parameter = find(number, ArrayKind::parameter);
+  const OffloadArray* parameter = find(number, ArrayKind::parameter_shard);
   const OffloadArray* master = find(number, ArrayKind::master);
   if (parameter == nullptr || master == nullptr) return;
-  runtime_.kernels().cast(place_of_update(*master), master->dtype, place_of_update(*parameter),
-                          parameter->dtype, chunk(number).count, stream);
+  runtime_.kernels().cast(place_of_update(*master), master->encoding.dtype,
+                          place_of_update(*parameter), parameter->encoding.dtype,
+                          chunk(number).count, stream);
 }
 
 void OffloadTier::download(int flat_unit, optim::NormSum* sum, Stream stream) {
   if (inputs_.offload.gradients) {
     for (const SegmentId& id : layout().segments_of(flat_unit)) {
-      const SegmentBuffers& own = state_.segment(id);
+      const SegmentArrays& own = state_.segment(id);
       if (layout().segment(id).trainable && own.resident > 0)
-        runtime_.device().copy(own.gradient_shard, own.landing, own.resident * size_of(own.sum),
-                               stream);
+        runtime_.device().copy(own[ArrayKind::gradient_shard].data, own[ArrayKind::landing].data,
+                               own.resident * size_of(own.sum), stream);
     }
     for_moved(Op::download, flat_unit, [&](const OffloadArray& array) {
-      runtime_.kernels().add_norm(address(array, Location::device), array.dtype,
+      runtime_.kernels().add_norm(address(array, Location::device), array.encoding.dtype,
                                   array.range.count(), sum, stream);
     });
   }
@@ -318,9 +305,10 @@ void OffloadTier::download(int flat_unit, optim::NormSum* sum, Stream stream) {
 
 void OffloadTier::spill(int flat_unit, bool first, bool last) {
   for (const SegmentId& id : layout().segments_of(flat_unit)) {
-    const SegmentBuffers& own = state_.segment(id);
+    const SegmentArrays& own = state_.segment(id);
     if (layout().segment(id).trainable && own.resident > 0)
-      assign_or_add(own, own.gradient_shard, own.landing, own.resident, first);
+      assign_or_add(own, own[ArrayKind::gradient_shard].data, own[ArrayKind::landing].data,
+                    own.resident, first);
   }
   for_moved(Op::spill, flat_unit,
             [&](const OffloadArray& array) { add_to_file(array, first, last); });
@@ -328,11 +316,10 @@ void OffloadTier::spill(int flat_unit, bool first, bool last) {
 
 // The last write adds up the squares, so that the norm needs no further pass over the file.
 void OffloadTier::add_to_file(const OffloadArray& array, bool first, bool last) {
-  const SegmentBuffers& own = state_.segment(array.id);
+  const SegmentArrays& own = state_.segment(array.id);
   const Transfer read{Direction::read, array.number_in_file, staging_};
   if (!first) write_->transfer({&read, 1});
-  const std::int64_t skipped = array.range.begin - own.updated.begin;
-  assign_or_add(own, staging_, own.landing + skipped * size_of(own.wire), array.range.count(),
+  assign_or_add(own, staging_, own[ArrayKind::landing].of(array.range.begin), array.range.count(),
                 first);
   if (last) {
     optim::NormSum sum;
@@ -348,21 +335,22 @@ void OffloadTier::add_to_file(const OffloadArray& array, bool first, bool last) 
 void OffloadTier::round_parameters(int number, bool updated) {
   const bool has_master = state_.segment(chunk(number)).has_master();
   const OffloadArray* master = find(number, ArrayKind::master);
-  const OffloadArray* parameter = find(number, ArrayKind::parameter);
+  const OffloadArray* parameter = find(number, ArrayKind::parameter_shard);
   if (chunk(number).slot < 0 || master == nullptr || (updated && has_master)) return;
   const std::byte* from = place_of_update(*master);
   std::byte* to = place_of_update(*parameter);
   runtime_.pool().for_ranges(
       master->range.count(), grain_elements, [&](std::int64_t begin, std::int64_t end) {
-        optim::cast(from + begin * size_of(master->dtype), master->dtype,
-                    to + begin * size_of(parameter->dtype), parameter->dtype, end - begin);
+        optim::cast(from + begin * size_of(master->encoding.dtype), master->encoding.dtype,
+                    to + begin * size_of(parameter->encoding.dtype), parameter->encoding.dtype,
+                    end - begin);
       });
 }
 
 std::byte* OffloadTier::in_slot(int number, ArrayKind kind, int state) const {
   const OffloadArray* array = find(number, kind, state);
   // A parameter without master weights is updated in the copy, if any.
-  if (kind == ArrayKind::parameter && !state_.segment(chunk(number)).has_master())
+  if (kind == ArrayKind::parameter_shard && !state_.segment(chunk(number)).has_master())
     if (const OffloadArray* copy = find(number, ArrayKind::master)) array = copy;
   return array != nullptr ? place_of_update(*array) : nullptr;
 }

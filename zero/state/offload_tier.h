@@ -23,17 +23,26 @@
 #include "optim/gradient_norm.h"
 #include "zero/base/arena.h"
 #include "zero/base/ledger.h"
+#include "zero/plan/offload_moves.h"
 #include "zero/runtime/runtime_core.h"
 #include "zero/state/copy_meter.h"
 #include "zero/state/memory_requests.h"
-#include "zero/state/offload_arrays.h"
+#include "zero/state/state.h"
+#include "zero/state/state_array.h"
 
 namespace zero::detail {
+
+// An array that is kept outside of the engine's arena, or passes through a slot.
+struct OffloadArray : ArrayRow {
+  std::int64_t staging_offset = 0;  // bytes, for a gradient copied from a GPU to the file
+  int number_in_file = -1;          // of the block store; -1: not in the file
+  std::byte* memory = nullptr;      // the address if kept in host memory
+};
 
 class OffloadTier {
  public:
   // All arguments except the config must outlive this object.
-  OffloadTier(RuntimeCore& runtime, const PlanInputs& inputs, const ModelState& state,
+  OffloadTier(RuntimeCore& runtime, const EnginePlan& plan, const ModelState& state,
               const Config& config);
   OffloadTier(const OffloadTier&) = delete;
 
@@ -46,7 +55,7 @@ class OffloadTier {
   }
   bool to_host() const { return inputs_.offload.to_host(); }
 
-  // Moves the arrays of an instruction (offload_arrays.h). The stream is that of copies.
+  // Moves the arrays of an instruction (zero/plan/offload_moves.h). The stream is that of copies.
   void move(Op op, int target, Stream stream = {});
   // On a CPU rank: adds reduced gradients to those in the file, and writes the sums. `first` and
   // `last` refer to the reductions of a step.
@@ -83,8 +92,7 @@ class OffloadTier {
     return inputs_.offload.shard_slot(id.flat_unit) >= 0;
   }
 
-  void make_arrays(int number, std::int64_t& staged);
-  void make_shard(const SegmentId& id);
+  void add_chunk(const std::vector<ArrayRow>& rows, std::int64_t& staged);
   int add_to_store(const OffloadArray& array);
   void place_shards();
   void request_memory();
@@ -105,6 +113,7 @@ class OffloadTier {
                      const PartVisitor& visitor);
 
   RuntimeCore& runtime_;
+  const EnginePlan& plan_;
   const PlanInputs& inputs_;
   const ModelState& state_;
   bool fast_init_, pins_all_;

@@ -11,22 +11,22 @@ using offload::Direction;
 using offload::Transfer;
 
 std::int64_t OffloadTier::first_outside(const ArrayId& array) const {
-  const SegmentBuffers& own = state_.segment(array);
+  const SegmentArrays& own = state_.segment(array);
   if (own.is_parameter(array.kind)) return keeps_shard(array) ? own.held.begin : own.held.end;
-  const bool stays = array.kind == ArrayKind::gradient && !inputs_.offload.gradients;
+  const bool stays = array.kind == ArrayKind::gradient_shard && !inputs_.offload.gradients;
   return stays ? own.updated.end : own.updated.begin + own.resident;
 }
 
 void OffloadTier::visit(const ArrayId& id, std::int64_t begin, std::int64_t end, Access access,
                         const PartVisitor& visitor) {
-  const SegmentBuffers& own = state_.segment(id);
+  const SegmentArrays& own = state_.segment(id);
   const bool parameter = own.is_parameter(id.kind);
   const auto visit_array = [&](const OffloadArray& array) {
     const bool same = array.id == id || (parameter && own.is_parameter(array.id.kind));
     const Range range = intersection({begin, end}, array.range);
     if (!same || array.home == Tier::memory || range.empty()) return;
     if (array.home == Tier::file) return visit_in_file(array, range, access, visitor);
-    const std::int64_t size = size_of(array.dtype);
+    const std::int64_t size = size_of(array.encoding.dtype);
     visitor(range.begin, {address(array, Location::home) + (range.begin - array.range.begin) * size,
                           static_cast<std::size_t>(range.count() * size)});
   };
@@ -40,7 +40,7 @@ void OffloadTier::visit(const ArrayId& id, std::int64_t begin, std::int64_t end,
 // Visits window by window, each of whole blocks.
 void OffloadTier::visit_in_file(const OffloadArray& array, const Range& range, Access access,
                                 const PartVisitor& visitor) {
-  const std::int64_t size = size_of(array.dtype);
+  const std::int64_t size = size_of(array.encoding.dtype);
   const std::int64_t block = store_->block_bytes();
   const std::int64_t bytes = array.bytes(), stored_bytes = aligned(bytes);
   const std::int64_t from = (range.begin - array.range.begin) * size;
@@ -62,10 +62,10 @@ void OffloadTier::visit_in_file(const OffloadArray& array, const Range& range, A
 // Updates the host's copies of arrays on the GPU: parameters without master weights, and gradients.
 void OffloadTier::note_written(const ArrayId& array, std::int64_t begin,
                                std::span<const std::byte> bytes) {
-  const SegmentBuffers& own = state_.segment(array);
-  const bool gradient = array.kind == ArrayKind::gradient;
+  const SegmentArrays& own = state_.segment(array);
+  const bool gradient = array.kind == ArrayKind::gradient_shard;
   if (!gradient && (own.has_master() || !own.is_parameter(array.kind))) return;
-  const std::int64_t size = size_of(own.dtype_of(array.kind));
+  const std::int64_t size = size_of(own.of(array.kind));
   const std::int64_t end = begin + std::ssize(bytes) / size;
   visit(array, begin, end, Access::replace, [&](std::int64_t from, std::span<std::byte> array) {
     std::memcpy(array.data(), bytes.data() + (from - begin) * size, array.size());

@@ -1,4 +1,4 @@
-// Names of a rank's arrays, and types for access to pieces of them.
+// Access to pieces of a rank's arrays.
 #pragma once
 
 #include <cstddef>
@@ -6,20 +6,7 @@
 #include <functional>
 #include <span>
 
-#include "zero/base/enum_array.h"
-#include "zero/plan/layout.h"
-
 namespace zero::detail {
-
-enum class ArrayKind : std::uint8_t { parameter, gradient, master, state };
-inline constexpr std::size_t array_kinds = 4;
-
-struct ArrayId : SegmentId {
-  ArrayKind kind = ArrayKind::parameter;
-  int state = 0;  // for ArrayKind::state: index into StatePolicy::optimizer_states
-
-  bool operator==(const ArrayId&) const = default;
-};
 
 enum class Access : std::uint8_t {
   read,

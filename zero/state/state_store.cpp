@@ -10,13 +10,14 @@
 namespace zero::detail {
 
 std::optional<ArrayId> StateStore::find(const SegmentId& id, std::string_view what) const {
-  if (what == "value") return ArrayId{id, ArrayKind::parameter};
+  if (what == "value") return ArrayId{id, ArrayKind::parameter_shard};
   const auto if_trainable = [&](ArrayKind kind, int state = 0) {
-    return layout_.segment(id).trainable ? std::optional(ArrayId{id, kind, state}) : std::nullopt;
+    return plan_.layout.segment(id).trainable ? std::optional(ArrayId{id, kind, state})
+                                              : std::nullopt;
   };
-  if (what == "grad") return if_trainable(ArrayKind::gradient);
+  if (what == "grad") return if_trainable(ArrayKind::gradient_shard);
   if (what == "master") return if_trainable(ArrayKind::master);
-  const std::vector<std::string>& states = state_.policy().optimizer_states;
+  const std::vector<std::string>& states = plan_.updates.state_names();
   std::string known = "value, grad, master";
   for (int i = 0; i < std::ssize(states); ++i) {
     if (states[i] == what) return if_trainable(ArrayKind::state, i);
@@ -26,19 +27,10 @@ std::optional<ArrayId> StateStore::find(const SegmentId& id, std::string_view wh
 }
 
 std::byte* StateStore::address(const ArrayId& array, std::int64_t at) const {
-  const SegmentBuffers& own = state_.segment(array);
-  const std::int64_t in_shard = at - own.held.begin;
-  switch (array.kind) {
-    case ArrayKind::parameter:
-      return own.shard + in_shard * size_of(own.dtype);
-    case ArrayKind::gradient:
-      return own.gradient_shard + in_shard * size_of(own.sum);
-    case ArrayKind::master:
-      return own.master + (at - own.updated.begin) * size_of(own.master_dtype);
-    default:
-      return own.states[array.state] +
-             own.state_position(array.state, at) * size_of(own.state_dtype);
-  }
+  const SegmentArrays& own = state_.segment(array);
+  if (array.kind != ArrayKind::state) return own[array.kind].of(at);
+  return own.states[array.state] +
+         own.groups->state_position(array.state, at) * size_of(own.state_dtype);
 }
 
 std::int64_t StateStore::end_in_memory(const ArrayId& array) const {
@@ -107,27 +99,27 @@ void StateStore::write(const ArrayId& array, std::int64_t begin, DType dtype,
 
 optim::DeviceUpdate StateStore::update_of(int number, const Range& part,
                                           std::span<const int> states_of_rule) const {
-  const Chunk& chunk = chunks_[number];
-  const SegmentBuffers& own = state_.segment(chunk);
+  const Chunk& chunk = plan_.inputs.chunks[number];
+  const SegmentArrays& own = state_.segment(chunk);
   // Uses the chunk's slot if any, otherwise the arena.
   const auto placed = [&](ArrayKind kind, int state = 0) {
     const auto position = [&](std::int64_t element) {
-      return kind == ArrayKind::state ? own.state_position(state, element) : element;
+      return kind == ArrayKind::state ? own.groups->state_position(state, element) : element;
     };
-    const std::int64_t skipped = position(part.begin) - position(own.range_of(chunk).begin);
+    const std::int64_t skipped = position(part.begin) - position(chunk.range_in(own.updated).begin);
     std::byte* in_slot = tier_ != nullptr ? tier_->in_slot(number, kind, state) : nullptr;
-    if (in_slot != nullptr) return in_slot + skipped * size_of(own.dtype_of(kind));
-    if (kind == ArrayKind::gradient && own.updates_all)
+    if (in_slot != nullptr) return in_slot + skipped * size_of(own.of(kind));
+    if (kind == ArrayKind::gradient_shard && own.updates_all)
       return own.sum_whole() + part.begin * size_of(own.sum);
     return address({chunk, kind, state}, part.begin);
   };
   optim::DeviceUpdate update;
   update.count = part.count();
-  update.gradient = placed(ArrayKind::gradient);
+  update.gradient = placed(ArrayKind::gradient_shard);
   update.gradient_dtype = own.sum;
   // The parameter serves as master if there is no 16-bit copy.
-  if (own.has_master()) update.parameter = placed(ArrayKind::parameter);
-  update.master = placed(own.has_master() ? ArrayKind::master : ArrayKind::parameter);
+  if (own.has_master()) update.parameter = placed(ArrayKind::parameter_shard);
+  update.master = placed(own.has_master() ? ArrayKind::master : ArrayKind::parameter_shard);
   update.master_dtype = own.master_dtype;
   update.parameter_dtype = own.dtype;
   void** state = update.states;

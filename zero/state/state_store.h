@@ -21,18 +21,18 @@ namespace zero::detail {
 
 class StateStore {
  public:
-  StateStore(RuntimeCore& runtime, const Layout& layout, ModelState& state,
-             const std::vector<Chunk>& chunks, OffloadTier* tier)
-      : runtime_(runtime), layout_(layout), state_(state), chunks_(chunks), tier_(tier) {}
+  // All must outlive this object.
+  StateStore(RuntimeCore& runtime, const EnginePlan& plan, ModelState& state, OffloadTier* tier)
+      : runtime_(runtime), plan_(plan), state_(state), tier_(tier) {}
 
   // `what` is "value", "grad", "master" or the name of an optimizer state. Returns nothing if the
   // segment has no such array. Throws UsageError for an unknown name.
   std::optional<ArrayId> find(const SegmentId& id, std::string_view what) const;
-  DType dtype_of(const ArrayId& array) const { return state_.segment(array).dtype_of(array.kind); }
+  DType dtype_of(const ArrayId& array) const { return state_.segment(array).of(array.kind); }
   // Whether the array has elements of this parameter: a state may exist for only some parameters of
   // the segment.
   bool holds(const ArrayId& array, int param) const {
-    return array.kind != ArrayKind::state || state_.has_state(param, array.state);
+    return array.kind != ArrayKind::state || plan_.updates.has_state(param, array.state);
   }
 
   // Whether another thread may read while a step runs, except for arrays being updated.
@@ -69,9 +69,8 @@ class StateStore {
              const PartVisitor& visitor);
 
   RuntimeCore& runtime_;
-  const Layout& layout_;
+  const EnginePlan& plan_;
   ModelState& state_;
-  const std::vector<Chunk>& chunks_;
   OffloadTier* tier_;               // null if everything is kept in the arena
   std::vector<std::byte> staging_;  // for a piece that the host cannot address
 };

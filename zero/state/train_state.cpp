@@ -42,9 +42,8 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
   for (const FlatUnit& flat : plan.layout.flat_units) subjects.push_back("unit " + flat.name);
   agree_at_start();
   if (plan.inputs.offload.offloads())
-    offload = std::make_unique<OffloadTier>(runtime, plan.inputs, arrays, config);
-  store =
-      std::make_unique<StateStore>(runtime, plan.layout, arrays, plan.inputs.chunks, offload.get());
+    offload = std::make_unique<OffloadTier>(runtime, plan, arrays, config);
+  store = std::make_unique<StateStore>(runtime, plan, arrays, offload.get());
 }
 
 void TrainState::agree_at_start() {

@@ -45,7 +45,7 @@ double Stepper::gradient_norm(std::string_view name) {
   optim::NormSum sum;
   for (const ParamRange& piece : train.own_params(segment))
     if (piece.param == param && train.policy().counts(segment))
-      add_squares({place, ArrayKind::gradient}, piece.range(), sum);
+      add_squares({place, ArrayKind::gradient_shard}, piece.range(), sum);
   return norm_over_ranks(sum, std::string(name));
 }
 

@@ -16,7 +16,7 @@ std::vector<std::int64_t> own_digests(TrainState& train) {
   std::vector<std::int64_t> digests;
   for (int f = 0; f < std::ssize(train.layout().flat_units); ++f) {
     const std::uint64_t digest =
-        digest_of_segments(train, train.layout().segments_of(f), &SegmentBuffers::whole);
+        digest_of_segments(train, train.layout().segments_of(f), ArrayKind::parameter);
     digests.push_back(std::bit_cast<std::int64_t>(digest));
   }
   return digests;

@@ -123,7 +123,7 @@ double Stepper::pending_scale(std::optional<double> mean_over, bool reduced) {
 void Stepper::for_gradients(const std::function<void(const ArrayId&, const Segment&)>& each) const {
   for (const SegmentId& id : parts_.train.layout().segments())
     if (const Segment& segment = parts_.train.layout().segment(id); segment.trainable)
-      each({id, ArrayKind::gradient}, segment);
+      each({id, ArrayKind::gradient_shard}, segment);
 }
 
 std::vector<Stepper::Squares> Stepper::list_squares() const {

@@ -34,9 +34,9 @@ Updates::Updates(const Parts& parts) : parts_(parts), factored_(parts.plan, part
 }
 
 void Updates::list_launches(const Chunk& chunk, std::vector<Launch>& launches) {
-  const SegmentBuffers& buffers = parts_.state.segment(chunk);
-  for (GroupRange run : buffers.runs) {
-    static_cast<Range&>(run) = intersection(run, buffers.range_of(chunk));
+  const SegmentArrays& buffers = parts_.state.segment(chunk);
+  for (GroupRange run : buffers.groups->runs) {
+    static_cast<Range&>(run) = intersection(run, chunk.range_in(buffers.updated));
     const optim::UpdateRule& rule = *parts_.plan.updates.group(run.group).rule;
     if (run.empty() || rule.scope == optim::UpdateScope::whole_matrices) continue;
     const bool follows = !launches.empty() && launches.back().range.end == run.begin;
@@ -68,9 +68,9 @@ void Updates::add_ranges(const Launch& launch, const Segment& segment, const Gro
 void Updates::fill_initial_states(StateStore& store) const {
   const UpdateGroups& groups = parts_.plan.updates;
   for (const Chunk& chunk : parts_.plan.inputs.chunks) {
-    const SegmentBuffers& buffers = parts_.state.segment(chunk);
-    for (const GroupRange& run : buffers.runs) {
-      const Range range = intersection(run, buffers.range_of(chunk));
+    const SegmentArrays& buffers = parts_.state.segment(chunk);
+    for (const GroupRange& run : buffers.groups->runs) {
+      const Range range = intersection(run, chunk.range_in(buffers.updated));
       const float initial = optim::initial_state(groups.group(run.group).options);
       if (initial == 0 || range.empty()) continue;
       const std::vector<float> values(range.count(), initial);
@@ -99,7 +99,8 @@ std::vector<Updates::Direction> Updates::directions_of(const StateStore& store, 
   float* values = parts_.state.directions();
   for (int owner = 0; owner < plan.matrices.members(); ++owner)
     for (const PlannedMatrix& matrix : batch.matrices) {
-      const Range own = intersection(matrix.range, parts_.state.segment(chunk).range_of(chunk));
+      const Range own =
+          intersection(matrix.range, chunk.range_in(parts_.state.segment(chunk).updated));
       if (matrix.owner != owner || own.empty()) continue;
       directions.push_back({&matrix, update_of(store, number, own, matrix.group), values});
       values += own.count();

@@ -25,7 +25,7 @@ std::vector<ElementRange> SavedLayout::ranges(const Place& place, const Wanted& 
         params_in(part, segment, layout.slice_of(segment, place.data_rank));
     for (int kind = 0; kind <= (segment.trainable ? states : 0); ++kind)
       for (const ParamRange& piece : pieces)
-        if (kind == 0 || arrays.has_state(piece.param, kind - 1))
+        if (kind == 0 || plan.updates.has_state(piece.param, kind - 1))
           ranges.push_back({piece.param, kind,
                             tensor.begin(piece.param, place.tensor_rank) + piece.param_begin,
                             piece.count});
@@ -35,7 +35,8 @@ std::vector<ElementRange> SavedLayout::ranges(const Place& place, const Wanted& 
 
 ManifestParameter SavedLayout::parameter(int param) const {
   const ParamDeclaration& declaration = model.params[param];
-  const SegmentBuffers& buffers = arrays.segment(plan.layout.place_of_param[param]);
+  const SegmentTypes types =
+      plan.policy.types(plan.layout.segment(plan.layout.place_of_param[param]));
   ManifestParameter described{.name = declaration.name,
                               .shape = declaration.shape,
                               .trainable = declaration.options.trainable,
@@ -46,13 +47,13 @@ ManifestParameter SavedLayout::parameter(int param) const {
     described.split_sizes = split->sizes;
   }
   described.dtype =
-      checkpoint::safetensors_name(described.trainable ? buffers.master_dtype : buffers.dtype);
+      checkpoint::safetensors_name(described.trainable ? types.master_dtype : types.dtype);
   if (!described.trainable) return described;
-  described.states_dtype = checkpoint::safetensors_name(buffers.state_dtype);
+  described.states_dtype = checkpoint::safetensors_name(types.state_dtype);
   const std::vector<std::string>& all = plan.policy.optimizer_states;
   std::vector<std::string> own;
   for (std::size_t k = 0; k < all.size(); ++k)
-    if (arrays.has_state(param, k)) own.push_back(all[k]);
+    if (plan.updates.has_state(param, k)) own.push_back(all[k]);
   if (own.size() < all.size()) described.states = own;
   return described;
 }

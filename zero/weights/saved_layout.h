@@ -5,7 +5,6 @@
 
 #include "zero/checkpoint/format/manifest.h"
 #include "zero/plan/engine_plan.h"
-#include "zero/state/state.h"
 #include "zero/state/tensor_parts.h"
 
 namespace zero::detail {
@@ -13,7 +12,6 @@ namespace zero::detail {
 struct SavedLayout {
   const EnginePlan& plan;
   const Model& model;
-  const ModelState& arrays;
   const TensorParts& tensor;
 
   // The ranges of parameters and states that a rank of the grid saves, in the order of the rank's

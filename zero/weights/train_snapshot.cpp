@@ -35,7 +35,7 @@ std::string cpu_type() {
 class TrainSnapshot : public checkpoint::Snapshot {
  public:
   explicit TrainSnapshot(TrainState& train)
-      : train_(train), layout_{train.plan, train.model, train.arrays, train.tensor_parts} {}
+      : train_(train), layout_{train.plan, train.model, train.tensor_parts} {}
 
   bool readable_during_steps() const override { return train_.store->readable_during_steps(); }
   bool rests_on_device() const override { return !train_.offloads_to_host(); }
@@ -142,7 +142,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
       train_.store->write(to, offset_of(range), checkpoint::dtype_named(stored).value(), bytes);
     };
     if (!train_.arrays.segment(array).is_parameter(array.kind)) write(array);
-    if (range.kind == 0) write({array, ArrayKind::parameter});
+    if (range.kind == 0) write({array, ArrayKind::parameter_shard});
   }
 
   void adopt(const Manifest& saved) override {
@@ -224,7 +224,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     const Place& place = train_.place(range.parameter);
     if (range.kind > 0) return {place, ArrayKind::state, range.kind - 1};
     const bool trainable = train_.param(range.parameter).options.trainable;
-    return {place, trainable ? ArrayKind::master : ArrayKind::parameter};
+    return {place, trainable ? ArrayKind::master : ArrayKind::parameter_shard};
   }
 
   // Start of the range, in elements from the start of the segment.

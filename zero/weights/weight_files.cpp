@@ -296,7 +296,7 @@ void Weights::export_model(const std::string& directory, const ExportOptions& op
       continue;
     }
     const std::vector<std::byte> segment =
-        gather_whole(train_, {piece.segment, ArrayKind::parameter});
+        gather_whole(train_, {piece.segment, ArrayKind::parameter_shard});
     for (const ParamPlace& place : train_.layout().segment(piece.segment).params) {
       const ParamDeclaration& param = train_.param(place.param);
       const auto own =

@@ -29,7 +29,7 @@ void Weights::fill_piece(const SegmentId& id, const ParamRange& piece, const Fil
                        " on rank " + std::to_string(train_.rank()) +
                        "; the callback must write every value of its shard");
   require_finite(piece.param, values, piece.param_begin, "Engine::initialize()");
-  const ArrayId parameter{id, ArrayKind::parameter}, master{id, ArrayKind::master};
+  const ArrayId parameter{id, ArrayKind::parameter_shard}, master{id, ArrayKind::master};
   StateStore& store = *train_.store;
   const auto bytes = std::as_bytes(std::span(values));
   store.write(parameter, piece.segment_begin, DType::fp32, bytes);
@@ -46,7 +46,7 @@ Weights::Fill Weights::rounded(const Fill& fill) const {
   return [this, fill](const ParamShard& shard) {
     fill(shard);
     const Place& place = train_.place(train_.model.find(shard.name));
-    const DType dtype = train_.store->dtype_of(ArrayId{place, ArrayKind::parameter});
+    const DType dtype = train_.store->dtype_of(ArrayId{place, ArrayKind::parameter_shard});
     const auto count = std::ssize(shard.values);
     std::vector<std::byte> narrow(count * size_of(dtype));
     optim::cast(shard.values.data(), DType::fp32, narrow.data(), dtype, count);
@@ -136,7 +136,7 @@ void Weights::adopt(std::string_view name) {
                      " rests as a shard, which the program cannot have written to");
   const Place& place = train_.place(index);
   compare_values(index);
-  const ArrayId parameter{place, ArrayKind::parameter}, master{place, ArrayKind::master};
+  const ArrayId parameter{place, ArrayKind::parameter_shard}, master{place, ArrayKind::master};
   const Segment& segment = train_.layout().segment(place);
   StateStore& store = *train_.store;
   if (!segment.trainable || store.dtype_of(master) == store.dtype_of(parameter)) return;
@@ -147,7 +147,7 @@ void Weights::adopt(std::string_view name) {
 }
 
 void Weights::adopt_piece(const SegmentId& id, const ParamRange& piece) {
-  const ArrayId parameter{id, ArrayKind::parameter}, master{id, ArrayKind::master};
+  const ArrayId parameter{id, ArrayKind::parameter_shard}, master{id, ArrayKind::master};
   StateStore& store = *train_.store;
   const DType dtype = store.dtype_of(parameter);
   const std::int64_t width = size_of(dtype), begin = piece.segment_begin;
@@ -167,9 +167,9 @@ void Weights::adopt_piece(const SegmentId& id, const ParamRange& piece) {
 void Weights::compare_values(int param) {
   if (!train_.collective()) return;
   const Place& place = train_.place(param);
-  const SegmentBuffers& buffers = train_.arrays.segment(place);
+  const SegmentArrays& buffers = train_.arrays.segment(place);
   std::vector<std::byte> bytes(train_.param(param).elements * size_of(buffers.dtype));
-  copy_and_wait(train_.runtime, bytes.data(), buffers.whole + place.offset * size_of(buffers.dtype),
+  copy_and_wait(train_.runtime, bytes.data(), buffers[ArrayKind::parameter].of(place.offset),
                 std::ssize(bytes));
   require_equal(param, bytes, "was written to by the program");
 }
@@ -284,7 +284,8 @@ void Weights::copy_full_model(bool holds) {
     runtime.communication().synchronize();
     for (const SegmentId id : train_.layout().segments_of(f)) {
       if (!holds) continue;
-      copy_and_wait(runtime, end, train_.arrays.segment(id).whole, bytes_of(id));
+      copy_and_wait(runtime, end, train_.arrays.segment(id)[ArrayKind::parameter].data,
+                    bytes_of(id));
       end += bytes_of(id);
     }
   }
@@ -292,7 +293,7 @@ void Weights::copy_full_model(bool holds) {
   // Only after all gathers, because units that share a slot were gathered there in turn.
   std::byte* next = full_model_.data();
   for (const SegmentId& id : train_.layout().segments()) {
-    slots_.push_back(std::exchange(train_.arrays.segment(id).whole, next));
+    slots_.push_back(std::exchange(train_.arrays.segment(id)[ArrayKind::parameter].data, next));
     next += bytes_of(id);
   }
 }
@@ -300,7 +301,7 @@ void Weights::copy_full_model(bool holds) {
 void Weights::dematerialize() noexcept {
   std::size_t next = 0;
   for (const SegmentId& id : train_.layout().segments())
-    if (!slots_.empty()) train_.arrays.segment(id).whole = slots_[next++];
+    if (!slots_.empty()) train_.arrays.segment(id)[ArrayKind::parameter].data = slots_[next++];
   slots_.clear();
   train_.runtime.ledger().give_back(MemoryCategory::parameters, full_model_.size());
   full_model_ = Arena();
