@@ -52,6 +52,16 @@ class UnitSpec {
   // A buffer of any type of elements, by the type's name in safetensors files ("BOOL", "F64"), kept
   // unchanged: see Engine::buffer_bytes().
   UnitSpec& buffer(const std::string& name, Shape shape, const std::string& file_dtype);
+  // Memory for activations: scopes return the address from kept<T>(name). What forward writes there
+  // stays until the end of the unit's backward scope of the same micro batch; before, the contents
+  // are undefined. `shape` is that of one sample: the array has as many as a micro batch of the
+  // config, one after another. The dtype is the compute dtype, unless given. The memory is taken at
+  // start, on the ranks' device, and planned to the byte, as activations; a unit that repeats
+  // (ModelSpec::again()) has an array for each use. Evaluation uses the same memory. Not for models
+  // that learn their order.
+  UnitSpec& keep(const std::string& name, Shape shape, std::optional<DType> dtype = {});
+  // The same for bytes, such as masks: see kept_bytes(name).
+  UnitSpec& keep_bytes(const std::string& name, std::int64_t bytes_per_sample);
   // Further global names of a parameter or buffer that the unit has declared. Exported models, and
   // readers of whole weights, have the values under each name.
   UnitSpec& also_named(const std::string& global_name, std::vector<std::string> others);

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -44,6 +46,15 @@ class Scope {
   const T* value(std::string_view name) const {
     return static_cast<const T*>(raw(name, dtype_of<T>::value));
   }
+  // An array that the unit keeps from forward to backward (UnitSpec::keep()): valid, with the
+  // contents, until the end of the backward scope of the same use and micro-batch.
+  template <class T>
+  T* kept(std::string_view name) const {
+    return static_cast<T*>(raw_kept(name, dtype_of<T>::value));
+  }
+  std::byte* kept_bytes(std::string_view name) const {
+    return static_cast<std::byte*>(raw_kept(name, {}));
+  }
 
  protected:
   Scope(detail::EngineLink core, detail::Op op, int unit);
@@ -60,6 +71,7 @@ class Scope {
  private:
   void end() noexcept;
   const void* raw(std::string_view name, DType dtype) const;
+  void* raw_kept(std::string_view name, std::optional<DType> dtype) const;
 };
 
 // Scopes of several units may overlap. Destructors only record the end, and never wait or throw.

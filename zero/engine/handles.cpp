@@ -67,6 +67,10 @@ const void* Scope::raw(std::string_view name, DType dtype) const {
   return core_.of("scope").scopes().value(unit_, name, dtype);
 }
 
+void* Scope::raw_kept(std::string_view name, std::optional<DType> dtype) const {
+  return core_.of("scope").scopes().kept({op_, unit_, number_}, name, dtype);
+}
+
 void* BackwardScope::raw_grad(std::string_view name, DType dtype, float* beta) {
   return core_.of("scope").scopes().gradient(unit_, name, dtype, beta);
 }

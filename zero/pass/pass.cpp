@@ -39,7 +39,9 @@ void Pass::pass_over_next() {
   settle();
 }
 
-void Pass::enter(const OpenScope& scope) {
+void Pass::enter(OpenScope scope) {
+  int& forwards = forwards_[scope.unit];
+  scope.use = scope.op == Op::forward ? forwards++ : forwards = std::max(0, forwards - 1);
   if (agreed_) return open(scope.op == Op::forward ? Turn::forward : Turn::backward, scope);
   settle();
   if (walker_.may_come(scope.op, scope.unit))

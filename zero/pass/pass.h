@@ -28,19 +28,27 @@ struct OpenScope {
   Op op{};
   int unit = 0;
   std::int64_t number = 0;
+  int use = 0;  // of the unit in the pass; set by Pass::enter()
 
-  bool operator==(const OpenScope&) const = default;
+  bool operator==(const OpenScope& other) const {
+    return op == other.op && unit == other.unit && number == other.number;
+  }
 };
 
 class Pass {
  public:
   // All arguments must outlive this object.
   Pass(TrainState& train, PlanWalker& walker, HiddenMemory& hidden, GradientUse& gradients)
-      : train_(train), walker_(walker), hidden_(hidden), gradients_(gradients) {}
+      : train_(train),
+        walker_(walker),
+        hidden_(hidden),
+        gradients_(gradients),
+        forwards_(train.model.units.size()) {}
 
   // Begins a planned pass; the plan must outlive the pass.
   void follow(const StepPlan& plan) {
     end();
+    std::ranges::fill(forwards_, 0);
     walker_.begin(plan);
   }
   struct Terms {
@@ -56,7 +64,7 @@ class Pass {
   // an agreed pass: this rank first takes part in the scopes of other ranks that come before its
   // own, forward before backward, and within a direction in the order of units. Throws UsageError
   // for a scope out of order, or if the unit needs the slot of an open scope.
-  void enter(const OpenScope& scope);
+  void enter(OpenScope scope);
   // Only records the end, which takes effect with the next call. Returns false if that scope is not
   // open. Any thread.
   bool leave(const OpenScope& scope) noexcept;
@@ -120,6 +128,7 @@ class Pass {
   HiddenMemory& hidden_;
   GradientUse& gradients_;
   std::vector<OpenScope> open_;
+  std::vector<int> forwards_;  // per unit: forward scopes without their backward scope so far
   bool agreed_ = false;
   // For an agreed pass:
   Terms terms_;

@@ -81,6 +81,28 @@ const void* Scopes::value(int unit, std::string_view name, DType dtype) const {
   return whole(find_param(unit, name), dtype);
 }
 
+// In a FullModel no pass is open, and each unit has the arrays of its first use.
+void* Scopes::kept(const OpenScope& scope, std::string_view name,
+                   std::optional<DType> dtype) const {
+  const TrainState& train = parts_.train;
+  const UnitDeclaration& unit = train.model.units[scope.unit];
+  const auto array = std::ranges::find(unit.kept, name, &KeptDeclaration::name);
+  if (array == unit.kept.end())
+    throw UsageError("unit " + unit.name + " keeps no array \"" + std::string(name) + "\"" +
+                     hint_among(unit.kept, name));
+  std::optional<DType> own;
+  if (!array->is_bytes) own = array->dtype.value_or(train.policy().precision.compute);
+  const auto text = [](std::optional<DType> type) { return type ? name_of(*type) : "bytes"; };
+  if (dtype != own)
+    throw UsageError("the array \"" + array->name + "\" that unit " + unit.name + " keeps is of " +
+                     text(own) + ", but " + text(dtype) + " was asked for");
+  std::size_t use = 0;
+  for (const Pass* pass : {&parts_.passes.micro_step, &parts_.passes.evaluation})
+    if (const auto open = std::ranges::find(pass->open(), scope); open != pass->open().end())
+      use = static_cast<std::size_t>(open->use);
+  return train.arrays.kept(scope.unit, use * unit.kept.size() + (array - unit.kept.begin()));
+}
+
 const void* Scopes::resident(std::string_view name, DType dtype) const {
   const int index = parts_.train.model.find(name);
   if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");

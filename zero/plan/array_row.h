@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "comm/wire/layout.h"
 #include "zero/base/enum_array.h"
 #include "zero/base/ledger.h"
 #include "zero/plan/layout.h"
@@ -23,27 +24,29 @@ enum class ArrayKind : std::uint8_t {
   open_group,       // this rank's part of the sum of a group that a later micro step continues
   master,
   state,  // a state of the optimizer or of the program, per element
+  kept,   // of a unit, from forward to backward
 };
-inline constexpr int array_kinds = 12;
+inline constexpr int array_kinds = 13;
 template <class T>
 using ByKind = EnumArray<ArrayKind, T, array_kinds>;
 
 struct ArrayId : SegmentId {
   ArrayKind kind = ArrayKind::parameter_shard;
-  int state = 0;  // for ArrayKind::state: index into StatePolicy::optimizer_states
+  // For ArrayKind::state an index into UpdateGroups::state_names(), for ArrayKind::kept into
+  // UnitDeclaration::kept.
+  int number = 0;
 
   bool operator==(const ArrayId&) const = default;
 };
 
-// Values of a dtype, or codes of a dtype with a scale for each block.
+// Values of a dtype, or codes with a scale for each block.
 struct Encoding {
   DType dtype = DType::fp32;
-  std::int64_t block = 0;  // elements; 0: no scales
-  DType scale = DType::fp32;
+  comm::wire::Codec codec{comm::wire::Format::none};
 
   std::int64_t bytes(std::int64_t count) const {
-    const std::int64_t scales = block > 0 ? (count + block - 1) / block : 0;
-    return count * size_of(dtype) + scales * size_of(scale);
+    return codec.format == comm::wire::Format::none ? count * size_of(dtype)
+                                                    : encoded_bytes(codec, count, dtype);
   }
 };
 
@@ -59,7 +62,8 @@ struct ArrayRow {
   // Of a chunk, the slot that the array passes through for the update.
   int slot = -1;
   std::int64_t offset = 0;
-  int chunk = -1;  // the owner, if not the segment
+  // The owner, if not the segment: a chunk, or a use of a unit in the pass.
+  int chunk = -1, unit = -1, use = 0;
 
   std::int64_t bytes() const { return encoding.bytes(count); }
   bool passes_slot() const { return chunk >= 0 && slot >= 0; }

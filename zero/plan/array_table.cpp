@@ -40,6 +40,7 @@ class TableMaker {
     open(Pool::second_copies, MemoryCategory::parameters);
     open(Pool::gradient_sums, MemoryCategory::gradients);
     open(Pool::optimizer, MemoryCategory::optimizer_state);
+    open(Pool::kept, MemoryCategory::activations);
     open(Pool::waiting_sums, MemoryCategory::communication).slots = 1;
   }
 
@@ -59,10 +60,36 @@ class TableMaker {
 
   void add_chunk(int number);
 
+  void add_unit(int number) {
+    const Model& model = *plan_.inputs.model;
+    std::vector<ArrayRow>& rows = table_.pools[Pool::kept].rows;
+    table_.first_kept.push_back(static_cast<int>(rows.size()));
+    const auto uses = static_cast<int>(std::ranges::count(model.order, number));
+    for (int use = 0; use < uses; ++use)
+      for (const KeptDeclaration& kept : model.units[number].kept) {
+        const std::int64_t elements = kept.elements * plan_.batch.micro;
+        ArrayRow& row = rows.emplace_back(kept_row(kept, elements));
+        row.id.number = static_cast<int>(&kept - model.units[number].kept.data());
+        row.unit = number;
+        row.use = use;
+      }
+  }
+
  private:
   ArrayPool& open(Pool pool, MemoryCategory category) {
     table_.pools[pool].category = category;
     return table_.pools[pool];
+  }
+
+  ArrayRow kept_row(const KeptDeclaration& kept, std::int64_t elements) const {
+    constexpr std::int64_t word = size_of(DType::int64);
+    if (kept.is_bytes) elements = (elements + word - 1) / word;
+    return {
+        .id = {{}, ArrayKind::kept},
+        .range = {0, elements},
+        .count = elements,
+        .encoding = {kept.is_bytes ? DType::int64 : kept.dtype.value_or(policy_.precision.compute)},
+        .category = MemoryCategory::activations};
   }
 
   // A slot has a unit's arrays one after another.
@@ -147,7 +174,7 @@ class TableMaker {
     const std::vector<std::int64_t>& counts = table_.updated[id_].state_counts;
     for (int k = 0; k < std::ssize(counts); ++k) {
       ArrayRow& state = add(Pool::optimizer, ArrayKind::state, updated);
-      state.id.state = k;
+      state.id.number = k;
       state.count = std::min(counts[k], resident);
     }
   }
@@ -217,6 +244,7 @@ ArrayTable::ArrayTable(const EnginePlan& plan) : updated(plan.layout) {
   TableMaker maker(plan, *this);
   for (const SegmentId& id : plan.layout.segments()) maker.add_segment(id);
   for (int c = 0; c < std::ssize(plan.inputs.chunks); ++c) maker.add_chunk(c);
+  for (int u = 0; u < std::ssize(plan.inputs.model->units); ++u) maker.add_unit(u);
 }
 
 }  // namespace zero::detail

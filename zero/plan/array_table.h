@@ -25,9 +25,10 @@ enum class Pool : std::uint8_t {
   gradient_sums,  // over ranks and micro steps
   gradients,      // written by backward
   optimizer,
+  kept,          // of units
   waiting_sums,  // inside of the staging of communication
 };
-inline constexpr int pool_count = 8;
+inline constexpr int pool_count = 9;
 
 struct ArrayPool {
   MemoryCategory category{};  // of the slots
@@ -48,6 +49,8 @@ struct ArrayTable {
   std::vector<std::vector<ArrayRow>> of_chunk;
   // The parameter shards that are kept elsewhere as one array, not by chunk.
   std::vector<ArrayRow> outside_shards;
+  // Per unit, the first row in Pool::kept; use by use, in the order of declaration.
+  std::vector<int> first_kept;
   // The elements that this rank updates, by optimizer group.
   BySegment<GroupRanges> updated;
 };

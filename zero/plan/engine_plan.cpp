@@ -222,6 +222,16 @@ void check_split_matrices(const Model& model, const UpdateGroups& updates) {
   }
 }
 
+// The memory is taken at start, before the number of uses is known.
+void check_kept(const Model& model) {
+  const auto keeps = std::ranges::find_if(
+      model.units, [](const UnitDeclaration& unit) { return !unit.kept.empty(); });
+  if (model.learns_order && keeps != model.units.end())
+    throw UsageError("unit " + keeps->name + " keeps \"" + keeps->kept.front().name +
+                     "\" from forward to backward, which a model that learns its order cannot: "
+                     "declare units in forward order, and repeated ones by ModelSpec::again()");
+}
+
 // Sums are formed inside shard groups first, at each stage that must be bitwise identical to a run
 // with shard groups.
 comm::ReduceGroups reduce_groups_of(const ProcessGrid& grid, const CoreOptions& options) {
@@ -318,6 +328,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       buffers(model, updates),
       matrices(model, layout, updates, on.ranks > 1 ? updated_holding(*this) : Holding::whole),
       policy(make_state_policy(*this, config, asked)) {
+  check_kept(model);
   check_rank_independent(config, on);
   if (on.tensor.ranks > 1) check_split_matrices(model, updates);
   if (on.on_gpu) check_offload_of_gpu(config, *this);

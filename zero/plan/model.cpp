@@ -12,6 +12,17 @@ namespace {
 // Checkpoints append a state and an offset to a parameter's name, in 1024 bytes.
 constexpr std::size_t longest_name = 960;
 
+// Returns the number of elements of a declared array.
+std::int64_t elements_of(const std::string& name, const Shape& shape) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : shape) {
+    if (extent < 0) throw UsageError(name + " has the negative extent " + std::to_string(extent));
+    if (__builtin_mul_overflow(elements, extent, &elements))
+      throw UsageError(name + " has more elements than fit in 64 bits");
+  }
+  return elements;
+}
+
 // Checks a declared parameter or buffer, and returns its number of elements.
 std::int64_t checked_elements(const Model& model, const std::string& name, const Shape& shape) {
   if (name.size() > longest_name)
@@ -20,14 +31,7 @@ std::int64_t checked_elements(const Model& model, const std::string& name, const
                      "at most " +
                      std::to_string(longest_name) + ": shorten it");
   if (model.declares(name)) throw UsageError("\"" + name + "\" is declared twice");
-  std::int64_t elements = 1;
-  for (const std::int64_t extent : shape) {
-    if (extent < 0)
-      throw UsageError("parameter " + name + " has the negative extent " + std::to_string(extent));
-    if (__builtin_mul_overflow(elements, extent, &elements))
-      throw UsageError("parameter " + name + " has more elements than fit in 64 bits");
-  }
-  return elements;
+  return elements_of("parameter " + name, shape);
 }
 
 }  // namespace
@@ -66,6 +70,12 @@ std::string Model::describe() const {
              (unit.optional ? " optional" : "");
     for (const std::string& name : unit.borrowed_names) lines += " uses " + name;
     lines += "\n";
+    for (const KeptDeclaration& kept : unit.kept)
+      lines += "keeps " + kept.name + " " + to_text(kept.shape) +
+               (kept.is_bytes ? " bytes"
+                : kept.dtype  ? std::string(" ") + name_of(*kept.dtype)
+                              : "") +
+               "\n";
     for (const int index : unit.params) {
       const ParamDeclaration& param = params[index];
       const ParamOptions& options = param.options;
@@ -207,6 +217,22 @@ UnitSpec& UnitSpec::buffer(const std::string& name, Shape shape, const std::stri
     throw UsageError("buffer " + global + " is of the type \"" + file_dtype +
                      "\"; expected a name of safetensors for elements of whole bytes");
   model_.buffers.push_back({global, std::move(shape), elements, file_dtype});
+  return *this;
+}
+
+UnitSpec& UnitSpec::keep(const std::string& name, Shape shape, std::optional<DType> dtype) {
+  detail::UnitDeclaration& unit = model_.units[index_];
+  const std::string text = "array \"" + name + "\" that unit " + unit.name + " keeps";
+  if (std::ranges::count(unit.kept, name, &detail::KeptDeclaration::name) > 0)
+    throw UsageError("the " + text + " is declared twice");
+  const std::int64_t elements = detail::elements_of("the " + text, shape);
+  unit.kept.push_back({name, std::move(shape), elements, dtype});
+  return *this;
+}
+
+UnitSpec& UnitSpec::keep_bytes(const std::string& name, std::int64_t bytes_per_sample) {
+  keep(name, {bytes_per_sample});
+  model_.units[index_].kept.back().is_bytes = true;
   return *this;
 }
 

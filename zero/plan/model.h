@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -40,10 +41,20 @@ struct StateDeclaration {
   StateStart start{};
 };
 
+// An array that a unit keeps from forward to backward.
+struct KeptDeclaration {
+  std::string name;  // within its unit
+  Shape shape;       // of a sample
+  std::int64_t elements = 0;
+  std::optional<DType> dtype = {};  // empty: the compute dtype
+  bool is_bytes = false;            // elements are bytes
+};
+
 struct UnitDeclaration {
   std::string name;
   std::vector<int> params;                  // owned, as indices into Model::params
   std::vector<std::string> borrowed_names;  // as declared by uses()
+  std::vector<KeptDeclaration> kept = {};
   bool fused = false;
   int parent = -1;          // the unit that encloses its scopes, or -1
   bool optional = false;    // a pass may leave the scopes out

@@ -19,7 +19,8 @@ constexpr ByKind<const char*> array_names = {"parameters",
                                              "sums of the group",
                                              "sum of an open group",
                                              "master weights",
-                                             "optimizer state"};
+                                             "optimizer state",
+                                             "kept activations"};
 
 constexpr EnumArray<GroupId, const char*, group_id_count> group_names = {
     "",

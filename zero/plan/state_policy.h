@@ -29,8 +29,8 @@ struct SegmentTypes {
   DType master_dtype = DType::fp32, state_dtype = DType::fp32;
 
   DType of(ArrayKind kind) const {
-    return ByKind<DType>{dtype, dtype, dtype, dtype, sum,          sum,
-                         wire,  wire,  sum,   sum,   master_dtype, state_dtype}[kind];
+    return ByKind<DType>{dtype, dtype, dtype, dtype,        sum,         sum,  wire,
+                         wire,  sum,   sum,   master_dtype, state_dtype, dtype}[kind];
   }
   // Whether master weights are a separate array.
   bool has_master() const { return master_dtype != dtype; }

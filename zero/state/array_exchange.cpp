@@ -139,7 +139,7 @@ namespace {
 // A state that some parameters of the segment lack has gaps, and is sent through a copy.
 void spread_partial_state(TrainState& train, const ArrayId& array) {
   const SegmentArrays& buffers = train.arrays.segment(array);
-  const int state = array.state;
+  const int state = array.number;
   if (buffers.groups->state_counts[state] == 0) return;
   const std::int64_t width = size_of(buffers.state_dtype);
   const std::vector<std::byte> whole = gather_whole(train, array);

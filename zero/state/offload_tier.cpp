@@ -74,8 +74,8 @@ OffloadTier::OffloadTier(RuntimeCore& runtime, const EnginePlan& plan, const Mod
 
 int OffloadTier::add_to_store(const OffloadArray& array) {
   const ArrayKind kind = array.id.kind;
-  const std::string what = kind == ArrayKind::state    ? plan_.updates.state_names()[array.id.state]
-                           : kind == ArrayKind::master ? "master weights"
+  const std::string what = kind == ArrayKind::state ? plan_.updates.state_names()[array.id.number]
+                           : kind == ArrayKind::master         ? "master weights"
                            : kind == ArrayKind::gradient_shard ? "the gradient"
                                                                : "the parameter shard";
   file_requests_.add(array.category, aligned(array.bytes()));
@@ -210,7 +210,7 @@ std::array<offload::ChannelUse, 2> OffloadTier::file_uses() const {
 
 const OffloadArray* OffloadTier::find(int number, ArrayKind kind, int state) const {
   for (const OffloadArray& array : chunk_arrays_[number])
-    if (array.id.kind == kind && array.id.state == state) return &array;
+    if (array.id.kind == kind && array.id.number == state) return &array;
   return nullptr;
 }
 

@@ -36,7 +36,8 @@ ModelState::ModelState(const EnginePlan& plan)
       policy_(plan.policy),
       offload_(plan.inputs.offload),
       table_(plan.arrays),
-      arrays_(layout_) {
+      arrays_(layout_),
+      kept_(table_.pools[Pool::kept].rows.size()) {
   for (const SegmentId& id : layout_.segments()) describe(id);
   for (const ArrayPool& pool : table_.pools)
     if (&pool != &table_.pools[Pool::waiting_sums]) request(pool);
@@ -57,24 +58,25 @@ void ModelState::describe(const SegmentId& id) {
   own.states.assign(own.groups->state_counts.size(), nullptr);
 }
 
-std::byte*& ModelState::address(const ArrayId& id) {
-  SegmentArrays& own = arrays_[id];
-  return id.kind == ArrayKind::state ? own.states[id.state] : own[id.kind].data;
+std::byte*& ModelState::address(const ArrayRow& row) {
+  if (row.unit >= 0) return kept_[&row - table_.pools[Pool::kept].rows.data()];
+  SegmentArrays& own = arrays_[row.id];
+  return row.id.kind == ArrayKind::state ? own.states[row.id.number] : own[row.id.kind].data;
 }
 
 void ModelState::request(const ArrayPool& pool) {
   std::vector<int> pieces;
   for (int slot = 0; slot < pool.slots; ++slot) pieces.push_back(requests_.add(pool.category));
   for (const ArrayRow& row : pool.rows) {
-    if (row.id.kind != ArrayKind::state)
+    if (row.unit < 0 && row.id.kind != ArrayKind::state)
       arrays_[row.id][row.id.kind] = {nullptr, row.range.begin, row.encoding.dtype};
     if (row.within) continue;
     const bool in_pages = row.category == MemoryCategory::offload_buffers;
     if (row.slot < 0)
-      requests_.add(row.category, row.bytes(), address(row.id));
+      requests_.add(row.category, row.bytes(), address(row));
     else
       requests_.place(pieces[row.slot], row.offset,
-                      in_pages ? offload::aligned(row.bytes()) : row.bytes(), address(row.id));
+                      in_pages ? offload::aligned(row.bytes()) : row.bytes(), address(row));
   }
 }
 
@@ -139,7 +141,7 @@ void ModelState::allocate(Arena& arena, Ledger& ledger) {
   requests_.take(arena, ledger);
   for (const ArrayPool& pool : table_.pools)
     for (const ArrayRow& row : pool.rows)
-      if (row.within) address(row.id) = arrays_[row.id][*row.within].of(row.range.begin);
+      if (row.within) address(row) = arrays_[row.id][*row.within].of(row.range.begin);
 }
 
 }  // namespace zero::detail

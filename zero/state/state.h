@@ -79,6 +79,11 @@ class ModelState {
   float* matrices() const { return matrices_; }
   float* matrix_scratch() const { return matrix_scratch_; }
 
+  // Returns the memory of an array that a unit keeps: the arrays of the unit's first use in a pass,
+  // then those of the second.
+  std::byte* kept(int unit, std::size_t number) const {
+    return kept_[table_.first_kept[unit] + number];
+  }
   // The source buffers for gathers of offloaded shards.
   std::vector<std::span<std::byte>> shard_buffers() const;
 
@@ -90,13 +95,14 @@ class ModelState {
   void request_exchange_staging(const Routes& routes);
   // Bytes for the casts, packing and sums of groups that are sent in a piece of a sum or a fold.
   std::int64_t sent_bytes(const Route& sum, std::int64_t piece) const;
-  std::byte*& address(const ArrayId& id);
+  std::byte*& address(const ArrayRow& row);
 
   const Layout& layout_;
   const StatePolicy& policy_;
   const OffloadPlan& offload_;
   const ArrayTable& table_;
   BySegment<SegmentArrays> arrays_;
+  std::vector<std::byte*> kept_;  // per row of Pool::kept
   MemoryRequests requests_;
   std::byte *staging_ = nullptr, *wire_staging_ = nullptr, *received_summands_ = nullptr,
             *group_block_ = nullptr;

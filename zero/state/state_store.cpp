@@ -29,8 +29,8 @@ std::optional<ArrayId> StateStore::find(const SegmentId& id, std::string_view wh
 std::byte* StateStore::address(const ArrayId& array, std::int64_t at) const {
   const SegmentArrays& own = state_.segment(array);
   if (array.kind != ArrayKind::state) return own[array.kind].of(at);
-  return own.states[array.state] +
-         own.groups->state_position(array.state, at) * size_of(own.state_dtype);
+  return own.states[array.number] +
+         own.groups->state_position(array.number, at) * size_of(own.state_dtype);
 }
 
 std::int64_t StateStore::end_in_memory(const ArrayId& array) const {

@@ -32,7 +32,7 @@ class StateStore {
   // Whether the array has elements of this parameter: a state may exist for only some parameters of
   // the segment.
   bool holds(const ArrayId& array, int param) const {
-    return array.kind != ArrayKind::state || plan_.updates.has_state(param, array.state);
+    return array.kind != ArrayKind::state || plan_.updates.has_state(param, array.number);
   }
 
   // Whether another thread may read while a step runs, except for arrays being updated.
