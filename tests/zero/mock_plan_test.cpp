@@ -174,7 +174,7 @@ TEST_CASE("the same over several micro steps, with sums of their own dtype too")
         CAPTURE(static_cast<int>(sync));
         CAPTURE(sums_fp32);
         const EnginePlan plan(spec.declared(), config, {0, 2});
-        const bool empties = plan.sync_each() || plan.policy.accumulate_locally;
+        const bool empties = plan.sync_each() || plan.policy.accumulates_locally();
         check_all_deletions(
             plan, {{{&plan.steps.first, &plan.steps.middle, &plan.steps.last}, &plan.steps.update},
                    empties});

@@ -68,8 +68,7 @@ class Ranks {
     ArrayKind kind = ref.kind;
     std::int64_t begin = ref.offset;
     if (kind == ArrayKind::gradient_shard && policy.accumulator != Accumulator::shard) {
-      kind =
-          policy.accumulator == Accumulator::whole ? ArrayKind::accumulated : ArrayKind::gradient;
+      kind = policy.keeps_whole_sum() ? ArrayKind::accumulated : ArrayKind::gradient;
       begin += held;
     }
     if (kind == ArrayKind::parameter_shard && !policy.parameters_sharded && !segment.encoded) {
@@ -86,7 +85,8 @@ class Ranks {
         kind == ArrayKind::accumulated)
       return segment.length;
     if (kind == ArrayKind::second_copy) return policy.second_copy(segment).count();
-    if (kind == ArrayKind::group_sums) return segment.length / std::max(1, policy.inner_ranks);
+    if (kind == ArrayKind::group_sums)
+      return segment.length / std::max(1, policy.group_sums.inner_ranks);
     return held;
   }
   Values read(int rank, const SegmentId& id, const ArrayRef& ref, std::int64_t count) {
@@ -222,7 +222,7 @@ class Ranks {
       sum.clear();
     }
     if (sum.empty()) return;
-    if (!plans_[std::size_t(rank)]->policy.keeps_open_group)
+    if (!plans_[std::size_t(rank)]->policy.keeps_open_group())
       throw std::runtime_error("a group stays open, and no memory keeps it");
     write(rank, route.id, open, sum, true);
   }
@@ -273,8 +273,7 @@ class Ranks {
         const Range updated = policy.updated(segment);
         ArrayRef at{ArrayKind::gradient_shard, {}, updated.begin - policy.shard(segment).begin};
         if (policy.updates == Holding::whole && case_.ranks > 1)
-          at = {policy.accumulator == Accumulator::whole ? ArrayKind::accumulated
-                                                         : ArrayKind::gradient,
+          at = {policy.keeps_whole_sum() ? ArrayKind::accumulated : ArrayKind::gradient,
                 {},
                 updated.begin};
         const Values sums = read(rank, id, at, updated.count());

@@ -55,7 +55,7 @@ StepSimulation::StepSimulation(const EnginePlan& plan, const ModelShape& shape,
 
 double StepSimulation::update_bytes(const Chunk& chunk) const {
   const SegmentTypes types = plan_.policy.types(plan_.layout.segment(chunk));
-  const auto states = static_cast<double>(plan_.policy.optimizer_states.size());
+  const auto states = static_cast<double>(plan_.updates.state_names().size());
   const double per_element =
       size_of(types.sum) + 2 * states * size_of(types.state_dtype) +
       (types.has_master() ? 2 * size_of(types.master_dtype) : size_of(types.dtype)) +

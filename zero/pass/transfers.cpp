@@ -145,7 +145,7 @@ void Transfers::assign_or_add(const Typed& sum, const Typed& addend, std::int64_
 
 void Transfers::fold(const Route& route, const Hops* hops, Stream stream) {
   const Typed to = at(route, route.to);
-  const bool keeps = train_.policy().keeps_open_group;
+  const bool keeps = train_.policy().keeps_open_group();
   const std::int64_t piece = std::min(train_.policy().reduce_piece(route.parts()), route.count);
   for (std::int64_t begin = 0; begin < route.count; begin += piece) {
     const std::int64_t count = std::min(piece, route.count - begin);
@@ -170,7 +170,7 @@ void Transfers::fold(const Route& route, const Hops* hops, Stream stream) {
 
 // The sum of a group is rounded in the memory of the last summand.
 void Transfers::fold(const FoldedPiece& piece, Stream stream) const {
-  const bool keeps = train_.policy().keeps_open_group;
+  const bool keeps = train_.policy().keeps_open_group();
   const std::int64_t block = train_.policy().fold_block(piece.count);
   const auto element = [](const Typed& array, std::int64_t number) {
     return Typed{array.data + number * size_of(array.dtype), array.dtype};

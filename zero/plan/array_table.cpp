@@ -145,9 +145,8 @@ class TableMaker {
       own.count = offload_.resident_of(id_, policy_.updated(*segment_));
     if (const std::int64_t sums = plan_.routes.group_sums_elements(id_); sums > 0)
       add(Pool::gradient_sums, ArrayKind::group_sums, {0, sums});
-    if (policy_.keeps_open_group) add(Pool::gradient_sums, ArrayKind::open_group, shard_);
-    if (policy_.accumulator == Accumulator::whole)
-      add(Pool::gradient_sums, ArrayKind::accumulated, whole_);
+    if (policy_.keeps_open_group()) add(Pool::gradient_sums, ArrayKind::open_group, shard_);
+    if (policy_.keeps_whole_sum()) add(Pool::gradient_sums, ArrayKind::accumulated, whole_);
     // All segments of a unit are summed in the group before any is summed over the groups.
     add(Pool::waiting_sums, ArrayKind::group_sum, {0, plan_.routes.waiting_elements(id_)}, 0);
   }
@@ -230,7 +229,7 @@ void TableMaker::add_chunk(int number) {
     add(ArrayKind::master, home, in_slot);
   else if (offload_.uploads(chunk) && home == Tier::host)
     add(ArrayKind::master, home, false);
-  for (int k = 0; k < std::ssize(policy_.optimizer_states); ++k)
+  for (int k = 0; k < std::ssize(plan_.updates.state_names()); ++k)
     add(ArrayKind::state, home, in_slot, k);
 }
 

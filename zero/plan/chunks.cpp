@@ -10,20 +10,22 @@ namespace {
 
 class ChunkMaker {
  public:
-  ChunkMaker(const Layout& layout, const StatePolicy& policy, const Config& config)
-      : layout_(layout), policy_(policy), config_(config) {}
+  ChunkMaker(const Layout& layout, const StatePolicy& policy, std::int64_t states,
+             const Config& config)
+      : layout_(layout), policy_(policy), states_(states), config_(config) {}
 
   Chunking run() {
-    if (policy_.parameter_home != Tier::memory) place_parameters();
+    if (policy_.homes.parameter != Tier::memory) place_parameters();
     for (int f = 0; f < std::ssize(layout_.flat_units); ++f) cut(f);
-    if (policy_.optimizer_home != Tier::memory) place_states();
+    if (policy_.homes.optimizer != Tier::memory) place_states();
     assign_slots();
     return {std::move(chunks_), std::move(offload_)};
   }
 
  private:
   bool updates_on_host() const {
-    return policy_.on_gpu && policy_.optimizer_home != Tier::memory && !policy_.steps_on_device;
+    return policy_.on_gpu && policy_.homes.optimizer != Tier::memory &&
+           !policy_.homes.steps_on_device;
   }
 
   // A CPU rank keeps the first units in memory, up to max_in_cpu elements of shards, and all
@@ -35,7 +37,7 @@ class ChunkMaker {
     for (const FlatUnit& flat : layout_.flat_units) {
       const std::int64_t shard = flat.elements() / layout_.grid.shard_ranks();
       const bool fits = in_memory + shard <= options.max_in_cpu;
-      const bool in_file = policy_.parameter_home == Tier::file && shard > 0 && !fits;
+      const bool in_file = policy_.homes.parameter == Tier::file && shard > 0 && !fits;
       const bool leaves = in_file || (policy_.on_gpu && shard > 0);
       if (!in_file) in_memory += shard;
       if (leaves) largest = std::max(largest, shard);
@@ -60,10 +62,10 @@ class ChunkMaker {
     const bool on_host = updates_on_host();
     const bool parameter = on_host || offload_.shard_slot(id.flat_unit) >= 0;
     std::int64_t bytes = parameter ? size_of(dtype) : 0;
-    if (policy_.optimizer_home == Tier::memory) return bytes;
-    bytes += std::ssize(policy_.optimizer_states) * size_of(precision.state_of(dtype));
+    if (policy_.homes.optimizer == Tier::memory) return bytes;
+    bytes += states_ * size_of(precision.state_of(dtype));
     if (const DType master = precision.master_of(dtype); master != dtype) bytes += size_of(master);
-    if (policy_.gradient_home == Tier::file || on_host)
+    if (policy_.homes.gradient == Tier::file || on_host)
       bytes += size_of(own.value_or(precision.accumulation));
     return bytes;
   }
@@ -91,19 +93,19 @@ class ChunkMaker {
     const auto total = static_cast<double>(chunks_.size());
     const double ratio = config_.zero_optimization.offload_optimizer.ratio;
     auto stay = static_cast<std::int64_t>(std::floor((1 - ratio) * total));
-    const bool to_file = policy_.optimizer_home == Tier::file;
+    const bool to_file = policy_.homes.optimizer == Tier::file;
     std::int64_t cache = to_file ? config_.zero_core.offload_cache_bytes : 0;
     for (Chunk& chunk : chunks_) {
       const bool leaves = --stay < 0;
       if (leaves) cache -= chunk.count * bytes_per_element(chunk);
       chunk.on_host = leaves && updates_on_host();
-      chunk.streamed = leaves && policy_.steps_on_device;
+      chunk.streamed = leaves && policy_.homes.steps_on_device;
       chunk.state_in_file = leaves && cache < 0 && to_file;
       const bool stays = !chunk.on_host && !chunk.streamed && !chunk.state_in_file;
       offload_.updates_on_host |= chunk.on_host;
       offload_.streams |= chunk.streamed;
       offload_.in_file |= chunk.state_in_file;
-      offload_.gradients |= !stays && policy_.gradient_home != Tier::memory;
+      offload_.gradients |= !stays && policy_.homes.gradient != Tier::memory;
       if (stays) offload_.resident[chunk] += chunk.count;
     }
   }
@@ -128,6 +130,7 @@ class ChunkMaker {
 
   const Layout& layout_;
   const StatePolicy& policy_;
+  const std::int64_t states_;  // of an element
   const Config& config_;
   std::vector<Chunk> chunks_;
   OffloadPlan offload_;
@@ -135,8 +138,9 @@ class ChunkMaker {
 
 }  // namespace
 
-Chunking make_chunking(const Layout& layout, const StatePolicy& policy, const Config& config) {
-  return ChunkMaker(layout, policy, config).run();
+Chunking make_chunking(const Layout& layout, const StatePolicy& policy, const UpdateGroups& updates,
+                       const Config& config) {
+  return ChunkMaker(layout, policy, std::ssize(updates.state_names()), config).run();
 }
 
 }  // namespace zero::detail

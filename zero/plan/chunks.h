@@ -9,6 +9,7 @@
 
 #include "zero/config.h"
 #include "zero/plan/state_policy.h"
+#include "zero/plan/update_groups.h"
 
 namespace zero::detail {
 
@@ -89,6 +90,7 @@ struct OffloadPlan {
 };
 
 using Chunking = std::pair<std::vector<Chunk>, OffloadPlan>;
-Chunking make_chunking(const Layout& layout, const StatePolicy& policy, const Config& config);
+Chunking make_chunking(const Layout& layout, const StatePolicy& policy, const UpdateGroups& updates,
+                       const Config& config);
 
 }  // namespace zero::detail

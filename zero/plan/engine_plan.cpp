@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <tuple>
 
-#include "optim/tensor_step.h"
 #include "zero/base/error.h"
 #include "zero/plan/config_fields.h"
 #include "zero/plan/plan_checker.h"
@@ -34,12 +33,13 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   const bool adds_wholes = accumulates && !plan.sync_each();
   const bool gradient_sharded = plan.placement.gradient == Placement::shard &&
                                 (plan.grid.data_ranks() > 1 || plan.strict || adds_shards ||
-                                 policy.optimizer_home != Tier::memory);
-  if (policy.precision.accumulation != policy.precision.compute || policy.rank_independent) {
+                                 policy.homes.optimizer != Tier::memory);
+  if (policy.precision.accumulation != policy.precision.compute || policy.rank_independent()) {
     // The sum is another array than backward's output, so gradients pass through slots.
-    const bool whole = adds_wholes || !policy.optimizer_sharded();
-    policy.accumulator = whole ? Accumulator::whole : Accumulator::shard;
-    policy.accumulate_locally = adds_wholes;
+    const bool whole = !policy.optimizer_sharded();
+    policy.accumulator = adds_wholes ? Accumulator::local
+                         : whole     ? Accumulator::whole
+                                     : Accumulator::shard;
   } else {
     policy.gradients_whole = !gradient_sharded || adds_wholes;
     const bool shard = !policy.gradients_whole || adds_shards;
@@ -49,22 +49,25 @@ void place_gradients(const EnginePlan& plan, StatePolicy& policy) {
   // Gradients stay on the device if a GPU has to sum, cast or step with them, and on any device if
   // the groups sum or divide at the end, or summands are added one by one.
   const bool groups_need = plan.placement.optimizer_across == Placement::shard ||
-                           policy.sums_groups_last || policy.inner_ranks > 0;
+                           policy.group_sums.last || policy.group_sums.inner_ranks > 0;
   const bool leaves =
-      reduced_to_shard && !groups_need && !policy.steps_on_device && !policy.rank_independent &&
+      reduced_to_shard && !groups_need && !policy.homes.steps_on_device &&
+      !policy.rank_independent() &&
       (!policy.on_gpu ||
        (!accumulates && policy.precision.accumulation == wire_of(policy.precision, plan.layout)));
-  if (leaves) policy.gradient_home = policy.optimizer_home;
+  if (leaves) policy.homes.gradient = policy.homes.optimizer;
 }
 
 // A micro step begins with a multiple of the number of ranks. On a single node a sum of a group
 // saves no traffic, and one exchange is faster than two.
-void place_groups(std::int64_t group, const EnginePlan& plan, int neighbors, StatePolicy& policy) {
-  policy.fold_group = group;
-  if (group == 1) return;
-  policy.keeps_open_group = plan.grid.data_ranks() % group != 0 && plan.batch.accumulation > 1;
-  const bool on_nodes = neighbors > 0 && neighbors < plan.grid.data_ranks();
-  if (on_nodes && neighbors % group == 0) policy.fold_ranks = static_cast<int>(group);
+Fold make_fold(std::int64_t group, const EnginePlan& plan) {
+  Fold fold{group};
+  if (group == 1) return fold;
+  const int ranks = plan.grid.data_ranks(), neighbors = plan.on.neighbors();
+  fold.stays_open = ranks % group != 0 && plan.batch.accumulation > 1;
+  const bool on_nodes = neighbors > 0 && neighbors < ranks;
+  if (on_nodes && neighbors % group == 0) fold.ranks = static_cast<int>(group);
+  return fold;
 }
 
 Tier home_of(OffloadDevice device, bool on_gpu) {
@@ -82,33 +85,28 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config,
   policy.on_gpu = on.on_gpu;
   policy.counts_replicas = on.tensor.rank == 0;
   policy.precision = precision_for(config, on.ranks);
-  policy.rank_independent = config.zero_core.rank_independent;
-  policy.repeats_batches = config.zero_core.recompute_every > 0;
-  place_groups(fold_group_of(config.zero_core), plan, on.neighbors(), policy);
-  policy.optimizer_home = home_of(options.offload_optimizer.device, on.on_gpu);
-  policy.steps_on_device =
-      policy.optimizer_home == Tier::host && config.zero_core.offload_step == "device";
+  const std::int64_t fold_group = fold_group_of(config.zero_core);
+  if (config.zero_core.rank_independent) policy.fold = make_fold(fold_group, plan);
+  policy.homes.optimizer = home_of(options.offload_optimizer.device, on.on_gpu);
+  policy.homes.steps_on_device =
+      policy.homes.optimizer == Tier::host && config.zero_core.offload_step == "device";
   if (plan.configured.parameter == Placement::shard)
-    policy.parameter_home = home_of(options.offload_param.device, on.on_gpu);
+    policy.homes.parameter = home_of(options.offload_param.device, on.on_gpu);
   policy.parameters_sharded =
       plan.placement.parameter == Placement::shard &&
-      (on.ranks > 1 || plan.strict || policy.parameter_home != Tier::memory);
+      (on.ranks > 1 || plan.strict || policy.homes.parameter != Tier::memory);
   policy.second_copy_ranks = second_copy_ranks(options, asked);
   policy.updates = updated_holding(plan);
-  if (on.ranks > 1 || policy.rank_independent) policy.reduce_bucket = options.reduce_bucket_size;
-  policy.gather_bucket = options.allgather_bucket_size;
+  if (on.ranks > 1 || policy.rank_independent()) policy.buckets.reduce = options.reduce_bucket_size;
+  policy.buckets.gather = options.allgather_bucket_size;
   policy.wire = plan.wire;
-  policy.measures_errors = plan.wire.encodes() && config.zero_core.wire.max_error;
   const bool groups = plan.grid.replicas() > 1;
   const bool accumulates = plan.accumulates;
-  policy.sums_groups_last = groups && accumulates && plan.sync == GradientSync::inner;
-  policy.adds_group_sums = groups && accumulates && plan.sync == GradientSync::each;
+  policy.group_sums.last = groups && accumulates && plan.sync == GradientSync::inner;
+  policy.group_sums.adds = groups && accumulates && plan.sync == GradientSync::each;
   if (!groups && accumulates && plan.sync == GradientSync::inner)
-    policy.inner_ranks = plan.inner_group;
+    policy.group_sums.inner_ranks = plan.inner_group;
   place_gradients(plan, policy);
-  policy.optimizer_states = plan.updates.state_names();
-  if (plan.updates.needs_tensor_norms())
-    policy.norm_words = optim::tensor_sum_words * std::ssize(plan.updates.group_of_param());
   return policy;
 }
 
@@ -125,7 +123,10 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   inputs.gather_after_update = on_many && policy.optimizer_sharded() && !policy.parameters_sharded;
   inputs.spread_after_update = plan.grid.replicas() > 1 && policy.updates == Holding::slice;
   inputs.max_reuse_distance = options.max_reuse_distance;
-  std::tie(inputs.chunks, inputs.offload) = make_chunking(plan.layout, policy, config);
+  inputs.repeats_batches = config.zero_core.recompute_every > 0;
+  inputs.measures_tensors = plan.updates.needs_tensor_norms();
+  std::tie(inputs.chunks, inputs.offload) =
+      make_chunking(plan.layout, policy, plan.updates, config);
   const bool in_turn = policy.parameters_sharded && plan.placement.reshard_after_forward;
   inputs.parameter_slots =
       assign_slots(plan.layout, {in_turn ? two_in_turn : one_each, false,
@@ -175,11 +176,11 @@ void check_offload(const Config& config, const EnginePlan& plan) {
   };
   require_path(options.offload_optimizer.device, options.offload_optimizer.nvme_path,
                "offload_optimizer");
-  if (plan.policy.parameter_home == Tier::file)
+  if (plan.policy.homes.parameter == Tier::file)
     require_path(options.offload_param.device, options.offload_param.nvme_path, "offload_param");
   if (!missing.empty())
     throw ConfigError(missing + " must be given with device nvme: a directory on a local disk");
-  if (plan.policy.parameter_home != Tier::memory &&
+  if (plan.policy.homes.parameter != Tier::memory &&
       plan.placement.optimizer_across == Placement::shard)
     throw ConfigError(
         "zero_optimization.offload_param with zero_core.optimizer_over_all_ranks: new parameters "
@@ -189,13 +190,13 @@ void check_offload(const Config& config, const EnginePlan& plan) {
 // Throws if this version cannot offload a setting from a GPU.
 void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
   const ZeroOptions& options = config.zero_optimization;
-  const bool updates_on_gpu = plan.policy.optimizer_home == Tier::memory;
-  if (config.zero_core.offload_step == "device" && plan.policy.in_file())
+  const bool updates_on_gpu = plan.policy.homes.optimizer == Tier::memory;
+  if (config.zero_core.offload_step == "device" && plan.policy.homes.any_file())
     throw ConfigError(
         "zero_core.offload_step \"device\" on GPU ranks does not go with offload_optimizer.device "
         "or offload_param.device nvme: state in a file is updated in host memory; choose cpu, or "
         "leave offload_step out");
-  if (plan.policy.parameter_home != Tier::memory &&
+  if (plan.policy.homes.parameter != Tier::memory &&
       (updates_on_gpu || options.offload_optimizer.ratio < 1))
     throw ConfigError(
         "zero_optimization.offload_param.device cpu and nvme need offload_optimizer.device cpu or "
@@ -355,7 +356,7 @@ std::map<std::string, std::string> EnginePlan::summation_terms() const {
   if (rank_independent())
     return {{"gradient_sync", text_of(&shown)},
             {"micro_batches", std::to_string(batch.micro_batches)},
-            {"rank_independent_group", std::to_string(policy.fold_group)}};
+            {"rank_independent_group", std::to_string(policy.fold->group)}};
   std::map<std::string, std::string> terms{
       {"ranks", std::to_string(grid.data_ranks())},
       {"accumulation", std::to_string(batch.accumulation)},

@@ -67,10 +67,10 @@ struct EnginePlan {
   bool completes_each() const { return sync == GradientSync::each; }
   // Whether every micro step ends with gradients reduced, or added to a whole sum. Otherwise
   // backward adds up in the gradient buffer until the last micro step.
-  bool empties_gradients() const { return sync_each() || policy.accumulate_locally; }
+  bool empties_gradients() const { return sync_each() || policy.accumulates_locally(); }
   // Whether a tensor's update is divided over ranks.
   bool splits_updates() const { return on.ranks > 1 && policy.optimizer_sharded(); }
-  bool rank_independent() const { return policy.rank_independent; }
+  bool rank_independent() const { return policy.rank_independent(); }
   // Returns the layout of another model on this grid, with this plan's settings.
   Layout layout_of(const Model& other) const;
   // The settings that decide which gradients are summed in which order, by name.

@@ -233,7 +233,7 @@ StepPlan make_pass(const PlanInputs& inputs, const PassKind& pass) {
 // The reduction of all micro steps except the last.
 std::optional<Op> early_reduction(const PlanInputs& inputs, bool sync_each) {
   if (sync_each) return Op::reduce;
-  return inputs.policy->accumulate_locally ? std::optional(Op::accumulate) : std::nullopt;
+  return inputs.policy->accumulates_locally() ? std::optional(Op::accumulate) : std::nullopt;
 }
 
 // Returns the instructions of a micro step except the program's own.
@@ -290,12 +290,12 @@ StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each) {
   plans.middle = make_pass(inputs, {"middle micro step", false, false, true, early});
   plans.last = make_pass(inputs, {"last micro step", false, true, true, early});
   plans.only = make_pass(inputs, {"only micro step", true, true, true, early});
-  if (inputs.policy->rank_independent) {
+  if (inputs.policy->rank_independent()) {
     plans.without_batch = without_scopes(plans.last, "last micro step without a batch");
     plans.only_without_batch = without_scopes(plans.only, "only micro step without a batch");
   }
   // Gathers everything, since the program may have changed what the slots contain.
-  if (inputs.policy->repeats_batches)
+  if (inputs.repeats_batches)
     plans.repeated = make_pass(inputs, {"repeated micro step", true, false});
   plans.late_reductions = PlanBuilder(inputs, std::nullopt, true).build_late_reductions();
   plans.update = make_update_plan(inputs);

@@ -94,11 +94,11 @@ void check_plans(const PlanInputs& inputs, const StepPlans& plans, const HalfPla
        &plans.last, &plans.update, &plans.only},
       {&plans.only, &plans.update, &plans.evaluation_first, &plans.evaluation_next,
        &plans.evaluation_next, &plans.only, &plans.update}};
-  if (inputs.policy->rank_independent)
+  if (inputs.policy->rank_independent())
     sequences.push_back({&plans.first, &plans.middle, &plans.without_batch, &plans.update,
                          &plans.first, &plans.without_batch, &plans.update, &plans.first,
                          &plans.last, &plans.update});
-  if (inputs.policy->repeats_batches)
+  if (inputs.repeats_batches)
     for (const StepPlan* last : {&plans.only, &plans.last, &plans.without_batch})
       sequences.push_back({&plans.first, last, &plans.repeated, &plans.repeated, &plans.update,
                            &plans.only, &plans.repeated, &plans.update});
@@ -107,7 +107,7 @@ void check_plans(const PlanInputs& inputs, const StepPlans& plans, const HalfPla
                          &plans.first, &plans.last, &plans.update});
     sequences.push_back({&halves->forward, &halves->backward,
                          halves->complete ? &plans.middle : &plans.first, &plans.last});
-    if (inputs.policy->rank_independent)
+    if (inputs.policy->rank_independent())
       sequences.push_back({&halves->forward, &halves->backward,
                            halves->complete ? &plans.without_batch : &plans.only_without_batch,
                            &plans.update});

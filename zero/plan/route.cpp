@@ -34,7 +34,7 @@ std::vector<RouteWork> Routes::of(Op op, int flat_unit, const StepPosition& at) 
       add_up(flat_unit, at.first, works.front());
       break;
     case Op::reduce:
-      return reductions(flat_unit, at, plan_.policy.accumulate_locally);
+      return reductions(flat_unit, at, plan_.policy.accumulates_locally());
     case Op::reduce_late:
       return late_reductions(flat_unit, at);
     case Op::spread:
@@ -156,7 +156,7 @@ std::vector<RouteWork> Routes::reductions(int flat_unit, const StepPosition& at,
       inside.routes.push_back(fold(id, at));
       continue;
     }
-    if (policy.inner_ranks > 0) {
+    if (policy.group_sums.inner_ranks > 0) {
       add_inside_sums(id, replaces, inside);
       if (at.last) inside.routes.push_back(group_sums_to_shard(id));
       continue;
@@ -168,8 +168,8 @@ std::vector<RouteWork> Routes::reductions(int flat_unit, const StepPosition& at,
   }
   std::vector<RouteWork> works;
   works.push_back(std::move(inside));
-  if (plan_.grid.replicas() > 1 && (at.last || !policy.sums_groups_last))
-    works.push_back(over_groups(flat_unit, policy.sums_groups_last || replaces, at.last));
+  if (plan_.grid.replicas() > 1 && (at.last || !policy.group_sums.last))
+    works.push_back(over_groups(flat_unit, policy.group_sums.last || replaces, at.last));
   return works;
 }
 
@@ -179,11 +179,11 @@ std::vector<RouteWork> Routes::late_reductions(int flat_unit, const StepPosition
   const StatePolicy& policy = plan_.policy;
   if (!plan_.sync_each()) return reductions(flat_unit, at, false);
   std::vector<RouteWork> works;
-  if (policy.inner_ranks > 0) {
+  if (policy.group_sums.inner_ranks > 0) {
     works.push_back(reduction_work());
     for (const SegmentId id : layout_.trainable_of(flat_unit))
       works.front().routes.push_back(group_sums_to_shard(id));
-  } else if (policy.sums_groups_last) {
+  } else if (policy.group_sums.last) {
     works.push_back(over_groups(flat_unit, true, true));
   } else if (plan_.grid.replicas() > 1) {
     // Offloaded gradients were already written in full; replicas have nothing left to exchange.
@@ -215,12 +215,12 @@ RouteWork Routes::over_groups(int flat_unit, bool replaces, bool last) const {
 
 ArrayRef Routes::summands(const SegmentId& id) const {
   const SegmentTypes types = plan_.policy.types(layout_.segment(id));
-  return {plan_.policy.accumulate_locally ? ArrayKind::accumulated : ArrayKind::gradient,
+  return {plan_.policy.accumulates_locally() ? ArrayKind::accumulated : ArrayKind::gradient,
           types.summand};
 }
 
 ArrayRef Routes::whole_sum(const SegmentId& id) const {
-  const bool apart = plan_.policy.accumulator == Accumulator::whole;
+  const bool apart = plan_.policy.keeps_whole_sum();
   return {apart ? ArrayKind::accumulated : ArrayKind::gradient,
           plan_.policy.types(layout_.segment(id)).sum};
 }
@@ -236,7 +236,7 @@ std::vector<Leg> Routes::reduce_legs() const {
 }
 
 std::vector<Leg> Routes::fold_legs() const {
-  const int ranks = plan_.grid.data_ranks(), inside = plan_.policy.fold_ranks;
+  const int ranks = plan_.grid.data_ranks(), inside = plan_.policy.fold->ranks;
   if (ranks == 1) return {};
   if (inside == 0) return {{GroupId::shard, ranks, plain}};
   return {{GroupId::reduce_inside, inside, plain},
@@ -254,7 +254,7 @@ Route Routes::fold(const SegmentId& id, const StepPosition& at) const {
               plan_.policy.shard(segment).count()};
   route.legs = fold_legs();
   route.summands = {plan_.batches_in(at.micro_step), at.micro_step * plan_.grid.data_ranks(),
-                    plan_.policy.fold_group, at.micro_step + 1 == plan_.batch.accumulation};
+                    plan_.policy.fold->group, at.micro_step + 1 == plan_.batch.accumulation};
   route.wire = types.wire;
   if (at.last && !plan_.policy.optimizer_sharded()) route.whole = whole_sum(id);
   return route;
@@ -264,7 +264,7 @@ Route Routes::fold(const SegmentId& id, const StepPosition& at) const {
 void Routes::add_inside_sums(const SegmentId& id, bool first, RouteWork& work) const {
   const Segment& segment = layout_.segment(id);
   const SegmentTypes types = plan_.policy.types(segment);
-  const int inner = plan_.policy.inner_ranks;
+  const int inner = plan_.policy.group_sums.inner_ranks;
   for (int group = 0; group < plan_.grid.data_ranks() / inner; ++group) {
     const std::int64_t begin = group * inner * segment.slice;
     Route route{Route::Kind::sum,
@@ -289,15 +289,15 @@ Route Routes::group_sums_to_shard(const SegmentId& id) const {
               {ArrayKind::group_sums, types.sum},
               {ArrayKind::gradient_shard, types.sum},
               segment.slice};
-  route.legs = {{GroupId::reduce_between, plan_.grid.data_ranks() / plan_.policy.inner_ranks,
-                 plan_.wire.reduce}};
+  route.legs = {{GroupId::reduce_between,
+                 plan_.grid.data_ranks() / plan_.policy.group_sums.inner_ranks, plan_.wire.reduce}};
   route.wire = types.wire;
   if (!plan_.policy.optimizer_sharded()) route.whole = whole_sum(id);
   return route;
 }
 
 bool Routes::waits_for_groups(const SegmentId& id, bool replaces) const {
-  return plan_.grid.replicas() > 1 && !plan_.policy.sums_groups_last &&
+  return plan_.grid.replicas() > 1 && !plan_.policy.group_sums.last &&
          (!replaces || !plan_.policy.types(layout_.segment(id)).sum_holds_wire());
 }
 
@@ -358,12 +358,12 @@ std::vector<Route> Routes::sums(const SegmentId& id) const {
 }
 
 std::int64_t Routes::waiting_elements(const SegmentId& id) const {
-  const bool waits = plan_.policy.adds_group_sums && waits_for_groups(id, false);
+  const bool waits = plan_.policy.group_sums.adds && waits_for_groups(id, false);
   return waits || waits_for_groups(id, true) ? plan_.policy.shard(layout_.segment(id)).count() : 0;
 }
 
 std::int64_t Routes::group_sums_elements(const SegmentId& id) const {
-  const int inner = plan_.policy.inner_ranks;
+  const int inner = plan_.policy.group_sums.inner_ranks;
   return inner > 0 ? layout_.segment(id).length / inner : 0;
 }
 

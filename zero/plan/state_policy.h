@@ -4,8 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
-#include <vector>
+#include <optional>
 
 #include "zero/plan/array_row.h"
 #include "zero/plan/precision.h"
@@ -16,7 +15,42 @@ namespace zero::detail {
 enum class Accumulator {
   none,   // no accumulator: backward adds into the gradient buffer
   shard,  // this rank's shard of the reduced gradient
-  whole,  // the whole sum
+  whole,  // the whole sum, if reduced
+  local,  // the whole sum of this rank, to which each micro step adds; reduced at the end
+};
+
+// How summands are folded one by one, see zero/plan/rank_independence.h.
+struct Fold {
+  std::int64_t group = 1;   // micro batches of a group, whose sum is rounded
+  bool stays_open = false;  // a group may continue in the next micro step
+  // Ranks that hold one group, and sum it before the exchange between nodes; 0: no such ranks.
+  int ranks = 0;
+};
+
+// Sums of gradients inside of groups of ranks, over the groups, and over micro steps.
+struct GroupSums {
+  // With replicas: a group's sums accumulate in the shards, which the last micro step sums over the
+  // groups; or each micro step sums over the groups first, then adds to the shards.
+  bool last = false, adds = false;
+  // Without replicas, the same for groups of this many ranks that only sum together. Each rank adds
+  // up its group's sums of the slices of the ranks of equal number in all groups, and the last
+  // micro step sums these over the groups. 0: no such groups.
+  int inner_ranks = 0;
+};
+
+// Memory of arrays between uses. Parts that the config keeps in the memory of computation, by ratio
+// or cache, stay there regardless.
+struct Homes {
+  Tier parameter = Tier::memory, gradient = Tier::memory, optimizer = Tier::memory;
+  bool steps_on_device = false;  // the GPU updates the state offloaded to host memory
+
+  bool any_file() const { return optimizer == Tier::file || parameter == Tier::file; }
+};
+
+// Elements of a collective, at most.
+struct Buckets {
+  std::int64_t reduce = 0;  // 0 if nothing is reduced
+  std::int64_t gather = 0;
 };
 
 // The element types of a segment's arrays.
@@ -55,14 +89,9 @@ struct StatePolicy {
   // If replicas update the same shard, only the first group counts the shard.
   bool measures_shards() const { return updates != Holding::shard || grid.group(rank) == 0; }
   Precision precision;
-  // Summands are added one by one in fp32, in groups of micro batches whose sums are rounded, see
-  // zero/plan/rank_independence.h.
-  bool rank_independent = false;
-  std::int64_t fold_group = 1;    // micro batches of a group
-  bool repeats_batches = false;   // in some steps, to compare results: zero_core.recompute_every
-  bool keeps_open_group = false;  // a group may continue in the next micro step
-  // Ranks that hold one group, and sum it before the exchange between nodes; 0: no such ranks.
-  int fold_ranks = 0;
+  std::optional<Fold> fold;  // zero_core.rank_independent
+  bool rank_independent() const { return fold.has_value(); }
+  bool keeps_open_group() const { return fold && fold->stays_open; }
   // Elements that are folded at once: on CPU ranks, as many as stay in the cache. A GPU folds a
   // whole piece, because launches cost more than memory traffic.
   std::int64_t fold_block(std::int64_t piece) const {
@@ -73,20 +102,23 @@ struct StatePolicy {
   bool optimizer_sharded() const { return updates != Holding::whole; }
   bool gradients_whole = false;  // a whole gradient for each unit, instead of slots and shards
   Accumulator accumulator = Accumulator::none;
-  bool accumulate_locally = false;  // Accumulator::whole takes every gradient; reduced at the end
+  bool accumulates_locally() const { return accumulator == Accumulator::local; }
+  // Whether the rank keeps the whole sum apart from backward's output.
+  bool keeps_whole_sum() const {
+    return accumulator == Accumulator::whole || accumulates_locally();
+  }
   // On one rank: whether the reduced gradient is the memory that a reduction would read.
   bool keeps_sum_in_place() const {
-    return accumulator == Accumulator::none ||
-           (accumulator == Accumulator::whole && accumulate_locally);
+    return accumulator == Accumulator::none || accumulates_locally();
   }
   SegmentTypes types(const Segment& segment) const {
     SegmentTypes types;
     types.dtype = segment.dtype.value_or(precision.compute);
-    types.sum = rank_independent ? DType::fp32 : segment.dtype.value_or(precision.accumulation);
+    types.sum = rank_independent() ? DType::fp32 : segment.dtype.value_or(precision.accumulation);
     types.master_dtype = precision.master_of(types.dtype);
     types.state_dtype = precision.state_of(types.dtype);
-    types.summand = accumulate_locally ? types.sum : types.dtype;
-    const bool rounds = grid.data_ranks() > 1 || rank_independent;
+    types.summand = accumulates_locally() ? types.sum : types.dtype;
+    const bool rounds = grid.data_ranks() > 1 || rank_independent();
     types.wire = rounds ? segment.dtype.value_or(precision.wire) : types.summand;
     return types;
   }
@@ -97,38 +129,25 @@ struct StatePolicy {
     return segment.held(Holding::shard, {grid.data_ranks() / second_copy_ranks, second_copy_ranks},
                         rank);
   }
-  std::int64_t reduce_bucket = 0;  // elements per reduction; 0 if nothing is reduced
-  std::int64_t gather_bucket = 0;  // elements per gather of parameters
+  Buckets buckets;
   // Elements per rank of a collective among this many ranks that moves at most the bucket in total.
   std::int64_t reduce_piece(int parts) const {
-    return reduce_bucket > 0 ? piece(reduce_bucket, parts) : 0;
+    return buckets.reduce > 0 ? piece(buckets.reduce, parts) : 0;
   }
-  std::int64_t gather_piece(int parts) const { return piece(gather_bucket, parts); }
+  std::int64_t gather_piece(int parts) const { return piece(buckets.gather, parts); }
   std::int64_t piece(std::int64_t bucket, int parts) const {
     const std::int64_t alignment = wire.alignment();
     return std::max(alignment, bucket / parts / alignment * alignment);
   }
   WireFormats wire;
-  bool measures_errors = false;  // measures errors of encodings
-  // With replicas: a group's sums accumulate in the shards, which the last micro step sums over the
-  // groups; or each micro step sums over the groups first, then adds to the shards.
-  bool sums_groups_last = false, adds_group_sums = false;
-  // Without replicas, the same for groups of this many ranks that only sum together. Each rank adds
-  // up its group's sums of the slices of the ranks of equal number in all groups, and the last
-  // micro step sums these over the groups. 0: no such groups.
-  int inner_ranks = 0;
+  GroupSums group_sums;
   // Ranks of the groups that sum gradients first, in a single reduction or in several; 0: a
   // reduction is a single sum over the shard group.
   int first_sum_ranks() const {
-    if (inner_ranks > 0) return inner_ranks;
-    return fold_ranks > 0 ? fold_ranks : wire.reduce_hop;
+    if (group_sums.inner_ranks > 0) return group_sums.inner_ranks;
+    return fold && fold->ranks > 0 ? fold->ranks : wire.reduce_hop;
   }
-  // Memory of the arrays between uses. Parts that the config keeps in the memory of computation, by
-  // ratio or cache, stay there regardless.
-  Tier parameter_home = Tier::memory, gradient_home = Tier::memory, optimizer_home = Tier::memory;
-  bool in_file() const { return optimizer_home == Tier::file || parameter_home == Tier::file; }
-  // The GPU updates the state offloaded to host memory.
-  bool steps_on_device = false;
+  Homes homes;
   // The parts of a segment that this rank owns, holds if parameters or gradients are sharded,
   // updates, and measures for the gradient norm.
   Range slice(const Segment& segment) const { return segment.held(Holding::slice, grid, rank); }
@@ -141,8 +160,6 @@ struct StatePolicy {
   Range measured(const Segment& segment) const {
     return optimizer_sharded() ? updated(segment) : slice(segment);
   }
-  std::vector<std::string> optimizer_states;  // names of the states of all optimizer groups
-  std::int64_t norm_words = 0;                // for rules that need tensor norms
 };
 
 }  // namespace zero::detail

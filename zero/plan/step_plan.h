@@ -150,6 +150,8 @@ struct PlanInputs {
   }
   bool spread_after_update = false;  // a group keeps shards, and a rank updates a slice
   std::optional<std::int64_t> max_reuse_distance;  // elements
+  bool repeats_batches = false;   // in some steps, to compare results: zero_core.recompute_every
+  bool measures_tensors = false;  // for rules that need tensor norms
 };
 
 int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunks);

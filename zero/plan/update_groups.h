@@ -13,6 +13,7 @@
 
 #include "optim/lr_schedule.h"
 #include "optim/rule_table.h"
+#include "optim/tensor_step.h"
 #include "zero/config.h"
 #include "zero/plan/model.h"
 
@@ -56,6 +57,10 @@ class UpdateGroups {
   bool needs_tensor_norms() const {
     return std::ranges::any_of(
         groups_, [](const UpdateGroup& group) { return optim::sees_norms(group.rule->scope); });
+  }
+  // Words of int64 for the norms of tensors; 0 if no rule needs these.
+  std::int64_t norm_words() const {
+    return needs_tensor_norms() ? optim::tensor_sum_words * std::ssize(group_of_param_) : 0;
   }
   // Whether the rule of a parameter factors its second moment.
   bool factors(int param) const {

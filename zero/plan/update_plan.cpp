@@ -12,7 +12,7 @@ StepPlan make_update_plan(const PlanInputs& inputs) {
   StepPlan plan{"update", {}};
   const auto add = [&](Op op, int target) { emit(plan, inputs, op, target); };
   add(Op::agree, 0);
-  if (inputs.policy->norm_words > 0) add(Op::measure, 0);
+  if (inputs.measures_tensors) add(Op::measure, 0);
   for (int c = 0; c < std::ssize(inputs.chunks); ++c) {
     const Chunk& chunk = inputs.chunks[c];
     const bool passes_slot = offload.passes_slot(chunk);

@@ -154,7 +154,9 @@ WireFormats wire_formats_for(const Config& config, const Strategy& strategy,
   choose_reduce(config, strategy, formats);
   choose_hops(config, grid, node_ranks, formats);
   choose_hops_of_qgz(config, strategy, grid, node_ranks, formats);
-  return grid.data_ranks() > 1 ? formats : WireFormats();
+  if (grid.data_ranks() == 1) return {};
+  formats.measures_errors = formats.encodes() && config.zero_core.wire.max_error;
+  return formats;
 }
 
 }  // namespace zero::detail

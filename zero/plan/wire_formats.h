@@ -23,6 +23,7 @@ struct WireFormats {
   // Ranks of the groups of the first of two hops; the second hop runs between ranks of equal
   // numbers. Both divide a shard group. 0: a single hop.
   int gather_hop = 0, reduce_hop = 0;
+  bool measures_errors = false;  // of encodings
 
   // Whether gradients have another format inside a node than between nodes.
   bool reduces_otherwise_inside() const { return reduce_inside != reduce; }

@@ -73,7 +73,7 @@ void visit_piece(TrainState& train, const SegmentId& id, const ParamRange& piece
     elements.gradient = gradient->values();
   }
   std::deque<ElementCopy> states;  // never moves elements, so that spans stay valid
-  const std::vector<std::string>& names = train.policy().optimizer_states;
+  const std::vector<std::string>& names = train.plan.updates.state_names();
   for (int k = 0; k < std::ssize(names); ++k) {
     const ArrayId array{id, ArrayKind::state, k};
     if (!store.holds(array, piece.param)) continue;

@@ -41,7 +41,8 @@ ModelState::ModelState(const EnginePlan& plan)
   for (const SegmentId& id : layout_.segments()) describe(id);
   for (const ArrayPool& pool : table_.pools)
     if (&pool != &table_.pools[Pool::waiting_sums]) request(pool);
-  request_update_staging(plan.matrices.staging(plan.matrices.member(policy_.rank)));
+  request_update_staging(plan.updates.norm_words(),
+                         plan.matrices.staging(plan.matrices.member(policy_.rank)));
   request_exchange_staging(plan.routes);
 }
 
@@ -89,9 +90,9 @@ std::vector<std::span<std::byte>> ModelState::shard_buffers() const {
   return buffers;
 }
 
-void ModelState::request_update_staging(const MatrixStaging& matrices) {
+void ModelState::request_update_staging(std::int64_t norm_words, const MatrixStaging& matrices) {
   constexpr MemoryCategory category = MemoryCategory::update_staging;
-  requests_.add(category, policy_.norm_words * size_of(DType::int64), tensor_norms_);
+  requests_.add(category, norm_words * size_of(DType::int64), tensor_norms_);
   requests_.add(category, matrices.directions * size_of(DType::fp32), directions_);
   requests_.add(category, matrices.matrices * size_of(DType::fp32), matrices_);
   requests_.add(category, matrices.scratch * size_of(DType::fp32), matrix_scratch_);
@@ -119,7 +120,7 @@ void ModelState::request_exchange_staging(const Routes& routes) {
         continue;
       }
       if (sum.parts() > 1) received = std::max(received, piece * sum.parts() * size_of(sum.wire));
-      if (sum.summands.group > 1 && !policy_.keeps_open_group)
+      if (sum.summands.group > 1 && !policy_.keeps_open_group())
         group_block = std::max(group_block, policy_.fold_block(piece) * size_of(DType::fp32));
     }
   }

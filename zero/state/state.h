@@ -90,7 +90,7 @@ class ModelState {
  private:
   void describe(const SegmentId& id);
   void request(const ArrayPool& pool);
-  void request_update_staging(const MatrixStaging& matrices);
+  void request_update_staging(std::int64_t norm_words, const MatrixStaging& matrices);
   // Staging of gradient and parameter exchanges: casts, group sums, encoded slices and summands.
   void request_exchange_staging(const Routes& routes);
   // Bytes for the casts, packing and sums of groups that are sent in a piece of a sum or a fold.

@@ -7,7 +7,7 @@ namespace zero::detail {
 StepScalars::StepScalars(RuntimeCore& runtime, const EnginePlan& plan)
     : runtime_(runtime),
       on_gpu_(plan.on.on_gpu),
-      error_bytes_(plan.policy.measures_errors
+      error_bytes_(plan.wire.measures_errors
                        ? std::ssize(plan.layout.flat_units) *
                              static_cast<std::int64_t>(sizeof(comm::wire::ErrorSums))
                        : 0),

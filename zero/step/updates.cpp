@@ -196,10 +196,10 @@ void Updates::measure() {
   update_moments();
   const optim::StepDecision* decision = parts_.scalars.decision();
   optim::TensorSums* sums = tensor_sums();
-  queue_zeros(parts_.runtime, sums, parts_.state.policy().norm_words * size_of(DType::int64));
+  queue_zeros(parts_.runtime, sums, parts_.plan.updates.norm_words() * size_of(DType::int64));
   queue_measured([=](DeviceKernels& kernels, optim::RuleKind rule, const DeviceUpdate& update,
                      Stream stream) { kernels.measure(rule, update, sums, decision, stream); });
-  const std::int64_t words = parts_.state.policy().norm_words;
+  const std::int64_t words = parts_.plan.updates.norm_words();
   if (parts_.plan.splits_updates())
     add_up(parts_.update_group, "the norms of tensors", sums, words);
   if (parts_.tensor != nullptr) {

@@ -12,7 +12,7 @@ using checkpoint::ManifestParameter;
 
 std::vector<ElementRange> SavedLayout::ranges(const Place& place, const Wanted& wanted) const {
   std::vector<ElementRange> ranges;
-  const int states = static_cast<int>(plan.policy.optimizer_states.size());
+  const int states = static_cast<int>(plan.updates.state_names().size());
   const auto& [part, layout] = tensor.of_rank.empty()
                                    ? std::tie(model, plan.layout)
                                    : std::tie(tensor.of_rank[place.tensor_rank].model,
@@ -50,7 +50,7 @@ ManifestParameter SavedLayout::parameter(int param) const {
       checkpoint::safetensors_name(described.trainable ? types.master_dtype : types.dtype);
   if (!described.trainable) return described;
   described.states_dtype = checkpoint::safetensors_name(types.state_dtype);
-  const std::vector<std::string>& all = plan.policy.optimizer_states;
+  const std::vector<std::string>& all = plan.updates.state_names();
   std::vector<std::string> own;
   for (std::size_t k = 0; k < all.size(); ++k)
     if (plan.updates.has_state(param, k)) own.push_back(all[k]);
@@ -76,7 +76,7 @@ std::vector<ManifestParameter> SavedLayout::buffers() const {
 
 std::int64_t SavedLayout::peer_copy_bytes(int rank, const std::vector<int>& node_of) const {
   checkpoint::Manifest manifest;
-  manifest.states = plan.policy.optimizer_states;
+  manifest.states = plan.updates.state_names();
   for (int p = 0; p < std::ssize(model.params); ++p) manifest.parameters.push_back(parameter(p));
   for (ManifestParameter& buffer : buffers()) manifest.parameters.push_back(std::move(buffer));
   return checkpoint::peer_copy_bytes(rank, node_of, [&](int other) {

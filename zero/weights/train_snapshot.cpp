@@ -49,7 +49,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     m.samples = samples_before_ + (m.step - samples_before_step_) * samples_per_step();
     m.optimizer = train_.config.optimizer.type;
     m.scheduler = train_.config.scheduler.type;
-    m.states = train_.policy().optimizer_states;
+    m.states = train_.plan.updates.state_names();
     if (train_.scaler.dynamic()) m.loss_scaler = record_of(train_.scaler.state());
     m.config = zero::describe(train_.config);
     m.equality = equality_terms();
@@ -122,7 +122,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     if (buffer_of(range.parameter) >= 0 || train_.config.zero_core.allow_non_finite_weights) return;
     const DType stored = checkpoint::dtype_named(dtype).value();
     const std::string name =
-        (range.kind > 0 ? train_.policy().optimizer_states[range.kind - 1] + " of " : "") +
+        (range.kind > 0 ? train_.plan.updates.state_names()[range.kind - 1] + " of " : "") +
         train_.param(range.parameter).name;
     std::array<float, 1 << 12> values;
     for (std::int64_t done = 0; done < range.count; done += std::ssize(values)) {
@@ -198,7 +198,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
 
   void check_group(const std::string& path, const Manifest& saved) const {
     if (!train_.plan.rank_independent()) return;
-    const std::string own = std::to_string(train_.policy().fold_group);
+    const std::string own = std::to_string(train_.policy().fold->group);
     const auto kept = checkpoint::kept_group(saved);
     if (kept && std::to_string(*kept) != own)
       throw ConfigError(path + ": zero_core.rank_independent_group is " + own +

@@ -238,7 +238,7 @@ void Weights::read_unreduced_gradient(std::string_view name, std::span<float> wh
 
 std::uint64_t Weights::digest() {
   std::vector<std::string> kinds = {"value", "master"};
-  const std::vector<std::string>& states = train_.policy().optimizer_states;
+  const std::vector<std::string>& states = train_.plan.updates.state_names();
   kinds.insert(kinds.end(), states.begin(), states.end());
   std::uint64_t sum = 0;
   for (const SegmentId& id : train_.layout().segments()) {
