@@ -5,45 +5,13 @@
 #include <iterator>
 #include <map>
 
-#include "config_schemas/key_rows.h"
-
 namespace zero::config_schemas {
 namespace {
 
-struct TypeOfMember {
-  Type operator()(bool*) const { return Type::boolean; }
-  Type operator()(std::optional<bool>*) const { return Type::boolean; }
-  Type operator()(double*) const { return Type::number; }
-  Type operator()(std::optional<double>*) const { return Type::number; }
-  Type operator()(const detail::Pair&) const { return Type::pair; }
-  Type operator()(const detail::GroupSizes&) const { return Type::group_sizes; }
-  Type operator()(std::vector<std::int64_t>*) const { return Type::integers; }
-  Type operator()(std::optional<std::pair<double, double>>*) const { return Type::pair; }
-  Type operator()(std::string*) const { return Type::text; }
-  template <class T>
-  Type operator()(const T&) const {
-    return Type::integer;
-  }
-};
-
-// Returns the type of a value that a file gives for the field.
-Type type_of(const Key& key) {
-  static Config any;
-  return key.choices.empty() ? std::visit(TypeOfMember{}, key.field->of(any, "")) : Type::choice;
-}
-
 std::vector<Key> make_table() {
-  std::vector<Key> table;
-  for (auto rows : {honored_keys, keys_without_effect, refused_keys, replaced_keys})
+  std::vector<Key> table = detail::honored_keys();
+  for (auto rows : {keys_without_effect, refused_keys, replaced_keys})
     std::ranges::move(rows(), std::back_inserter(table));
-  for (Key& key : table) {
-    const auto field = std::ranges::find(detail::config_fields(), std::string_view(key.path),
-                                         &detail::ConfigField::path);
-    if (field == detail::config_fields().end()) continue;
-    key.field = &*field;
-    key.belongs_to = field->owners;
-    if (key.type == Type::any) key.type = type_of(key);
-  }
   return table;
 }
 

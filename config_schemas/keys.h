@@ -19,80 +19,24 @@
 
 namespace zero::config_schemas {
 
-enum class Type : std::uint8_t {
-  section,  // an object with its own rows
-  boolean,
-  integer,
-  number,
-  choice,       // one of `choices`
-  pair,         // an array of two numbers
-  group_size,   // "node" or an integer
-  group_sizes,  // the same, or an array of integers
-  integers,     // an array of integers, not empty
-  text,         // any string
-  list,         // any array
-  block,        // an object with keys that the table does not list
-  any,
-};
-
-// Treatment of a key in a file: applied, accepted without effect, refused if its value requests an
-// effect, or converted from an old name.
-enum class Status : std::uint8_t { honored, no_effect, refused, replaced };
-
-// As a double, which cannot distinguish 2^63 from the next lower integer; messages show the
-// integer.
-inline constexpr double largest_integer = 0x1p63, largest_unsigned = 0x1p64;
-
-// Limit of ranks in any file or command line.
-inline constexpr int most_ranks = 1 << 20;
-inline constexpr int most_reduce_groups = comm::ReduceGroups::most_levels;
-
-struct Range {
-  double low = -std::numeric_limits<double>::infinity();
-  double high = std::numeric_limits<double>::infinity();
-  bool above_low = false;   // low itself is excluded
-  bool below_high = false;  // high itself is excluded
-};
-
-struct RefusedChoice {
-  std::string_view name, reason;
-};
-
-struct Key {
-  std::string path = "";        // "*" matches a name that the user chooses
-  std::string_view alias = "";  // another spelling of the last name
-  Type type = Type::any;
-  Range range = {};
-  std::vector<std::string_view> choices = {};
-  std::vector<RefusedChoice> refused_choices = {};  // known, but not supported
-  bool any_case = false;                            // of choices
-  bool nullable = false;                            // null is the same as absent
-  bool infinity_is_null = false;                    // "inf" is the same as null
-  bool strict = false;          // DeepSpeed takes no other type, nor strings and 1e3 for an integer
-  bool list_of_one = false;     // DeepSpeed takes a list here, of a value for each group
-  bool auto_is_absent = false;  // of a section: "auto" is the same as absent
-  std::span<const std::string_view> belongs_to = {};  // the optimizers or schedules that have it
-  bool required = false;                              // by these types
-  Status status = Status::honored;
-  std::string_view reason = "";  // of a status other than `honored`; of `replaced`: the new path
-  // Values of an unsupported key, as shown, that are accepted because they request the existing
-  // behavior. The default is always accepted.
-  std::vector<std::string_view> harmless = {};
-  // Returns true for such values if they depend on the rest of the config.
-  bool (*already_so)(const Config&, std::string_view shown) = nullptr;
-  std::string_view switched_by = "";     // no effect unless this boolean key is true
-  bool sharded_parameters_only = false;  // acts only on sharded parameters, in DeepSpeed too
-  bool on_by_presence = false;           // a block without "enabled" is switched on by its presence
-  bool removed = false;                  // DeepSpeed 0.19 refuses the key with any value
-  std::string_view initial = "";         // default of a row without a field, as shown
-  const detail::ConfigField* field = nullptr;  // the field of an `honored` row
-  std::string_view meaning = "";
-};
+using detail::Key;
+using detail::largest_integer;
+using detail::largest_unsigned;
+using detail::most_ranks;
+using detail::most_reduce_groups;
+using detail::RefusedChoice;
+using detail::Status;
+using detail::Type;
+using detail::ValueRange;
 
 // The meaning of keys that DeepSpeed does not read either. Not suggested for misspelled keys.
 inline constexpr std::string_view never_read = "nothing";
 
 const std::vector<Key>& keys();
+// The parts of the table that are not in zero/plan.
+std::vector<Key> keys_without_effect();
+std::vector<Key> refused_keys();
+std::vector<Key> replaced_keys();
 
 // Returns the row of a path of the table, in any spelling; null if there is none.
 const Key* find_key(std::string_view path);

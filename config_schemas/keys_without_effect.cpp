@@ -1,7 +1,11 @@
 // Keys that are checked and then listed at start with the reason why they have no effect here.
-#include "config_schemas/key_rows.h"
+#include "config_schemas/keys.h"
+#include "zero/plan/key_rows.h"
 
 namespace zero::config_schemas {
+
+using namespace config_keys;
+
 namespace {
 
 void add_general_without_effect(RowList& rows) {

@@ -73,7 +73,7 @@ class Collector {
     const bool absent =
         (node.kind == Node::Kind::null && key.nullable) || (is_auto(node) && key.auto_is_absent);
     if (key.type != Type::section) {
-      if (!absent || key.field != nullptr) result_.given.push_back(std::move(given));
+      if (!absent || key.of != nullptr) result_.given.push_back(std::move(given));
     } else if (node.kind == Node::Kind::object) {
       collect({key.path, given.path, given.name, given.node});
     } else if (!absent) {
@@ -112,13 +112,13 @@ std::vector<Entry> entries_of(const Resolution& resolution, const Conversions& c
   for (const ParsedValue& given : resolution.given) {
     if (!given.usable) continue;
     const Key& key = *given.key;
-    const bool current = key.field != nullptr;
+    const bool current = key.of != nullptr;
     entries.push_back({&key, path_of(given),
                        current ? show_value(key, given.name, config) : given.shown,
                        source_of(given, conversions), places.place(given.node->position)});
   }
   for (const Key& key : keys()) {
-    if (key.field == nullptr || !detail::applies(key.path, key.belongs_to, config)) continue;
+    if (key.of == nullptr || !detail::applies(key.path, key.belongs_to, config)) continue;
     if (key.path.find('*') != std::string::npos) continue;
     if (find(resolution.given, key.path) == nullptr)
       entries.push_back({&key, key.path, show_value(key, "", config)});

@@ -2,9 +2,13 @@
 // names.
 #include <charconv>
 
-#include "config_schemas/key_rows.h"
+#include "config_schemas/keys.h"
+#include "zero/plan/key_rows.h"
 
 namespace zero::config_schemas {
+
+using namespace config_keys;
+
 namespace {
 
 constexpr std::string_view every_rank =

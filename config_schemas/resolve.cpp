@@ -154,7 +154,7 @@ class Resolver {
     }
     given.source = Source::automatic;
     if (text->empty()) {
-      given.usable = given.key->field != nullptr;
+      given.usable = given.key->of != nullptr;
       if (given.usable) given.shown = show_value(*given.key, given.name, config_);
       return;
     }

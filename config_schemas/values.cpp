@@ -12,27 +12,6 @@ namespace zero::config_schemas {
 namespace {
 
 // Returns the bound, written as an integer if possible.
-std::string bound(double value) {
-  if (value == largest_integer) return std::to_string(std::numeric_limits<std::int64_t>::max());
-  if (value == largest_unsigned) return std::to_string(std::numeric_limits<std::uint64_t>::max());
-  return shortest_text(value);
-}
-
-std::string interval(const Range& range) {
-  const bool low = std::isfinite(range.low), high = std::isfinite(range.high);
-  if (low && high && !range.above_low && !range.below_high)
-    return " from " + bound(range.low) + " to " + bound(range.high);
-  if (low && high)
-    return std::string(" in ") + (range.above_low ? "(" : "[") + bound(range.low) + ", " +
-           bound(range.high) + (range.below_high ? ")" : "]");
-  return "";
-}
-
-bool contains(const Range& range, double value) {
-  return (range.above_low ? value > range.low : value >= range.low) &&
-         (range.below_high ? value < range.high : value <= range.high);
-}
-
 std::string wrong(const Key& key, const Node& node, std::string_view what) {
   return shown(node) + " " + std::string(what) + "; allowed: " + allowed_values(key);
 }
@@ -176,7 +155,7 @@ struct Setter {
   template <class T>
   std::string store_integer(T& member) const {
     const auto value = to_integer<T>(key, node);
-    if (value && contains(key.range, static_cast<double>(*value))) {
+    if (value && key.range.contains(static_cast<double>(*value))) {
       member = *value;
       return "";
     }
@@ -191,7 +170,7 @@ struct Setter {
                    "schedule, by zero_core.param_groups.NAME.lr_scale");
     const auto value = to_number(key, node);
     if (!value) return wrong(key, node, "is not a number");
-    if (!contains(key.range, *value)) return wrong(key, node, "is out of range");
+    if (!key.range.contains(*value)) return wrong(key, node, "is out of range");
     member = *value;
     return "";
   }
@@ -325,13 +304,12 @@ bool is_numeric(const Key& key) {
 
 Outcome read_value(const Key& key, const std::string& name, const Node& node, Config& config) {
   Scratch scratch;
-  const detail::FieldRef target =
-      key.field != nullptr ? key.field->of(config, name) : scratch.target(key);
+  const detail::FieldRef target = key.of != nullptr ? key.of(config, name) : scratch.target(key);
   if ((node.kind == Node::Kind::null || (key.infinity_is_null && is_infinity(node))) &&
       key.type != Type::any) {
     if (!key.nullable) return {"null is no value here; allowed: " + allowed_values(key), ""};
     std::visit(ResetToAbsent{}, target);
-    return {"", key.field != nullptr ? show_value(key, name, config) : "null"};
+    return {"", key.of != nullptr ? show_value(key, name, config) : "null"};
   }
   if (!has_form(key, node)) return {wrong(key, node, "has another type"), ""};
   if (std::holds_alternative<std::monostate>(target)) {
@@ -340,7 +318,7 @@ Outcome read_value(const Key& key, const std::string& name, const Node& node, Co
   }
   std::string problem = std::visit(Setter{key, node}, target);
   if (!problem.empty()) return {problem, ""};
-  return {"", detail::text_of(target, key.field != nullptr ? key.field->zero : "0")};
+  return {"", detail::text_of(target, key.of != nullptr ? key.zero : "0")};
 }
 
 }  // namespace
@@ -369,7 +347,7 @@ Outcome set_value(const Key& key, const std::string& name, const Node& node, Con
     return set_value(key, name, node.members[0].value, config);
   Outcome outcome = read_value(key, name, node, config);
   const auto number = to_number(key, node);
-  const bool out_of_range = number && is_numeric(key) && !contains(key.range, *number);
+  const bool out_of_range = number && is_numeric(key) && !key.range.contains(*number);
   if (!outcome.problem.empty() && passes_unread(key) && !out_of_range) return {"", shown(node)};
   return outcome;
 }
@@ -384,23 +362,23 @@ std::string allowed_values(const Key& key) {
       text = "true or false";
       break;
     case Type::integer:
-      text = "an integer" + interval(key.range);
+      text = "an integer" + key.range.text();
       break;
     case Type::number:
-      text = "a number" + interval(key.range);
+      text = "a number" + key.range.text();
       break;
     case Type::pair:
-      text = "an array of two numbers" + interval(key.range);
+      text = "an array of two numbers" + key.range.text();
       break;
     case Type::group_size:
-      text = "\"node\" or an integer" + interval(key.range);
+      text = "\"node\" or an integer" + key.range.text();
       break;
     case Type::group_sizes:
-      text = "\"node\", an integer" + interval(key.range) + ", or an array of up to " +
+      text = "\"node\", an integer" + key.range.text() + ", or an array of up to " +
              std::to_string(most_reduce_groups) + " of them";
       break;
     case Type::integers:
-      text = "an array of integers" + interval(key.range);
+      text = "an array of integers" + key.range.text();
       break;
     case Type::choice:
       for (const auto choice : key.choices)
@@ -438,12 +416,11 @@ std::string shown(const Node& node) {
 }
 
 std::string show_value(const Key& key, const std::string& name, Config& config) {
-  return key.field == nullptr ? show_default(key)
-                              : detail::text_of(key.field->of(config, name), key.field->zero);
+  return key.of == nullptr ? show_default(key) : detail::text_of(key.of(config, name), key.zero);
 }
 
 std::string show_default(const Key& key) {
-  if (key.field == nullptr) return key.initial.empty() ? not_set : std::string(key.initial);
+  if (key.of == nullptr) return key.initial.empty() ? not_set : std::string(key.initial);
   Config defaults;
   return show_value(key, "NAME", defaults);
 }

@@ -58,7 +58,10 @@ void next_batch(int64_t first, std::vector<float>& x, std::vector<float>& target
 
 void train(zero::Runtime& runtime, const char* config) {
   zero::ModelSpec model;
-  model.unit("fc1").param("weight", {hidden, in}).param("bias", {hidden}, {.decay = false});
+  model.unit("fc1")
+      .param("weight", {hidden, in})
+      .param("bias", {hidden}, {.decay = false})
+      .keep("h", {hidden});  // of a sample, from forward to backward
   model.unit("fc2").param("weight", {out, hidden}).param("bias", {out}, {.decay = false});
   zero::Engine engine(runtime, model, zero::load_config(config));
   engine.initialize([](zero::ParamShard s) {
@@ -67,23 +70,24 @@ void train(zero::Runtime& runtime, const char* config) {
       s.values[i] = scale * std::sin(float(s.begin + int64_t(i)));
   });
   const int64_t b = engine.batch().micro;
-  std::vector<float> x(b * in), h(b * hidden), y(b * out), target(b * out), dy(b * out),
-      dh(b * hidden);
+  std::vector<float> x(b * in), y(b * out), target(b * out), dy(b * out), dh(b * hidden);
   zero::Unit& fc1 = engine.unit("fc1");
   zero::Unit& fc2 = engine.unit("fc2");
   while (engine.step_count() < 100) {
     const int64_t first = engine.step_count() * engine.batch().global;
     for (zero::MicroStep micro : engine.micro_steps()) {
       next_batch(first + micro.number() * b, x, target);
+      float* h = nullptr;
       {
         auto s = fc1.forward();
-        gemm(x.data(), s.value<float>("weight"), h.data(), b, hidden, in);
+        h = s.kept<float>("h");
+        gemm(x.data(), s.value<float>("weight"), h, b, hidden, in);
         const float* bias = s.value<float>("bias");
-        for (std::size_t i = 0; i < h.size(); ++i) h[i] = std::tanh(h[i] + bias[i % hidden]);
+        for (int64_t i = 0; i < b * hidden; ++i) h[i] = std::tanh(h[i] + bias[i % hidden]);
       }
       {
         auto s = fc2.forward();
-        gemm(h.data(), s.value<float>("weight"), y.data(), b, out, hidden);
+        gemm(h, s.value<float>("weight"), y.data(), b, out, hidden);
         const float* bias = s.value<float>("bias");
         for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % out];
       }
@@ -97,7 +101,7 @@ void train(zero::Runtime& runtime, const char* config) {
       {
         auto s = fc2.backward();
         gemm_nn(dy.data(), s.value<float>("weight"), dh.data(), b, hidden, out);
-        gemm_tn(dy.data(), h.data(), s.grad_target<float>("weight"), out, hidden, b);
+        gemm_tn(dy.data(), h, s.grad_target<float>("weight"), out, hidden, b);
         column_sum(dy.data(), s.grad<float>("bias"), b, out);
       }
       {

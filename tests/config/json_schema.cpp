@@ -25,7 +25,7 @@ std::string description(const Key& key) {
   return text;
 }
 
-void add_range(Json& value, const Range& range) {
+void add_range(Json& value, const ValueRange& range) {
   if (std::isfinite(range.low)) value[range.above_low ? "exclusiveMinimum" : "minimum"] = range.low;
   if (std::isfinite(range.high))
     value[range.below_high ? "exclusiveMaximum" : "maximum"] = range.high;

@@ -36,7 +36,7 @@ EDGES = {
     "offload": ("zero/base",),
     # The top of zero/ holds the public headers.
     "zero": ("zero/base", "optim/options.h", "optim/loss_scaler.h"),
-    "zero/plan": ("zero", "zero/base", "optim", "comm/pair_counts.h", "comm/reduce_groups.h", "comm/wire/codec.h", "comm/wire/layout.h"),
+    "zero/plan": ("zero", "zero/base", "optim", "offload/block_file.h", "comm/pair_counts.h", "comm/reduce_groups.h", "comm/wire/codec.h", "comm/wire/layout.h"),
     "zero/runtime": ("zero", "zero/base", "comm", "optim"),
     "zero/state": ("zero", "zero/base", "zero/plan", "zero/runtime", "comm", "optim", "offload"),
     "zero/checkpoint/format": ("zero/base",),
@@ -44,7 +44,7 @@ EDGES = {
     **{f"zero/{room}": BELOW_THE_ENGINE + tuple(f"zero/{other}" for other in ENGINE_ROOMS[:floor])
        for floor, room in enumerate(ENGINE_ROOMS)},
     "zero/monitor": ("zero", "zero/base"),
-    "config_schemas": ("zero", "zero/base", "zero/plan/config_fields.h", "zero/plan/elasticity.h", "zero/plan/placement.h",
+    "config_schemas": ("zero", "zero/base", "zero/plan/config_fields.h", "zero/plan/key_rows.h", "zero/plan/elasticity.h", "zero/plan/placement.h",
                        "comm/reduce_groups.h", "comm/wire/codec.h", "optim/lr_schedule.h", "optim/options.h",
                        "optim/loss_scaler.h"),
     "tools": FOLDERS,

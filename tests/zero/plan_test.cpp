@@ -237,7 +237,7 @@ TEST_CASE("settings under which sums depend on the ranks are refused by name") {
   Config grouped = config;
   grouped.zero_core.rank_independent_group = 0;
   CHECK(message(spec, grouped, false) ==
-        "zero_core.rank_independent_group: 0 is out of range; allowed: an integer of at least 1");
+        "zero_core.rank_independent_group is 0; expected a number from 1 to 1e+15");
   grouped.zero_core.rank_independent_group = 2;
   CHECK(message(spec, grouped, false).empty());
   grouped.zero_core.rank_independent = false;

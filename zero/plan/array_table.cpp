@@ -182,7 +182,7 @@ class TableMaker {
   const StatePolicy& policy_;
   const OffloadPlan& offload_;
   ArrayTable& table_;
-  // Of the segment whose rows are added.
+  // The segment whose rows are added.
   SegmentId id_;
   const Segment* segment_ = nullptr;
   SegmentTypes types_;

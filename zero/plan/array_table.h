@@ -41,11 +41,11 @@ struct ArrayTable {
   // Requires all of the plan except its steps.
   explicit ArrayTable(const EnginePlan& plan);
 
-  // Of segments, in the arena or within another array.
+  // The rows of segments, in the arena or within another array, and of units.
   EnumArray<Pool, ArrayPool, pool_count> pools;
-  // Of each chunk, in the order of the slot: the arrays that are kept elsewhere than in the arena,
-  // or pass through a slot. If a GPU keeps a parameter that serves as master weight, the row of
-  // kind master is a copy in host memory.
+  // The rows of each chunk, in the order of the slot: arrays that are kept elsewhere than in the
+  // arena, or pass through a slot. If a GPU keeps a parameter that serves as master weight, the row
+  // of kind master is a copy in host memory.
   std::vector<std::vector<ArrayRow>> of_chunk;
   // The parameter shards that are kept elsewhere as one array, not by chunk.
   std::vector<ArrayRow> outside_shards;

@@ -63,9 +63,6 @@ void check_formats(const Config& config) {
 void check_recomputation(const CoreOptions& options, const PlanRank& on) {
   const std::string key = "zero_core.recompute_every";
   const std::int64_t every = options.recompute_every;
-  if (every < 0)
-    throw ConfigError(key + ": " + std::to_string(every) +
-                      " is out of range; allowed: an integer of at least 0");
   if (every > 0 && !options.rank_independent)
     throw ConfigError(key + " " + std::to_string(every) +
                       " needs zero_core.rank_independent, with which a program chooses samples by "
@@ -83,9 +80,6 @@ void check_recomputation(const CoreOptions& options, const PlanRank& on) {
 std::int64_t fold_group_of(const CoreOptions& options) {
   const std::string key = "zero_core.rank_independent_group";
   const std::int64_t group = options.rank_independent_group;
-  if (group < 1)
-    throw ConfigError(key + ": " + std::to_string(group) +
-                      " is out of range; allowed: an integer of at least 1");
   if (group > 1 && !options.rank_independent)
     throw ConfigError(key + " " + std::to_string(group) +
                       " has no effect without zero_core.rank_independent: set that to true, or "

@@ -93,7 +93,7 @@ bool belongs_to_auxiliary(const ParamDeclaration& param, const Config& config) {
 UpdateGroups::UpdateGroups(const Model& model, const Config& config)
     : learning_rate_(optim::options_of_rule(config.optimizer, false).learning_rate),
       schedule_(config.scheduler, learning_rate_) {
-  check_finite(config);
+  check_ranges(config);
   optim::check_options(config.optimizer);  // independent of the model
   for (const ParamDeclaration& param : model.params)
     group_of_param_.push_back(param.options.trainable ? find_or_add(param, config) : -1);

@@ -10,28 +10,30 @@
 #include <utility>
 #include <vector>
 
-#include "config_schemas/keys.h"
+#include "zero/plan/config_key.h"
 
-namespace zero::config_schemas {
+namespace zero::config_keys {
+
+using namespace detail;
 
 // Every number has a lower and an upper limit: beyond the needs of any training run, and small
 // enough that sums and products of a few do not overflow.
 constexpr double many = 1e15;
-constexpr Range counts{.low = 0, .high = many};
-constexpr Range positive_counts{.low = 1, .high = many};
-constexpr Range any_count{.low = -many, .high = many};
-constexpr Range limits{.low = 0, .high = largest_integer};  // the largest value means no limit
-constexpr Range samples{.low = 1, .high = 1e9};
-constexpr Range seconds{.low = 0, .high = 1e9};
-constexpr Range positive_seconds{.low = 0, .high = 1e9, .above_low = true};
-constexpr Range ranks{.low = 1, .high = most_ranks};
-constexpr Range one_or_none{.low = 0, .high = 1};
-constexpr Range small_counts{.low = 0, .high = 1000};
-constexpr Range rates{.low = 0, .high = 1e6};
-constexpr Range positive_rates{.low = 0, .high = 1e6, .above_low = true};
-constexpr Range signed_rates{.low = -1e6, .high = 1e6};
-constexpr Range unit_interval{.low = 0, .high = 1};
-constexpr Range below_one{.low = 0, .high = 1, .below_high = true};
+constexpr ValueRange counts{.low = 0, .high = many};
+constexpr ValueRange positive_counts{.low = 1, .high = many};
+constexpr ValueRange any_count{.low = -many, .high = many};
+constexpr ValueRange limits{.low = 0, .high = largest_integer};  // the largest value means no limit
+constexpr ValueRange samples{.low = 1, .high = 1e9};
+constexpr ValueRange seconds{.low = 0, .high = 1e9};
+constexpr ValueRange positive_seconds{.low = 0, .high = 1e9, .above_low = true};
+constexpr ValueRange ranks{.low = 1, .high = most_ranks};
+constexpr ValueRange one_or_none{.low = 0, .high = 1};
+constexpr ValueRange small_counts{.low = 0, .high = 1000};
+constexpr ValueRange rates{.low = 0, .high = 1e6};
+constexpr ValueRange positive_rates{.low = 0, .high = 1e6, .above_low = true};
+constexpr ValueRange signed_rates{.low = -1e6, .high = 1e6};
+constexpr ValueRange unit_interval{.low = 0, .high = 1};
+constexpr ValueRange below_one{.low = 0, .high = 1, .below_high = true};
 
 using Names = std::vector<std::string_view>;
 
@@ -54,6 +56,7 @@ struct Row : Key {
   Row also(std::string_view name) const { return with(&Key::alias, name); }
   Row because(std::string_view why) const { return with(&Key::reason, why); }
   Row of(std::span<const std::string_view> types) const { return with(&Key::belongs_to, types); }
+  Row zero_as(std::string_view text) const { return with(&Key::zero, text); }
   Row harmless(Names values) const { return with(&Key::harmless, std::move(values)); }
   Row under(std::string_view key) const { return with(&Key::switched_by, key); }
   Row in_any_case() const { return with(&Key::any_case, true); }
@@ -69,15 +72,17 @@ inline Row section(std::string_view meaning) {
   return {{.type = Type::section, .meaning = meaning}};
 }
 
-// A key that sets the member of Config with the same path and type.
-inline Row acts(std::string name, Range range, std::string_view meaning) {
-  return {{.path = std::move(name), .range = range, .meaning = meaning}};
+using Member = FieldRef (*)(Config& config, const std::string& group);
+
+// A key that sets a member of Config.
+inline Row acts(std::string name, Member of, ValueRange range, std::string_view meaning) {
+  return {{.path = std::move(name), .range = range, .of = of, .meaning = meaning}};
 }
-inline Row acts(std::string name, std::string_view meaning) {
-  return acts(std::move(name), Range{}, meaning);
+inline Row acts(std::string name, Member of, std::string_view meaning) {
+  return acts(std::move(name), of, ValueRange{}, meaning);
 }
-inline Row acts(std::string name, Names choices, std::string_view meaning) {
-  return {{.path = std::move(name), .choices = std::move(choices), .meaning = meaning}};
+inline Row acts(std::string name, Member of, Names choices, std::string_view meaning) {
+  return {{.path = std::move(name), .choices = std::move(choices), .of = of, .meaning = meaning}};
 }
 
 // Keys that set no member: name, default, meaning in DeepSpeed, and the reason for no effect or
@@ -94,7 +99,7 @@ inline Row boolean(std::string name, std::string_view initial, std::string_view 
                    std::string_view reason = "") {
   return plain(Type::boolean, std::move(name), initial, meaning, reason);
 }
-inline Row integer(std::string name, Range range, std::string_view initial,
+inline Row integer(std::string name, ValueRange range, std::string_view initial,
                    std::string_view meaning, std::string_view reason = "") {
   return plain(Type::integer, std::move(name), initial, meaning, reason).with(&Key::range, range);
 }
@@ -118,7 +123,8 @@ class RowList {
   // Adds rows of a section ("" at top level), each with `reason` if it has none.
   void in(std::string_view section, std::string_view reason, std::initializer_list<Row> rows) {
     for (Key row : rows) {
-      row.path = row.path.empty() ? std::string(section) : join(section, row.path);
+      if (row.path.empty() || !section.empty())
+        row.path = std::string(section) + (row.path.empty() ? "" : "." + row.path);
       row.status = status_;
       if (row.reason.empty()) row.reason = reason;
       keys_.push_back(std::move(row));
@@ -133,9 +139,4 @@ class RowList {
   std::vector<Key> keys_;
 };
 
-std::vector<Key> honored_keys();
-std::vector<Key> keys_without_effect();
-std::vector<Key> refused_keys();
-std::vector<Key> replaced_keys();
-
-}  // namespace zero::config_schemas
+}  // namespace zero::config_keys
