@@ -117,7 +117,7 @@ ManagedParameter::ManagedParameter(ParameterDeclaration declaration, at::Device 
     storage().set_allocator(c10::GetCPUAllocator());
     storage().set_resizable(true);
   }
-  rest();
+  reshard();
 }
 
 ManagedParameter::~ManagedParameter() {
@@ -191,15 +191,15 @@ void ManagedParameter::bind(const void* address) {
   storage().set_data_ptr_noswap(memory_at(address));
 }
 
-void ManagedParameter::rest() {
+void ManagedParameter::reshard() {
   if (resident_ != nullptr) return bind(resident_);
   storage().set_data_ptr_noswap(memory_at(nullptr));
   storage().release_data_and_set_meta_custom_data_ptr_error_msg_(rest_sentence(name_));
 }
 
-void ManagedParameter::reside(const void* address) {
+void ManagedParameter::keep_whole(const void* address) {
   resident_ = address;
-  rest();
+  reshard();
 }
 
 void ManagedParameter::check_unchanged(bool trains) const {
@@ -221,11 +221,11 @@ void ManagedParameter::check_unchanged(bool trains) const {
 }
 
 void ManagedParameter::hold_storage() {
-  if (use_of(storage()) != use_) rest();
+  if (use_of(storage()) != use_) reshard();
 }
 
 bool ManagedParameter::has_gradient(const at::Tensor& tensor) const {
-  return tensor.grad().defined() && !tensor.grad().is_same(aside_);
+  return tensor.grad().defined() && !tensor.grad().is_same(placeholder_);
 }
 
 void ManagedParameter::move_gradient(const at::Tensor& tensor, BackwardScope& scope) const {
@@ -251,31 +251,34 @@ void ManagedParameter::move_gradient(const at::Tensor& tensor, BackwardScope& sc
   tensor.mutable_grad().reset();
 }
 
-void ManagedParameter::set_gradient_aside(const at::Tensor& tensor) {
-  if (!aside_.defined()) {
-    aside_ = tensor_at(nullptr, tensor.sizes(), tensor.scalar_type(), device_);
-    aside_.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
-        "ZeroCore: the gradient of parameter " + name_ +
-        " is in its engine until the step, which unscales, averages and clips it: clip by "
-        "gradient_clipping in the config instead of clip_grad_norm_(), " +
-        advice(
-            "take the norm of StepResult::grad_norm and the gradient of Engine::read_gradient(), "
-            "change it in a hook (register_hook) or by Gradients::edit() in "
-            "StepOptions::inspect, train by ShardedModule::step() instead of an optimizer of "
-            "torch, and clear it by zero_grad() of the module",
-            "take the norm of engine.get_global_grad_norm() after the step and the gradient of "
-            "zerocore.safe_get_full_grad(), change it in a hook (register_hook) or by "
-            "zerocore.safe_set_full_grad(), and clear it by engine.zero_grad()"));
+void ManagedParameter::put_placeholder(const at::Tensor& tensor) {
+  if (!placeholder_.defined()) {
+    placeholder_ = tensor_at(nullptr, tensor.sizes(), tensor.scalar_type(), device_);
+    placeholder_.storage()
+        .unsafeGetStorageImpl()
+        ->release_data_and_set_meta_custom_data_ptr_error_msg_(
+            "ZeroCore: the gradient of parameter " + name_ +
+            " is in its engine until the step, which unscales, averages and clips it: clip by "
+            "gradient_clipping in the config instead of clip_grad_norm_(), " +
+            advice(
+                "take the norm of StepResult::grad_norm and the gradient of "
+                "Engine::read_gradient(), "
+                "change it in a hook (register_hook) or by Gradients::edit() in "
+                "StepOptions::inspect, train by ShardedModule::step() instead of an optimizer of "
+                "torch, and clear it by zero_grad() of the module",
+                "take the norm of engine.get_global_grad_norm() after the step and the gradient of "
+                "zerocore.safe_get_full_grad(), change it in a hook (register_hook) or by "
+                "zerocore.safe_set_full_grad(), and clear it by engine.zero_grad()"));
   }
-  tensor.mutable_grad() = aside_;
+  tensor.mutable_grad() = placeholder_;
 }
 
-ManagedParameter::Aside ManagedParameter::take_gradient_back(const at::Tensor& tensor) const {
+ManagedParameter::Placeholder ManagedParameter::take_placeholder(const at::Tensor& tensor) const {
   at::Tensor& gradient = tensor.mutable_grad();
-  if (!gradient.defined()) return Aside::cleared;
-  if (!gradient.is_same(aside_)) return Aside::replaced;
+  if (!gradient.defined()) return Placeholder::cleared;
+  if (!gradient.is_same(placeholder_)) return Placeholder::replaced;
   gradient.reset();
-  return Aside::there;
+  return Placeholder::there;
 }
 
 const void* resident_address(Engine& engine, const ManagedParameter& parameter) {

@@ -54,7 +54,7 @@ class ManagedParameter {
   // overlap, are not dense, or are on another device.
   ManagedParameter(ParameterDeclaration declaration, at::Device device);
   // A parameter that is not sharded gets ordinary memory of torch with the values, unless
-  // reside(nullptr) was called before.
+  // keep_whole(nullptr) was called before.
   ~ManagedParameter();
   ManagedParameter(ManagedParameter&&) = default;
 
@@ -75,10 +75,10 @@ class ManagedParameter {
   void observe(const StorageUse& use);
   // Points the tensors to this memory of the engine.
   void bind(const void* address);
-  void rest();
-  // Sets the address of the whole values, for a parameter that is not sharded: rest() points the
-  // tensors there. Null: rest() leaves no memory.
-  void reside(const void* address);
+  void reshard();
+  // Sets the address of the whole values, for a parameter that is not sharded: reshard() points the
+  // tensors there. Null: reshard() leaves no memory.
+  void keep_whole(const void* address);
   // Throws UsageError if the program has given a tensor different memory or, for a training pass,
   // has changed requires_grad since the declaration. Evaluations allow that: adapters are frozen
   // while a reference model is evaluated.
@@ -93,13 +93,13 @@ class ManagedParameter {
   // Whether torch has a gradient of the tensor; a placeholder does not count.
   bool has_gradient(const at::Tensor& tensor) const;
 
-  // Replaces torch's gradient by a placeholder without memory, until take_gradient_back(). Between
+  // Replaces torch's gradient by a placeholder without memory, until take_placeholder(). Between
   // the passes of a step the engine has the gradients, and reading the placeholder throws an error
   // that explains how to read gradients.
-  void set_gradient_aside(const at::Tensor& tensor);
+  void put_placeholder(const at::Tensor& tensor);
   // The state of the placeholder, which the program may have cleared or replaced.
-  enum class Aside { there, cleared, replaced };
-  Aside take_gradient_back(const at::Tensor& tensor) const;
+  enum class Placeholder { there, cleared, replaced };
+  Placeholder take_placeholder(const at::Tensor& tensor) const;
   bool has_storage(const c10::StorageImpl& other) const { return &storage() == &other; }
   // Whether numpy() has made an array over the tensors' memory: torch marks the storage, and no
   // operation of torch reports what the program writes through the array.
@@ -118,7 +118,7 @@ class ManagedParameter {
   ParamOptions options_;
   at::Device device_;
   c10::Storage storage_;
-  at::Tensor initial_, aside_;
+  at::Tensor initial_, placeholder_;
   const void* resident_ = nullptr;
   const StorageUse* use_ = nullptr;
 };

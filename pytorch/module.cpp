@@ -100,9 +100,9 @@ void ShardedModule::forward_pass(const std::function<void()>& call) {
   guarded("forward", [&] {
     const bool training = at::GradMode::is_enabled() && module_->is_training();
     if (training) refuse_other_parameters();
-    parameters_->begin_forward(training, last_);
+    parameters_->pre_forward(training, last_);
     call();
-    parameters_->end_forward();
+    parameters_->post_forward();
   });
 }
 
@@ -115,7 +115,7 @@ void ShardedModule::backward(const at::Tensor& loss) {
       loss.backward();
     else
       (loss * scale).backward();
-    parameters_->end_backward();
+    parameters_->post_backward();
   });
 }
 

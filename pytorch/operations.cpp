@@ -109,7 +109,7 @@ class ObservedThread {
   bool is_needed() const { return is_needed_; }
   void tell_of_backward() {
     const std::lock_guard lock(mutex_);
-    for (StorageOwner* owner : owners_) owner->backward_begins();
+    for (StorageOwner* owner : owners_) owner->pre_backward();
   }
 
   RunningBackward backward;

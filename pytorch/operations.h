@@ -23,7 +23,7 @@ class StorageOwner {
   virtual void before_use(int unit) noexcept = 0;
   // A backward pass runs its first operation, on any tensors. Called only while an Observation
   // exists.
-  virtual void backward_begins() noexcept = 0;
+  virtual void pre_backward() noexcept = 0;
   // An operation is about to write to the storage.
   virtual void before_write(int unit, const c10::StorageImpl& storage) noexcept = 0;
 

@@ -77,10 +77,11 @@ ShardedParameters::~ShardedParameters() {
   }
   for (UnitScopes::UnitState& unit : scopes_.units())
     for (ManagedParameter& parameter : unit.parameters) {
-      if (forgets_) parameter.reside(nullptr);
+      if (forgets_) parameter.keep_whole(nullptr);
       for (const at::Tensor& tensor : parameter.tensors()) remove_hook(tensor);
     }
-  for (const Gradient& gradient : aside_) gradient.parameter->take_gradient_back(gradient.tensor);
+  for (const Gradient& gradient : placeholders_)
+    gradient.parameter->take_placeholder(gradient.tensor);
   for (const auto& buffers : buffers_)
     for (const BufferState& buffer : buffers) return_buffer(buffer);
 }
@@ -235,14 +236,15 @@ void ShardedParameters::settle() {
   for (UnitScopes::UnitState& unit : scopes_.units())
     for (ManagedParameter& parameter : unit.parameters) {
       const void* address = resident_address(*engine_, parameter);
-      parameter.reside(address);
-      rests_whole_ = address != nullptr;
+      parameter.keep_whole(address);
+      whole_at_rest_ = address != nullptr;
       if (settled_) return;  // one call waits for all units, and the addresses do not change
     }
   settled_ = true;
 }
 
-void ShardedParameters::lend(const std::string& name, const std::optional<at::Tensor>& values) {
+void ShardedParameters::use_memory(const std::string& name,
+                                   const std::optional<at::Tensor>& values) {
   for (UnitScopes::UnitState& unit : scopes_.units())
     for (ManagedParameter& parameter : unit.parameters) {
       if (parameter.name() != name) continue;
@@ -261,10 +263,10 @@ void ShardedParameters::check_stream() const {
         "give RuntimeOptions::stream torch's stream");
 }
 
-void ShardedParameters::begin_forward(bool training, bool last, bool needs_scale) {
+void ShardedParameters::pre_forward(bool training, bool last, bool needs_scale) {
   rethrow();
   check_stream();
-  if (pass_ == Pass::training && had_backward_) end_backward();
+  if (pass_ == Pass::training && had_backward_) post_backward();
   check_unchanged(training);
   if (pass_ == Pass::none)
     for (UnitScopes::UnitState& unit : scopes_.units())
@@ -296,7 +298,7 @@ void ShardedParameters::begin_micro_step(bool last) {
   scopes_.begin();
   micro_step_.emplace(engine_->begin_micro_step(last));
   begun_ = micro_step_->index() + 1;
-  had_backward_ = rested_ = false;
+  had_backward_ = resharded_ = false;
   pass_ = Pass::training;
 }
 
@@ -313,7 +315,7 @@ bool ShardedParameters::is_recomputing() const {
   return pass_ == Pass::training && running_backward();
 }
 
-void ShardedParameters::end_forward() {
+void ShardedParameters::post_forward() {
   rethrow();
   in_call_ = false;
   if (pass_ != Pass::evaluation) return;
@@ -353,11 +355,11 @@ void ShardedParameters::before_use(int unit) noexcept {
 }
 
 // Placeholders must go first, because torch would add to them.
-void ShardedParameters::backward_begins() noexcept {
-  if (kept_ || aside_.empty() || pass_ == Pass::evaluation) return;
+void ShardedParameters::pre_backward() noexcept {
+  if (kept_ || placeholders_.empty() || pass_ == Pass::evaluation) return;
   try {
-    if (had_backward_) end_backward();
-    take_gradients_back();
+    if (had_backward_) post_backward();
+    take_placeholders();
   } catch (...) {
     kept_ = std::current_exception();
   }
@@ -380,12 +382,12 @@ void ShardedParameters::use(int unit) {
   } else if (scopes_.in_backward() && pass_ == Pass::training) {
     if (!in_call_) return;  // after backward, before the next pass: the parameter is at rest
     // A pass that runs a backward inside itself continues.
-    end_backward();
+    post_backward();
     continue_pass();
-  } else if (rested_ && pass_ == Pass::training) {
+  } else if (resharded_ && pass_ == Pass::training) {
     continue_pass();  // a collective call between passes has ended forward's micro step
   }
-  if (pass_ != Pass::none) scopes_.open(unit);
+  if (pass_ != Pass::none) scopes_.unshard(unit);
 }
 
 // Refuses writes inside passes: such writes would be lost if the parameter is gathered again, and
@@ -409,12 +411,12 @@ void ShardedParameters::follow_backward() {
   const std::optional<int> running = running_backward();
   if (pass_ == Pass::evaluation || (pass_ == Pass::training && backward_ == running)) return;
   // A further backward over the same graphs is another micro step, without forward visits.
-  if (backward_) end_backward();
+  if (backward_) post_backward();
   if (pass_ == Pass::none) continue_pass();
   origins_.begin_backward(needs_scale());
   backward_ = running;
   had_backward_ = true;
-  scopes_.begin_backward();
+  scopes_.pre_backward();
 }
 
 // Keeps an error for rethrow(), because torch would rethrow it as an error of its own kind.
@@ -436,24 +438,25 @@ void ShardedParameters::take_gradient(int unit, int parameter, const at::Tensor&
   follow_backward();
   origins_.note_gradient();
   if (in_nested_backward()) {
-    scopes_.open(unit);
+    scopes_.unshard(unit);
     // A checkpoint's nested backward returns a part of the gradient; torch adds up the parts.
     if (scopes_.more_uses_follow(unit)) return;
   }
   if (!tensor.grad().defined()) return;
   scopes_.move_gradient(unit, own, tensor);
   const bool whole = !in_nested_backward();
-  if (whole) own.set_gradient_aside(tensor);
+  if (whole) own.put_placeholder(tensor);
   const auto known = [&](const Gradient& other) { return other.tensor.is_same(tensor); };
-  if (whole || std::ranges::none_of(aside_, known)) aside_.push_back({&own, tensor, whole});
+  if (whole || std::ranges::none_of(placeholders_, known))
+    placeholders_.push_back({&own, tensor, whole});
 }
 
-void ShardedParameters::take_gradients_back() {
-  std::vector<Gradient> aside = std::exchange(aside_, {});
+void ShardedParameters::take_placeholders() {
+  std::vector<Gradient> gradients = std::exchange(placeholders_, {});
   const ManagedParameter *there = nullptr, *cleared = nullptr;
-  for (const Gradient& gradient : aside) {
-    const auto state = gradient.parameter->take_gradient_back(gradient.tensor);
-    if (state == ManagedParameter::Aside::replaced)
+  for (const Gradient& gradient : gradients) {
+    const auto state = gradient.parameter->take_placeholder(gradient.tensor);
+    if (state == ManagedParameter::Placeholder::replaced)
       throw UsageError("the gradient of parameter " + gradient.parameter->name() +
                        " was set by the program, and the engine has its own: change it in a hook "
                        "(register_hook) or by " +
@@ -461,7 +464,7 @@ void ShardedParameters::take_gradients_back() {
                               "by zero_grad() of the module",
                               "zerocore.safe_set_full_grad(), or clear all gradients by "
                               "engine.zero_grad()"));
-    (state == ManagedParameter::Aside::there ? there : cleared) = gradient.parameter;
+    (state == ManagedParameter::Placeholder::there ? there : cleared) = gradient.parameter;
   }
   if (cleared == nullptr) return;
   if (there != nullptr)
@@ -469,15 +472,15 @@ void ShardedParameters::take_gradients_back() {
                      " was cleared by the program, and that of " + there->name() +
                      " was not: gradients are forgotten all together, by " +
                      advice("zero_grad() of the module", "engine.zero_grad()"));
-  if (!in_call_) scopes_.close_all();
+  if (!in_call_) scopes_.reshard_all();
   origins_.forget_gradients();
   drop_in_engine();
 }
 
 void ShardedParameters::move_late_gradients() {
   const auto has_come = [&](const at::Tensor& tensor) {
-    return std::ranges::any_of(aside_, [&](const Gradient& other) {
-      return other.is_aside && other.tensor.is_same(tensor);
+    return std::ranges::any_of(placeholders_, [&](const Gradient& other) {
+      return other.has_placeholder && other.tensor.is_same(tensor);
     });
   };
   auto& units = scopes_.units();
@@ -488,37 +491,37 @@ void ShardedParameters::move_late_gradients() {
           scopes_.move_gradient(u, parameter, tensor);
 }
 
-void ShardedParameters::end_backward() {
+void ShardedParameters::post_backward() {
   rethrow();
   if (had_backward_) move_late_gradients();
-  scopes_.close_all();
+  scopes_.reshard_all();
   backward_.reset();
   had_backward_ = false;
   if (pass_ == Pass::training) pass_ = Pass::none;
   // Placeholders replace torch's gradients until the step, so that nobody reads an absent gradient
   // as zero.
-  for (Gradient& gradient : aside_)
-    if (!std::exchange(gradient.is_aside, true))
-      gradient.parameter->set_gradient_aside(gradient.tensor);
+  for (Gradient& gradient : placeholders_)
+    if (!std::exchange(gradient.has_placeholder, true))
+      gradient.parameter->put_placeholder(gradient.tensor);
 }
 
-void ShardedParameters::come_to_rest() {
+void ShardedParameters::reshard() {
   if (pass_ != Pass::training || in_call_ || running_backward()) return;
   if (is_before_backward() && rank_independent())
     throw UsageError(
         "this call came between forward and backward; with zero_core.rank_independent, calls that "
         "all ranks make belong after Engine::step()");
-  rested_ = !had_backward_;
+  resharded_ = !had_backward_;
   if (had_backward_)
-    end_backward();
+    post_backward();
   else
-    scopes_.close_all();
+    scopes_.reshard_all();
 }
 
 StepTicket ShardedParameters::step(StepOptions options) {
   scopes_.refuse_frozen();
-  end_backward();
-  take_gradients_back();
+  post_backward();
+  take_placeholders();
   if (origins_.of_step().of_others) {
     const std::string notice = origins_.judge(needs_scale(), first_name(scopes_.units()));
     if (!notice.empty() && runtime_->is_root()) warn_once(notice);
@@ -535,10 +538,10 @@ StepTicket ShardedParameters::step(StepOptions options) {
 }
 
 bool ShardedParameters::drop_gradients() {
-  if (!is_before_backward() || !rank_independent()) come_to_rest();
+  if (!is_before_backward() || !rank_independent()) reshard();
   origins_.forget_gradients();
-  for (const Gradient& gradient : std::exchange(aside_, {}))
-    gradient.parameter->take_gradient_back(gradient.tensor);
+  for (const Gradient& gradient : std::exchange(placeholders_, {}))
+    gradient.parameter->take_placeholder(gradient.tensor);
   return drop_in_engine();
 }
 
@@ -550,7 +553,7 @@ bool ShardedParameters::drop_in_engine() {
 }
 
 void ShardedParameters::adopt_changes() {
-  if (!rests_whole_) return;
+  if (!whole_at_rest_) return;
   engine_->settle();  // ranks that differ within a pass meet at the end
   for (std::size_t u = 0; u < written_.size(); ++u)
     if (std::ranges::any_of(scopes_.units()[u].parameters, &ManagedParameter::has_array))

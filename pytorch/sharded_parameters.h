@@ -3,7 +3,7 @@
 // the wrapper for C++. This class does not depend on torch::nn::Module.
 //
 // Call attach() and, if only some declarations have values, initialize_rest(). Then for each micro
-// step begin_forward(), end_forward() and, after backward, end_backward(); at last step(). Call
+// step pre_forward(), post_forward() and, after backward, post_backward(); at last step(). Call
 // from one thread at a time; writes to parameters count on threads that have made this object or
 // begun a pass. Destroy before the engine.
 #pragma once
@@ -73,8 +73,8 @@ class ShardedParameters final : private StorageOwner {
   // same micro step. An evaluation may run between a pass and its backward. `needs_scale`: under
   // fp16 the pass's backward throws unless its loss was multiplied by loss_scale(). Collective,
   // except that evaluations exchange nothing if parameters are not sharded.
-  void begin_forward(bool training, bool last, bool needs_scale = true);
-  void end_forward();
+  void pre_forward(bool training, bool last, bool needs_scale = true);
+  void post_forward();
   // Returns the running micro step, or begins one, for a further backward over this step's graphs.
   MicroStep& micro_step();
   // The program must multiply a loss by this factor before backward.
@@ -82,7 +82,7 @@ class ShardedParameters final : private StorageOwner {
   // Returns the origins of this step's gradients.
   const LossOrigins::Kinds& origins() const { return origins_.of_step(); }
   // Call after backward: closes open scopes, and the next pass begins another micro step.
-  void end_backward();
+  void post_backward();
   StepTicket step(StepOptions options);
   // Drops the gradients of the step so far, and returns whether there were any. Collective.
   bool drop_gradients();
@@ -100,7 +100,7 @@ class ShardedParameters final : private StorageOwner {
   void check_unchanged(bool trains) const;
   // Call before collective calls of the engine: closes the scopes that a pass has left open. Does
   // nothing inside a pass.
-  void come_to_rest();
+  void reshard();
   // Copies values that the program has written to parameters outside passes into the engine, those
   // of parameters with arrays of numpy in any case. Throws
   // DisagreementError if ranks have written different values. Collective.
@@ -112,7 +112,7 @@ class ShardedParameters final : private StorageOwner {
   void settle();
   // Call between passes: points the parameter to the caller's memory, with values of the
   // parameter's dtype; without values, back to its own memory.
-  void lend(const std::string& name, const std::optional<at::Tensor>& values);
+  void use_memory(const std::string& name, const std::optional<at::Tensor>& values);
   // Throws the first error that occurred when an operation opened a unit, because callbacks of
   // operations cannot throw.
   void rethrow();
@@ -122,7 +122,7 @@ class ShardedParameters final : private StorageOwner {
   struct Gradient {
     ManagedParameter* parameter;
     at::Tensor tensor;
-    bool is_aside;  // false: backward may add more
+    bool has_placeholder;  // false: backward may add more
   };
   struct BufferState {
     BufferDeclaration declared;
@@ -135,7 +135,7 @@ class ShardedParameters final : private StorageOwner {
 
   void before_use(int unit) noexcept override;
   void before_write(int unit, const c10::StorageImpl& storage) noexcept override;
-  void backward_begins() noexcept override;
+  void pre_backward() noexcept override;
   void use(int unit);
   void write(int unit, const c10::StorageImpl& storage);
   void take_gradient(int unit, int parameter, const at::Tensor& tensor);
@@ -149,7 +149,7 @@ class ShardedParameters final : private StorageOwner {
   void move_late_gradients();
   // Removes the placeholders of gradients. If the program has cleared these, the engine's gradients
   // are dropped.
-  void take_gradients_back();
+  void take_placeholders();
   // Whether a loss without a scale gives this micro step gradients that are too small.
   bool needs_scale() const;
   void check_stream() const;
@@ -177,15 +177,15 @@ class ShardedParameters final : private StorageOwner {
   std::optional<int> backward_;  // autograd's id of the running backward
   bool had_backward_ = false;    // in this micro step
   bool in_call_ = false;         // inside a call of the module
-  bool rested_ = false;          // a collective call came between forward and backward
+  bool resharded_ = false;       // a collective call came between forward and backward
   bool has_graph_ = false;       // a training pass ran since the last step
   bool needs_scale_ = false;     // a pass of this micro step does
   LossOrigins origins_;
   std::int64_t drops_ = 0;
   int begun_ = 0;
-  std::vector<Gradient> aside_;  // gradients with placeholders in torch
-  std::vector<char> written_;    // by unit: written by the program outside passes
-  bool settled_ = false, rests_whole_ = false, forgets_ = false;
+  std::vector<Gradient> placeholders_;  // gradients with placeholders in torch
+  std::vector<char> written_;           // by unit: written by the program outside passes
+  bool settled_ = false, whole_at_rest_ = false, forgets_ = false;
   std::exception_ptr kept_;
 };
 

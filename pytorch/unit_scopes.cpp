@@ -5,15 +5,15 @@
 namespace zero::pytorch {
 
 void UnitScopes::begin() {
-  close_all();
+  reshard_all();
   streams_.begin_pass();
   in_backward_ = false;
   for (UnitState& unit : units_) unit.forward_visits = unit.backward_visits = 0;
 }
 
-void UnitScopes::begin_backward() {
+void UnitScopes::pre_backward() {
   if (in_backward_) return;
-  close_all();
+  reshard_all();
   in_backward_ = true;
 }
 
@@ -27,24 +27,24 @@ bool UnitScopes::more_uses_follow(int unit) const {
   return units_[unit].backward_visits < units_[unit].forward_visits;
 }
 
-void UnitScopes::open(int unit) {
+void UnitScopes::unshard(int unit) {
   if (!units_[unit].is_open()) {
-    close_all_but_around(unit);
-    open_one(unit);
+    reshard_all_but_around(unit);
+    unshard_one(unit);
   }
   streams_.enter(units_[unit].side_streams);
 }
 
-void UnitScopes::close_all_but_around(int unit) {
+void UnitScopes::reshard_all_but_around(int unit) {
   // Closes the last opened unit first, so that inner units close before outer units.
   for (auto i = open_.size(); i-- > 0;)
-    if (!is_around(open_[i], unit)) close(open_[i]);
+    if (!is_around(open_[i], unit)) reshard(open_[i]);
 }
 
-void UnitScopes::open_one(int unit) {
+void UnitScopes::unshard_one(int unit) {
   UnitState& state = units_[unit];
   if (state.is_open()) return;
-  if (state.parent >= 0) open_one(state.parent);
+  if (state.parent >= 0) unshard_one(state.parent);
   if (evaluates_) {
     state.forward.emplace(state.unit->forward());
   } else if (!in_backward_) {
@@ -65,7 +65,7 @@ void UnitScopes::bind(UnitState& state, ManagedParameter& parameter) {
   else if (state.backward)
     parameter.bind(address_in(*state.backward, parameter));
   else
-    parameter.rest();
+    parameter.reshard();
 }
 
 void UnitScopes::open_backward_scope(UnitState& state) {
@@ -77,11 +77,11 @@ BackwardScope& UnitScopes::open_for_gradients(int unit) {
   if (!state.is_open()) {
     // A use without a gradient of its input reads no parameter in backward, and has no visit there.
     state.backward_visits = std::max(state.backward_visits, state.forward_visits - 1);
-    open(unit);
+    unshard(unit);
   }
   if (!state.backward) {
     // Inner units only read this unit's values, whose memory does not move.
-    close_all_but_around(unit);
+    reshard_all_but_around(unit);
     streams_.leave(state.side_streams);
     state.forward.reset();
     state.backward_visits = state.forward_visits;
@@ -99,10 +99,10 @@ void UnitScopes::move_gradient(int unit, const ManagedParameter& parameter,
   streams_.leave(side_streams);  // a gradient from another stream may be added next
 }
 
-void UnitScopes::close(int unit) {
+void UnitScopes::reshard(int unit) {
   UnitState& state = units_[unit];
   streams_.leave(state.side_streams);
-  for (ManagedParameter& parameter : state.parameters) parameter.rest();
+  for (ManagedParameter& parameter : state.parameters) parameter.reshard();
   state.forward.reset();
   state.backward.reset();
   std::erase(open_, unit);
@@ -121,8 +121,8 @@ void UnitScopes::refuse_frozen() const {
               "and give its group the learning rate 0");
 }
 
-void UnitScopes::close_all() {
-  while (!open_.empty()) close(open_.back());
+void UnitScopes::reshard_all() {
+  while (!open_.empty()) reshard(open_.back());
 }
 
 }  // namespace zero::pytorch

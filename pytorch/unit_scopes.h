@@ -37,26 +37,26 @@ class UnitScopes {
   void begin();
   // Begins an evaluation, which may interrupt another pass: visits do not count there.
   void begin_evaluation() {
-    close_all();
+    reshard_all();
     streams_.begin_pass();
     evaluates_ = true;
   }
   void end_evaluation() {
-    close_all();
+    reshard_all();
     evaluates_ = false;
   }
   bool in_backward() const { return in_backward_; }
   // Closes the scopes that forward has left open.
-  void begin_backward();
+  void pre_backward();
   // Opens the units around this unit, then this unit, unless already open in this direction. The
   // current stream may use the unit.
-  void open(int unit);
-  // Opens the unit with memory for gradients, which open() may have postponed, and adds the
+  void unshard(int unit);
+  // Opens the unit with memory for gradients, which unshard() may have postponed, and adds the
   // gradient of a parameter's tensor to the engine's.
   void move_gradient(int unit, const ManagedParameter& parameter, const at::Tensor& tensor);
   // Whether backward has yet to visit a unit again that forward used several times.
   bool more_uses_follow(int unit) const;
-  void close_all();
+  void reshard_all();
   // Throws UsageError if a trained parameter was frozen: call before a step. During passes that is
   // allowed: a discriminator is frozen while the generator trains.
   void refuse_frozen() const;
@@ -65,11 +65,11 @@ class UnitScopes {
 
  private:
   bool is_around(int outer, int unit) const;
-  void close_all_but_around(int unit);
-  void open_one(int unit);
+  void reshard_all_but_around(int unit);
+  void unshard_one(int unit);
   void open_backward_scope(UnitState& state);
   BackwardScope& open_for_gradients(int unit);
-  void close(int unit);
+  void reshard(int unit);
 
   std::vector<UnitState> units_;
   SideStreams streams_;

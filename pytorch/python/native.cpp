@@ -177,18 +177,18 @@ class Model {
   }
   // Takes part in an evaluation pass of the peers.
   void join_evaluation() {
-    parameters_->come_to_rest();
+    parameters_->reshard();
     engine_->evaluate().next(false);
   }
   // Ends the scopes of an open pass on all ranks. Call before the ranks exchange something that is
   // in no plan: a rank whose pass has used fewer units may be ahead of its peers. Collective.
   void settle() {
-    parameters_->come_to_rest();
+    parameters_->reshard();
     engine_->settle();
   }
   // Call before a collective call other than a pass or a step.
-  void come_to_rest() {
-    parameters_->come_to_rest();
+  void reshard() {
+    parameters_->reshard();
     parameters_->adopt_changes();
   }
 
@@ -399,13 +399,13 @@ void declare_model(py::module_& module) {
            }),
            py::arg("ranks"), py::arg("units"), py::arg("config"))
       .def(
-          "begin_forward",
+          "pre_forward",
           [](Model& m, bool training, bool last, bool needs_scale) {
-            m.parameters().begin_forward(training, last, needs_scale);
+            m.parameters().pre_forward(training, last, needs_scale);
           },
           Unlocked())
       .def(
-          "end_forward", [](Model& m) { m.parameters().end_forward(); }, Unlocked())
+          "post_forward", [](Model& m) { m.parameters().post_forward(); }, Unlocked())
       .def(
           "take_scale", [](Model& m) { return m.parameters().loss_scale(); }, Unlocked())
       .def(
@@ -418,7 +418,7 @@ void declare_model(py::module_& module) {
       .def("is_recomputing", [](Model& m) { return m.parameters().is_recomputing(); })
       .def("by_hand", [](Model& m) { return m.parameters().origins().by_hand; })
       .def(
-          "end_backward", [](Model& m) { m.parameters().end_backward(); }, Unlocked())
+          "post_backward", [](Model& m) { m.parameters().post_backward(); }, Unlocked())
       .def("step", &Model::step, py::arg("learning_rate"), py::arg("groups"), py::arg("mean_over"),
            py::arg("max_norm"), py::arg("given"), Unlocked())
       .def(
@@ -434,7 +434,7 @@ void declare_model(py::module_& module) {
       .def("is_resident", &Model::is_resident, py::arg("name"), py::arg("dtype"), Unlocked())
       .def("join_evaluation", &Model::join_evaluation, Unlocked())
       .def("settle", &Model::settle, Unlocked())
-      .def("come_to_rest", &Model::come_to_rest, Unlocked())
+      .def("reshard", &Model::reshard, Unlocked())
       .def(
           "drop_gradients", [](Model& m) { return m.parameters().drop_gradients(); }, Unlocked())
       .def(
@@ -453,9 +453,9 @@ void declare_model(py::module_& module) {
       .def("drops", [](Model& m) { return m.parameters().drops(); })
       .def("has_gradients", [](Model& m) { return m.parameters().origins().any(); })
       .def(
-          "lend",
+          "use_memory",
           [](Model& m, const std::string& name, const std::optional<at::Tensor>& values) {
-            m.parameters().lend(name, values);
+            m.parameters().use_memory(name, values);
           },
           Unlocked())
       .def("saves_in_background", &Model::saves_in_background)

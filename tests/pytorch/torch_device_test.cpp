@@ -187,7 +187,7 @@ TEST_CASE("streams that use a unit wait for its memory, and the engine waits for
       return net->at<nn::LinearImpl>(unit).forward(x);
     };
     for (int step = 0; step < 2; ++step) {
-      parameters.begin_forward(true, true);
+      parameters.pre_forward(true, true);
       at::Tensor x = forward(0, torch::ones({2, 4}));
       CHECK(waits.take() == "");
       waits.current = 's';
@@ -200,14 +200,14 @@ TEST_CASE("streams that use a unit wait for its memory, and the engine waits for
       waits.current = 'e';
       x = forward(0, x);
       CHECK(waits.take() == "e>s e>t ");  // before the memory of the unit has another use
-      parameters.end_forward();
+      parameters.post_forward();
       waits.current = 's';  // autograd's choice is the stream of forward
       x.sum().backward();
       const std::string in_backward = waits.take();
       CHECK(in_backward.starts_with("s>e "));
       CHECK(in_backward.ends_with("e>s "));
       waits.current = 'e';
-      parameters.end_backward();
+      parameters.post_backward();
       parameters.step({}).wait();
       CHECK(waits.take() == "");
     }

@@ -171,7 +171,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
                     self._evaluation.begin_pass()
                 else:
                     self._begin_training()
-                self.native.begin_forward(training, self._surely_last(), self._by_engine)
+                self.native.pre_forward(training, self._surely_last(), self._by_engine)
                 with self._around_training() if training else contextlib.nullcontext():
                     result = call(*args, **kwargs)
                 if training:
@@ -191,7 +191,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         """Ends the open call of forward(), unless a backward inside of it has done so (Lightning's manual optimization)."""
         if self._in_forward:
             self._in_forward = False
-            self.native.end_forward()
+            self.native.post_forward()
 
     @contextlib.contextmanager
     def _around_training(self):
@@ -233,7 +233,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         scaled = self.scale(loss, scale_wrt_gas)
         with self._guarded("backward"):
             scaled.backward(retain_graph=retain_graph)
-            self.native.end_backward()
+            self.native.post_backward()
             self._divisions.begin_backward(None, 1.0)
         divisor = self._divisor_of_losses(scale_wrt_gas)
         return loss if divisor == 1 else loss / divisor

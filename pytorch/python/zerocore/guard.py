@@ -37,7 +37,7 @@ class Guard:
                     engine._evaluation.end()
                 if settles:
                     engine._buffers_of_model.take_back()
-                    engine.native.come_to_rest()
+                    engine.native.reshard()
                 yield
             except BaseException as error:
                 self._note(what, error, evaluates)
@@ -74,7 +74,7 @@ class Guard:
         for parameter in engine.module.parameters():
             if parameter.requires_grad:
                 parameter.grad = None
-        engine.native.end_backward()
+        engine.native.post_backward()
         engine.native.drop_gradients()
         earlier = engine.micro_steps % engine.gradient_accumulation_steps()
         engine.micro_steps -= earlier

@@ -45,7 +45,7 @@ class GatheredParameters(contextlib.AbstractContextManager):
             values = engine.read(parameter).to(parameter.dtype)
             own = parameter.data
             # The storage serves views of the parameter; the tensor keeps .data valid after the block.
-            engine.native.lend(engine.name_of(parameter), values)
+            engine.native.use_memory(engine.name_of(parameter), values)
             parameter.data = values
             self._gathered.append((parameter, values, own, parameter.ds_status))
             engine._lent.add(id(parameter))
@@ -73,7 +73,7 @@ class GatheredParameters(contextlib.AbstractContextManager):
             for mark in ("_zerocore_gathered", "_zerocore_unmerged"):
                 vars(parameter).pop(mark, None)
             parameter.data = own
-            engine.native.lend(engine.name_of(parameter), None)
+            engine.native.use_memory(engine.name_of(parameter), None)
             engine._lent.discard(id(parameter))
             parameter.ds_status = status
             if self._modifier_rank is not None and kind is None:
