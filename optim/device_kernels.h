@@ -43,6 +43,9 @@ struct DeviceUpdate {
   DType state_dtype = DType::fp32;
   void* parameter = nullptr;  // 16-bit copy, or null
   DType parameter_dtype = DType::bf16;
+  // Or null: bit i % 8 of byte i / 8 is set if the update changes the bits of element i, as a value
+  // of parameter_dtype. The parameter is the rounded master. Aligned to four bytes.
+  std::uint8_t* changed = nullptr;
   const GroupRange* ranges = nullptr;
   int range_count = 0;
   // [candidate][group][most_factors]

@@ -48,8 +48,10 @@ void run_on(const DeviceUpdate& update, const Elements& part, float* master, flo
   void* copy = update.parameter == nullptr
                    ? nullptr
                    : element(update.parameter, update.parameter_dtype, part.begin);
+  std::uint8_t* changed = update.changed == nullptr ? nullptr : update.changed + part.begin / 8;
   run(cpu::UpdateArrays{part.count(), element(update.gradient, update.gradient_dtype, part.begin),
-                        update.gradient_dtype, master, states, copy, update.parameter_dtype},
+                        update.gradient_dtype, master, states, copy, update.parameter_dtype,
+                        changed},
       part.begin);
 }
 

@@ -18,8 +18,9 @@ struct KernelSet {
       with_float_type(arrays.gradient_dtype, [&]<class Gradient>() {
         const auto* gradient = static_cast<const Gradient*>(arrays.gradient);
         const auto run = [&]<class Copy>(Copy* copy) {
-          Update<V, Rule, Gradient, Copy>{gradient, arrays.master, arrays.state, copy}.run(
-              wide, arrays.count);
+          Update<V, Rule, Gradient, Copy>{gradient, arrays.master,  arrays.state,
+                                          copy,     arrays.changed, arrays.parameter_dtype}
+              .run(wide, arrays.count);
         };
         if (arrays.parameter == nullptr) return run(static_cast<NoCopy*>(nullptr));
         if (arrays.parameter_dtype == DType::bf16) return run(static_cast<bf16*>(arrays.parameter));

@@ -20,8 +20,9 @@ struct UpdateArrays {
   DType gradient_dtype;  // fp32, bf16, fp16
   float* master;
   float* const* state;
-  void* parameter;        // or null
-  DType parameter_dtype;  // bf16, fp16
+  void* parameter;                  // or null
+  DType parameter_dtype;            // bf16, fp16; fp32 if null
+  std::uint8_t* changed = nullptr;  // see DeviceUpdate
 };
 
 struct Kernels {

@@ -1,6 +1,8 @@
 // A pass of an update rule over a range.
 #pragma once
 
+#include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "optim/cpu/kernels.h"
@@ -23,6 +25,35 @@ struct Update {
   float* master;
   float* const* state;
   Copy* copy;
+  std::uint8_t* changed;  // a bit per element, or null
+  DType dtype;            // of the parameter; the type of a copy, if there is one
+
+  // Sets the bits of elements whose values in the parameter's dtype differ.
+  [[gnu::always_inline]] void note(std::int64_t at, std::int64_t count, const V& before,
+                                   const V& after) const {
+    std::uint32_t bits = 0;
+    if constexpr (copies)
+      bits = before.differing(after, static_cast<const Copy*>(nullptr));
+    else if (dtype == DType::fp32)
+      bits = before.differing(after, static_cast<const float*>(nullptr));
+    else if (dtype == DType::bf16)
+      bits = before.differing(after, static_cast<const bf16*>(nullptr));
+    else
+      bits = before.differing(after, static_cast<const fp16*>(nullptr));
+    if constexpr (V::lanes >= 8) {
+      using Word = std::conditional_t<V::lanes == 8, std::uint8_t, std::uint16_t>;
+      if (count == V::lanes && at % V::lanes == 0) {  // without branches that depend on values
+        Word word;
+        std::memcpy(&word, changed + at / 8, sizeof word);
+        word = static_cast<Word>(word | bits);
+        std::memcpy(changed + at / 8, &word, sizeof word);
+        return;
+      }
+    }
+    bits = (bits & ((1u << count) - 1)) << at % 8;
+    for (std::uint8_t* to = changed + at / 8; bits != 0; bits >>= 8)
+      *to++ |= static_cast<std::uint8_t>(bits);
+  }
 
   enum class Store { cached, streamed };
 
@@ -30,10 +61,12 @@ struct Update {
   void range(const Factors& factors, std::int64_t begin, std::int64_t end) const {
     simd::for_vectors<V>(begin, end, [&]<class Lanes>(std::int64_t at, Lanes lanes) {
       V parameter = lanes.load(master + at);
+      const V before = parameter;
       V moments[Rule::states + 1];
       for (int i = 0; i < Rule::states; ++i) moments[i] = lanes.load(state[i] + at);
       Rule::apply(factors, lanes.load(gradient + at), parameter, moments);
       for (int i = 0; i < Rule::states; ++i) lanes.store(moments[i], state[i] + at);
+      if (changed != nullptr) note(at, lanes.count, before, parameter);
       lanes.store(parameter, master + at);
       if constexpr (copies && store == Store::streamed && std::is_same_v<Lanes, simd::AllLanes<V>>)
         parameter.stream(copy + at);

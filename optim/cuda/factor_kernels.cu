@@ -181,11 +181,10 @@ __global__ void __launch_bounds__(threads)
     for_elements(part.count, [&](std::int64_t i) {
       const std::int64_t at = part.begin + i;
       float* no_states = nullptr;
-      float master = load_one(update.master, update.master_dtype, at);
+      const float before = load_one(update.master, update.master_dtype, at);
+      float master = before;
       AdafactorStepRule::apply(factors, direction_at(update, part, factors, at), master, no_states);
-      store_one(master, update.master, update.master_dtype, at);
-      if (update.parameter != nullptr)
-        store_one(master, update.parameter, update.parameter_dtype, at);
+      store_updated(update, at, before, master);
     });
   }
 }

@@ -48,6 +48,8 @@ __global__ void __launch_bounds__(threads)
     if constexpr (std::is_same_v<Rule, AdafactorRule>) factors.decay = update.decays[number];
     Lane<Rule, elements> lane;
     lane.load(update, at);
+    float before[elements];
+    for (int i = 0; i < elements; ++i) before[i] = lane.master[i];
     for (int i = 0; i < elements; ++i) {
       if (HasDirection<Rule> && at + i >= range.filled) continue;
       lane.with_states(i, [&](float* moments) {
@@ -58,6 +60,7 @@ __global__ void __launch_bounds__(threads)
     lane.store_states(update, at);
     if (update.parameter != nullptr)
       store_lane<elements>(lane.master, update.parameter, update.parameter_dtype, at);
+    if (update.changed != nullptr) note_changes<elements>(update, at, before, lane.master);
   });
 }
 
@@ -140,12 +143,11 @@ __global__ void __launch_bounds__(threads)
   factors.step = step_by(tensor_step(group), scale);
   for_elements(update.count, [&](std::int64_t at) {
     float* no_states = nullptr;
-    float master = load_one(update.master, update.master_dtype, at);
+    const float before = load_one(update.master, update.master_dtype, at);
+    float master = before;
     MuonStepRule::apply(factors, load_one(update.gradient, update.gradient_dtype, at), master,
                         no_states);
-    store_one(master, update.master, update.master_dtype, at);
-    if (update.parameter != nullptr)
-      store_one(master, update.parameter, update.parameter_dtype, at);
+    store_updated(update, at, before, master);
   });
 }
 

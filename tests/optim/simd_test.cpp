@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cstring>
 #include <string>
 
 #include "optim/rule_table.h"
@@ -20,11 +21,12 @@ struct Result {
   std::vector<float> master, first, second;
   std::vector<std::uint16_t> copy;
   std::vector<float> directions = {};
+  std::vector<std::uint8_t> changed = {};
 
   bool operator==(const Result& other) const {
     return same_bits(master, other.master) && same_bits(first, other.first) &&
            same_bits(second, other.second) && copy == other.copy &&
-           same_bits(directions, other.directions);
+           same_bits(directions, other.directions) && changed == other.changed;
   }
 };
 
@@ -32,6 +34,7 @@ struct Case {
   DType gradient, copy;  // fp32: no copy
   std::size_t count, offset;
   Numbers numbers;
+  bool tracks = true;
 };
 
 template <class Run>
@@ -41,6 +44,7 @@ Result update(const Case& c, const Run& run) {
                 random_floats(size, c.numbers, 3), std::vector<std::uint16_t>(size, 7)};
   for (float& x : result.second) x = std::fabs(x);
   result.directions.assign(size, 7.f);
+  result.changed.assign(size / 8 + 1, 0);
   const auto gradient = encode(random_floats(size, c.numbers, 4), c.gradient);
   float* state[] = {result.first.data() + c.offset, result.second.data() + c.offset};
   const cpu::UpdateArrays arrays{
@@ -50,7 +54,8 @@ Result update(const Case& c, const Run& run) {
       .master = result.master.data() + c.offset,
       .state = state,
       .parameter = c.copy == DType::fp32 ? nullptr : result.copy.data() + c.offset,
-      .parameter_dtype = c.copy};
+      .parameter_dtype = c.copy,
+      .changed = c.tracks ? result.changed.data() : nullptr};
   run(arrays, result.directions.data() + c.offset);
   return result;
 }
@@ -98,6 +103,18 @@ void run_rule(int rule, const cpu::Kernels& kernels, const cpu::UpdateArrays& ar
   kernels.update(kind, factors, arrays);
 }
 
+// A bit is set if the rounded value differs.
+void check_changes(const Case& c, const Result& result) {
+  const std::vector<float> before = random_floats(c.offset + c.count, c.numbers, 1);
+  const auto old = encode(before, c.copy), now = encode(result.master, c.copy);
+  const auto width = static_cast<std::size_t>(size_of(c.copy));
+  std::vector<std::uint8_t> expected(result.changed.size());
+  for (std::size_t i = 0; i < c.count; ++i)
+    if (std::memcmp(&old[(c.offset + i) * width], &now[(c.offset + i) * width], width) != 0)
+      expected[i / 8] |= static_cast<std::uint8_t>(1u << (i % 8));
+  CHECK(result.changed == expected);
+}
+
 void compare(const Case& c) {
   for (int rule = 0; rule < rules; ++rule) {
     const auto result = [&](SimdLevel level) {
@@ -106,6 +123,7 @@ void compare(const Case& c) {
       });
     };
     const Result expected = result(SimdLevel::scalar);
+    check_changes(c, expected);
     for (const SimdLevel level : vector_levels()) {
       INFO("rule " << rule << ", " << name_of(level) << ", gradient " << name_of(c.gradient)
                    << ", copy " << name_of(c.copy) << ", count " << c.count);
@@ -136,7 +154,7 @@ TEST_CASE("updates do not depend on the cuts of a vector") {
   for (const SimdLevel level : {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512})
     for (int rule = 0; rule < rules && supports(level); ++rule) {
       CAPTURE(rule);
-      const Case c{DType::fp32, DType::bf16, 1000, 0, Numbers::usual};
+      const Case c{DType::fp32, DType::bf16, 1000, 0, Numbers::usual, false};
       const cpu::Kernels& kernels = cpu::kernels(level);
       const Result whole = update(c, [&](const auto& arrays, float* directions) {
         run_rule(rule, kernels, arrays, directions);

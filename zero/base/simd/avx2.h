@@ -32,6 +32,14 @@ struct Avx2 {
   static Doubles doubles(Floats values) {
     return _mm256_cvtps_pd(_mm256_extractf128_ps(values, part));
   }
+  static std::uint32_t differing(Words a, Words b) {
+    const Words equal = _mm_packs_epi16(_mm_cmpeq_epi16(a, b), _mm_setzero_si128());
+    return ~static_cast<std::uint32_t>(_mm_movemask_epi8(equal)) & 0xffu;
+  }
+  static std::uint32_t differing(Integers a, Integers b) {
+    const Floats equal = _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b));
+    return ~static_cast<std::uint32_t>(_mm256_movemask_ps(equal)) & 0xffu;
+  }
   static void stream(void* to, Words words) { _mm_stream_si128(static_cast<Words*>(to), words); }
 };
 

@@ -30,6 +30,8 @@ struct Avx512 {
   static Doubles doubles(Floats values) {
     return _mm512_cvtps_pd(_mm512_extractf32x8_ps(values, part));
   }
+  static std::uint32_t differing(Words a, Words b) { return _mm256_cmpneq_epi16_mask(a, b); }
+  static std::uint32_t differing(Integers a, Integers b) { return _mm512_cmpneq_epi32_mask(a, b); }
   static void stream(void* to, Words words) { _mm256_stream_si256(static_cast<Words*>(to), words); }
 };
 

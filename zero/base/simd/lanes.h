@@ -9,6 +9,8 @@ namespace zero::simd {
 
 template <class V>
 struct AllLanes {
+  static constexpr std::int64_t count = V::lanes;
+
   template <class T>
   [[gnu::always_inline]] V load(const T* from) const {
     return V::load(from);

@@ -31,6 +31,14 @@ struct Scalar1 {
   void store(fp16* to) const { *to = from_float<fp16>(value); }
 
   template <class T>
+  std::uint32_t differing(const Scalar1& other, const T*) const {
+    return from_float<T>(value).bits != from_float<T>(other.value).bits ? 1 : 0;
+  }
+  std::uint32_t differing(const Scalar1& other, const float*) const {
+    return bits() != other.bits() ? 1 : 0;
+  }
+
+  template <class T>
   void stream(T* to) const {
     store(to);
   }

@@ -56,6 +56,16 @@ struct Vector {
   void store(T* to) const {
     write(to, narrow(to));
   }
+  // Returns a bit per lane, set if the values differ in their bits once stored as T.
+  template <class T>
+  std::uint32_t differing(const Vector& other, const T* type) const {
+    return Level::differing(narrow(type), other.narrow(type));
+  }
+  std::uint32_t differing(const Vector& other, const float*) const {
+    using Integers = typename Level::Integers;
+    return Level::differing(reinterpret_cast<Integers>(value),
+                            reinterpret_cast<Integers>(other.value));
+  }
   // Non-temporal store, bypassing the caches; `to` is aligned to the vector.
   template <class T>
   void stream(T* to) const {
