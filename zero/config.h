@@ -172,7 +172,8 @@ struct CoreOptions {
   bool verify_comm = false;         // compare digests of data sent between ranks
   // Records of training, see zero/monitor/monitor.h; empty: none.
   std::string json_lines = "", prometheus = "";
-  bool start_line = true;  // Engine::start_line() is not empty
+  bool start_line = true;      // Engine::start_line() is not empty
+  bool track_changes = false;  // notes which elements of weights change, for Engine::changes()
   std::string trace = "";  // file for a trace of the newest steps of all ranks, see docs/trace.md
   WireOptions wire;
 };

@@ -28,6 +28,7 @@
 #include "zero/report.h"
 #include "zero/runtime.h"
 #include "zero/scopes.h"
+#include "zero/streams.h"
 
 namespace zero {
 
@@ -190,6 +191,7 @@ void keep_batch(Runtime&, Config&, const std::string& directory, const std::stri
 struct ExportOptions {
   std::int64_t max_file_bytes = 0;  // data per file, with an index if several; 0: no limit
   bool trainable_only = false;      // without frozen parameters: an adapter
+  std::int64_t budget = std::int64_t{64} << 20;  // bytes of values in memory at once, on rank 0
 };
 
 struct LoadOptions {
@@ -302,8 +304,23 @@ class Engine {
   // Ignores SaveOptions::asynchronous, keep and replace. Throws UsageError without
   // zero_core.peer_copies; does nothing if there are no keepers.
   void copy_to_peers(const std::string& directory, const SaveOptions& = {});
-  // Writes Hugging Face safetensors in the compute dtype, with one unit in memory at a time.
+  // Writes Hugging Face safetensors in the compute dtype.
   void export_model(const std::string& directory, const ExportOptions& = {});
+  // Calls the visitor for all parameters in the order of their declaration, from a buffer of at
+  // most `budget` bytes on the ranks that receive: for each parameter once, or piece by piece if it
+  // is larger. A piece is valid until the visitor returns. No pieces for parameters without
+  // elements.
+  void stream_weights(const StreamOptions&, const std::function<void(const WeightPiece&)>& visitor);
+  // Returns the elements whose bits in the dtype of the parameter have changed, at any time, since
+  // the call that returned the digest `since`, of which that of data rank 0 counts; begins to
+  // track. The engine knows the changes since its last call alone: with any other digest, or none,
+  // the receiver needs all weights. A skipped step changes nothing; what the program writes to
+  // weights without master weights in place (adopt()) counts as changed as a whole. Not with tensor
+  // parallelism.
+  ChangeStream changes(std::optional<std::uint64_t> since, const StreamOptions& = {});
+  // Copies a whole parameter, in its dtype, to memory of this rank's device: on every rank, or with
+  // only_rank on that data rank alone; the others give an empty span.
+  void gather(std::string_view name, std::span<std::byte> whole, int only_rank = -1);
   // Reads the whole tensor of "value", "grad", "master" or a state ("exp_avg", ...) of a parameter,
   // as fp32.
   void read(std::string_view name, std::string_view what, std::span<float> whole);

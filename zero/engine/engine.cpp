@@ -132,6 +132,22 @@ void Engine::export_model(const std::string& directory, const ExportOptions& opt
   core_->verify_before_save();
   core_->weights().export_model(directory, options);
 }
+void Engine::stream_weights(const StreamOptions& options,
+                            const std::function<void(const WeightPiece&)>& visitor) {
+  core_->begin_call(Call::stream_weights);
+  core_->weights().stream(options, visitor);
+}
+ChangeStream Engine::changes(std::optional<std::uint64_t> since, const StreamOptions& options) {
+  core_->begin_call(Call::changes);
+  ChangeStream stream(core_->link());
+  stream.windows_ = core_->weights().begin_changes(since, options, stream.digest_);
+  if (stream.windows_ != nullptr) stream.since_ = since;
+  return stream;
+}
+void Engine::gather(std::string_view name, std::span<std::byte> whole, int only_rank) {
+  core_->begin_call(Call::gather);
+  core_->weights().gather(name, whole, only_rank);
+}
 void Engine::read(std::string_view name, std::string_view what, std::span<float> whole) {
   core_->begin_call(Call::read);
   const double scale = what == "grad" ? core_->stepper().inverse_gradient_scale() : 1;

@@ -22,7 +22,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
       scalars_(runtime, train_.plan),
       agreement_(runtime, train_.everyone(), train_.plan, scalars_, [this] { offload_.check(); }),
       updates_({runtime, train_.tensor(), train_.update_group(), train_.plan, train_.arrays,
-                train_.buffers, scalars_, agreement_}),
+                train_.buffers, scalars_, agreement_, train_.changes}),
       memory_(train_, scalars_, agreement_, updates_, rooms_),
       checkpoints_(with_memory_table(runtime.ledger(),
                                      [&] {

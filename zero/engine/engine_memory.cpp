@@ -32,6 +32,7 @@ EngineMemory::EngineMemory(TrainState& train, StepScalars& scalars, StepAgreemen
   if (train.offload) train.offload->plan(ledger);
   agreement.plan(ledger);
   updates.plan(ledger);
+  if (train.config.zero_core.track_changes) train.changes.plan(ledger);
   with_memory_table(ledger, [&] {
     const Tier host = train.runtime.device().is_host() ? Tier::memory : Tier::host;
     const MemoryAccount all = ledger.total(host);
@@ -50,6 +51,7 @@ EngineMemory::EngineMemory(TrainState& train, StepScalars& scalars, StepAgreemen
   updates.allocate(ledger);
   with_memory_table(ledger, [&] {
     train.buffers.allocate(ledger);
+    if (train.config.zero_core.track_changes) train.changes.allocate(ledger);
     if (train.offload) train.offload->open(ledger);
   });
 }

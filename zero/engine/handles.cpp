@@ -124,6 +124,11 @@ StepResult StepTicket::wait() const {
   return detail::result_of(*pending_);
 }
 
+bool ChangeStream::next(const std::function<void(const ChangedValues&)>& visitor) {
+  core_.of("stream of changes").begin_call(detail::Call::next_changes);
+  return windows_ != nullptr && windows_->next(visitor);
+}
+
 double Gradients::loss() const {
   return stepper_.loss();
 }

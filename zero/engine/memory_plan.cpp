@@ -6,6 +6,7 @@
 
 #include "zero/runtime/strict_mode.h"
 #include "zero/state/buffers.h"
+#include "zero/state/change_bits.h"
 #include "zero/state/offload_tier.h"
 #include "zero/step/updates.h"
 #include "zero/weights/saved_layout.h"
@@ -56,7 +57,9 @@ MemoryPlan detail::memory_of(const EnginePlan& plan, const Config& config) {
   StepScalars scalars(runtime, plan);
   const StepAgreement agreement(runtime, runtime.ranks(), plan, scalars, {});
   agreement.plan(ledger);
-  Updates({runtime, nullptr, runtime.ranks(), plan, state, buffers, scalars, agreement})
+  const ChangeBits changes(runtime, plan);
+  if (config.zero_core.track_changes) changes.plan(ledger);
+  Updates({runtime, nullptr, runtime.ranks(), plan, state, buffers, scalars, agreement, changes})
       .plan(ledger);
   if (config.zero_core.peer_copies > 0)
     ledger.plan(

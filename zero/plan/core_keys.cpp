@@ -93,6 +93,9 @@ void add_core(RowList& rows) {
            "trace", at<&CoreOptions::trace>,
            "file for a trace of the newest steps of all ranks: Engine::write_trace() writes it, or "
            "the engine when it ends, and each rank its own part, next to it, if the run fails"),
+       acts("track_changes", at<&CoreOptions::track_changes>,
+            "take the memory for Engine::changes(), a bit per trained element of the rank, at the "
+            "start; false: at its first call"),
        acts("json_lines", at<&CoreOptions::json_lines>,
             "file for one JSON object per step and diagnostic, appended by rank 0 of programs that "
             "pass their steps to zero::Monitor, as train_gpt and the Python package do"),

@@ -85,6 +85,11 @@ void StateStore::write(const ArrayId& array, std::int64_t begin, DType dtype,
     optim::cast(from.data(), dtype, converted.data(), own, count);
     from = converted;
   }
+  if (array.kind == ArrayKind::parameter_shard && changes_.tracks()) {
+    std::vector<std::byte> before(from.size());
+    read(array, begin, begin + count, before.data());
+    changes_.note(array, begin, size_of(dtype_of(array)), before, from);
+  }
   const auto in_arena = [&](std::byte* home, std::int64_t bytes) {
     copy_and_wait(runtime_, home, from.data(), bytes);
     if (tier_ != nullptr) tier_->note_written(array, begin, from.first(bytes));

@@ -13,6 +13,7 @@
 #include "optim/device_kernels.h"
 #include "zero/plan/chunks.h"
 #include "zero/runtime/runtime_core.h"
+#include "zero/state/change_bits.h"
 #include "zero/state/offload_tier.h"
 #include "zero/state/state.h"
 #include "zero/state/state_array.h"
@@ -22,8 +23,9 @@ namespace zero::detail {
 class StateStore {
  public:
   // All must outlive this object.
-  StateStore(RuntimeCore& runtime, const EnginePlan& plan, ModelState& state, OffloadTier* tier)
-      : runtime_(runtime), plan_(plan), state_(state), tier_(tier) {}
+  StateStore(RuntimeCore& runtime, const EnginePlan& plan, ModelState& state, OffloadTier* tier,
+             ChangeBits& changes)
+      : runtime_(runtime), plan_(plan), state_(state), tier_(tier), changes_(changes) {}
 
   // `what` is "value", "grad", "master" or the name of an optimizer state. Returns nothing if the
   // segment has no such array. Throws UsageError for an unknown name.
@@ -71,7 +73,8 @@ class StateStore {
   RuntimeCore& runtime_;
   const EnginePlan& plan_;
   ModelState& state_;
-  OffloadTier* tier_;               // null if everything is kept in the arena
+  OffloadTier* tier_;  // null if everything is kept in the arena
+  ChangeBits& changes_;
   std::vector<std::byte> staging_;  // for a piece that the host cannot address
 };
 

@@ -36,6 +36,7 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
       plan(model, config, plan_rank(runtime)),
       arrays(plan),
       buffers(runtime, plan.buffers),
+      changes(runtime, plan),
       scaler(config.fp16_enabled ? optim::LossScaler(config.loss_scale) : optim::LossScaler()),
       has_values(model.params.size(), 0) {
   if (model.params.empty()) throw UsageError("the model declares no parameter");
@@ -43,7 +44,7 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
   agree_at_start();
   if (plan.inputs.offload.offloads())
     offload = std::make_unique<OffloadTier>(runtime, plan, arrays, config);
-  store = std::make_unique<StateStore>(runtime, plan, arrays, offload.get());
+  store = std::make_unique<StateStore>(runtime, plan, arrays, offload.get(), changes);
 }
 
 void TrainState::agree_at_start() {

@@ -13,6 +13,7 @@
 #include "zero/plan/engine_plan.h"
 #include "zero/runtime/runtime_core.h"
 #include "zero/state/buffers.h"
+#include "zero/state/change_bits.h"
 #include "zero/state/offload_tier.h"
 #include "zero/state/state.h"
 #include "zero/state/state_store.h"
@@ -86,6 +87,7 @@ struct TrainState {
   EnginePlan plan;  // the order may be learned in the first pass
   ModelState arrays;
   Buffers buffers;
+  ChangeBits changes;
   std::unique_ptr<OffloadTier> offload;  // null if everything is kept in the arena
   std::unique_ptr<StateStore> store;     // the arrays, in any home
   optim::LossScaler scaler;              // on a device: the newest state that the host has read

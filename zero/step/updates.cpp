@@ -102,7 +102,8 @@ std::vector<Updates::Direction> Updates::directions_of(const StateStore& store, 
       const Range own =
           intersection(matrix.range, chunk.range_in(parts_.state.segment(chunk).updated));
       if (matrix.owner != owner || own.empty()) continue;
-      directions.push_back({&matrix, update_of(store, number, own, matrix.group), values});
+      directions.push_back(
+          {&matrix, own.begin, update_of(store, number, own, matrix.group), values});
       values += own.count();
     }
   return directions;
@@ -230,7 +231,8 @@ void Updates::add_up(Ranks& ranks, std::string_view subject, void* sums, std::in
 
 void Updates::update(int chunk, Transfers& transfers) {
   for (const Launch& launch : launches_[chunk])
-    queue([rule = launch.rule, update = with_factors(launch.update),
+    queue([rule = launch.rule,
+           update = noting(with_factors(launch.update), chunk, launch.range.begin),
            decision = parts_.scalars.decision()](DeviceKernels& kernels, Stream stream) {
       kernels.update(rule, update, decision, stream);
     });
@@ -240,7 +242,7 @@ void Updates::update(int chunk, Transfers& transfers) {
 void Updates::update_on_host(int chunk, const StepFactors& factors,
                              const optim::StepDecision& decision) const {
   for (const Launch& launch : launches_[chunk]) {
-    DeviceUpdate update = launch.update;
+    DeviceUpdate update = noting(launch.update, chunk, launch.range.begin, true);
     update.factors = factors.data();
     update.ranges = ranges_.data() + launch.first_range;
     parts_.runtime.host_kernels().update(launch.rule, update, &decision, {});
@@ -288,7 +290,7 @@ void Updates::update_matrices(int number, Transfers& transfers) {
     }
     if (sharded) travel(state.matrices(), state.directions(), batch.way_back);
     for (const Direction& direction : *directions++) {
-      DeviceUpdate update = with_factors(direction.update);
+      DeviceUpdate update = noting(with_factors(direction.update), number, direction.begin);
       update.gradient = direction.values;
       update.gradient_dtype = DType::fp32;
       queue([update, scale = direction.matrix->shape.scale, decision](DeviceKernels& kernels,

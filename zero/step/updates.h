@@ -14,6 +14,7 @@
 #include "optim/device_kernels.h"
 #include "zero/pass/transfers.h"
 #include "zero/plan/engine_plan.h"
+#include "zero/state/change_bits.h"
 #include "zero/state/memory_requests.h"
 #include "zero/state/state_store.h"
 #include "zero/step/factored_matrices.h"
@@ -33,6 +34,7 @@ class Updates {
     const Buffers& buffers;
     const StepScalars& scalars;
     const StepAgreement& agreement;
+    const ChangeBits& changes;
   };
   explicit Updates(const Parts& parts);
 
@@ -73,6 +75,7 @@ class Updates {
   // This rank's elements of a matrix, and the place of the direction among those sent.
   struct Direction {
     const PlannedMatrix* matrix = nullptr;
+    std::int64_t begin = 0;      // of these elements in the segment
     optim::DeviceUpdate update;  // without factors
     float* values = nullptr;
   };
@@ -86,6 +89,12 @@ class Updates {
   // Adds the factors of the latest agreement.
   optim::DeviceUpdate with_factors(optim::DeviceUpdate update) const {
     update.factors = parts_.agreement.factors();
+    return update;
+  }
+  // Adds the place where the update of elements of a chunk from `begin` on notes changes.
+  optim::DeviceUpdate noting(optim::DeviceUpdate update, int chunk, std::int64_t begin,
+                             bool on_host = false) const {
+    update.changed = parts_.changes.bits(parts_.plan.inputs.chunks[chunk], begin, on_host);
     return update;
   }
   optim::TensorSums* tensor_sums() const {

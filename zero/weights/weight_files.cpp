@@ -14,7 +14,7 @@
 #include "zero/checkpoint/format/digest.h"
 #include "zero/checkpoint/model_files.h"
 #include "zero/runtime/fingerprint.h"
-#include "zero/state/array_exchange.h"
+#include "zero/weights/value_stream.h"
 #include "zero/weights/weights.h"
 
 // Whole models in files of any program.
@@ -218,21 +218,18 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
 
 namespace {
 
-// Data written at once: the parameters of a segment, or a buffer.
+// A parameter or a buffer in the files, under one name.
 struct ExportPiece {
-  std::vector<TensorEntry> tensors = {};
+  TensorEntry tensor;
   std::int64_t width = 0;  // bytes of an element
-  SegmentId segment = {};
-  int buffer = -1;  // set if this is not a segment
+  int param = -1, buffer = -1;
 };
 
-// Returns the whole of a parameter from every tensor rank's part; empty if the part is all.
+// Returns the whole of a parameter from every tensor rank's part.
 std::vector<std::byte> joined_parts(TrainState& train, int param, std::span<const std::byte> own,
                                     std::int64_t width) {
   const TensorSplit split = train.split(param);
-  std::vector<std::byte> whole;
-  if (split.parts() == 1) return whole;
-  whole.resize(split.elements() * width);
+  std::vector<std::byte> whole(split.elements() * width);
   const std::vector<std::string> parts =
       train.tensor()->gather_texts("the export of " + train.param(param).name,
                                    {reinterpret_cast<const char*>(own.data()), own.size()});
@@ -245,34 +242,45 @@ std::vector<std::byte> joined_parts(TrainState& train, int param, std::span<cons
   return whole;
 }
 
+// In the order of the files. Wider dtypes come first, so that every tensor is aligned to the
+// element size for any sizes.
+std::vector<ExportPiece> pieces_of(const TrainState& train, bool trainable_only) {
+  std::vector<ExportPiece> pieces;
+  const auto add = [&](const auto& declaration, const Shape& shape, const std::string& dtype,
+                       int param, int buffer) {
+    const std::int64_t width = *checkpoint::bits_of(dtype) / 8;
+    pieces.push_back({{declaration.name, dtype, shape}, width, param, buffer});
+    for (const std::string& other : declaration.also_named)
+      pieces.push_back({{other, dtype, shape}, width, param, buffer});
+  };
+  for (const SegmentId& id : train.layout().segments()) {
+    const Segment& segment = train.layout().segment(id);
+    if (trainable_only && !segment.trainable) continue;
+    for (const ParamPlace& place : segment.params)
+      add(train.param(place.param), whole_of(train, place.param).shape,
+          checkpoint::safetensors_name(train.arrays.segment(id).dtype), place.param, -1);
+  }
+  for (int b = 0; b < std::ssize(train.model.buffers); ++b)
+    add(train.model.buffers[b], train.model.buffers[b].shape, train.model.buffers[b].dtype, -1, b);
+  std::ranges::stable_sort(pieces, std::greater<>(), &ExportPiece::width);
+  return pieces;
+}
+
+// Returns a copy in host memory of values on a GPU; empty for values that the host can read.
+std::vector<std::byte> staged_on_host(RuntimeCore& runtime, std::span<const std::byte> values) {
+  if (runtime.device().is_host()) return {};
+  std::vector<std::byte> staged(values.size());
+  copy_and_wait(runtime, staged.data(), values.data(), std::ssize(staged));
+  return staged;
+}
+
 }  // namespace
 
-// Collective; the root writes. Wider dtypes come first, so that every tensor is aligned to the
-// element size for any sizes.
+// Collective; the root writes, and all ranks wait as long as the root makes progress.
 void Weights::export_model(const std::string& directory, const ExportOptions& options) {
   train_.require_values(" to export");
-  std::vector<ExportPiece> pieces;
-  const auto add = [&](ExportPiece& piece, const auto& declaration, const Shape& shape,
-                       const std::string& dtype) {
-    piece.width = *checkpoint::bits_of(dtype) / 8;
-    piece.tensors.push_back({declaration.name, dtype, shape});
-    for (const std::string& other : declaration.also_named)
-      piece.tensors.push_back({other, dtype, shape});
-  };
-  for (const SegmentId& id : train_.layout().segments()) {
-    const Segment& segment = train_.layout().segment(id);
-    if (options.trainable_only && !segment.trainable) continue;
-    ExportPiece& piece = pieces.emplace_back(ExportPiece{.segment = id});
-    for (const ParamPlace& place : segment.params)
-      add(piece, train_.param(place.param), whole_of(train_, place.param).shape,
-          checkpoint::safetensors_name(train_.arrays.segment(id).dtype));
-  }
-  for (int b = 0; b < std::ssize(train_.model.buffers); ++b)
-    add(pieces.emplace_back(ExportPiece{.buffer = b}), train_.model.buffers[b],
-        train_.model.buffers[b].shape, train_.model.buffers[b].dtype);
-  std::ranges::stable_sort(pieces, std::greater<>(), &ExportPiece::width);
+  const std::vector<ExportPiece> pieces = pieces_of(train_, options.trainable_only);
   std::unique_ptr<checkpoint::ModelWriter> writer;
-  // The root writes, and all ranks wait as long as the root makes progress.
   const auto write = [&](const auto& work) {
     const auto by_root = [&](FileTask&) {
       if (train_.is_root()) work();
@@ -283,28 +291,27 @@ void Weights::export_model(const std::string& directory, const ExportOptions& op
   };
   write([&] {
     std::vector<TensorEntry> tensors;
-    for (const ExportPiece& piece : pieces)
-      tensors.insert(tensors.end(), piece.tensors.begin(), piece.tensors.end());
+    for (const ExportPiece& piece : pieces) tensors.push_back(piece.tensor);
     writer = std::make_unique<checkpoint::ModelWriter>(directory, tensors, options.max_file_bytes);
   });
+  ValueStream stream(train_, options.budget, 0);
   for (const ExportPiece& piece : pieces) {
     if (piece.buffer >= 0) {
       const std::vector<std::byte> buffer = train_.buffers.read(piece.buffer);
-      write([&] {
-        for (std::size_t i = 0; i < piece.tensors.size(); ++i) writer->write(buffer);
+      write([&] { writer->write(buffer); });
+    } else if (train_.split(piece.param).parts() > 1) {
+      std::vector<std::byte> own(
+          stream.receives() ? train_.param(piece.param).elements * piece.width : 0);
+      stream.visit(piece.param, [&](const WeightPiece& part) {
+        copy_and_wait(train_.runtime, own.data() + part.begin * piece.width, part.values.data(),
+                      std::ssize(part.values));
       });
-      continue;
-    }
-    const std::vector<std::byte> segment =
-        gather_whole(train_, {piece.segment, ArrayKind::parameter_shard});
-    for (const ParamPlace& place : train_.layout().segment(piece.segment).params) {
-      const ParamDeclaration& param = train_.param(place.param);
-      const auto own =
-          std::span(segment).subspan(place.offset * piece.width, param.elements * piece.width);
-      const std::vector<std::byte> whole = joined_parts(train_, place.param, own, piece.width);
-      write([&] {
-        for (std::size_t i = 0; i <= param.also_named.size(); ++i)
-          writer->write(whole.empty() ? own : std::span(whole));
+      if (stream.receives()) own = joined_parts(train_, piece.param, own, piece.width);
+      write([&] { writer->write(own); });
+    } else {
+      stream.visit(piece.param, [&](const WeightPiece& part) {
+        const std::vector<std::byte> staged = staged_on_host(train_.runtime, part.values);
+        write([&] { writer->write(staged.empty() ? part.values : std::span(staged)); });
       });
     }
   }

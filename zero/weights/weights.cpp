@@ -7,6 +7,7 @@
 #include "optim/gradient_norm.h"
 #include "zero/base/number_text.h"
 #include "zero/state/array_exchange.h"
+#include "zero/weights/value_stream.h"
 
 namespace zero::detail {
 
@@ -139,7 +140,11 @@ void Weights::adopt(std::string_view name) {
   const ArrayId parameter{place, ArrayKind::parameter_shard}, master{place, ArrayKind::master};
   const Segment& segment = train_.layout().segment(place);
   StateStore& store = *train_.store;
-  if (!segment.trainable || store.dtype_of(master) == store.dtype_of(parameter)) return;
+  if (!segment.trainable || store.dtype_of(master) == store.dtype_of(parameter)) {
+    for (const ParamRange& piece : train_.own_params(segment))
+      if (piece.param == index) train_.changes.note_all(place, piece.range());
+    return;
+  }
   for (const ParamRange& piece : train_.own_params(segment))
     if (piece.param == index) adopt_piece(place, piece);
   spread_parameters(train_, place);
@@ -156,6 +161,7 @@ void Weights::adopt_piece(const SegmentId& id, const ParamRange& piece) {
   std::vector<float> now(piece.count), own = store.read_floats(master, piece.range());
   optim::cast(own.data(), DType::fp32, rounded.data(), dtype, piece.count);
   if (rounded == value) return;
+  if (train_.changes.tracks()) train_.changes.note(id, begin, width, rounded, value);
   optim::cast(value.data(), dtype, now.data(), DType::fp32, piece.count);
   for (std::int64_t i = 0; i < piece.count; ++i)
     if (!std::equal(&value[i * width], &value[i * width] + width, &rounded[i * width]))
@@ -210,11 +216,62 @@ void Weights::read(std::string_view name, std::string_view what, std::span<float
   const Place& place = train_.place(index);
   const ArrayId array = find_array(index, what);
   const DType dtype = train_.store->dtype_of(array);
-  const std::vector<std::byte> segment = gather_whole(train_, array);
-  optim::cast(segment.data() + place.offset * size_of(dtype), dtype, whole.data(), DType::fp32,
-              declaration.elements);
+  if (array.kind == ArrayKind::parameter_shard && train_.runtime.device().is_host()) {
+    std::vector<std::byte> values(declaration.elements * size_of(dtype));
+    gather_values(train_, index, {0, declaration.elements}, -1, values.data());
+    optim::cast(values.data(), dtype, whole.data(), DType::fp32, declaration.elements);
+  } else {
+    const std::vector<std::byte> segment = gather_whole(train_, array);
+    optim::cast(segment.data() + place.offset * size_of(dtype), dtype, whole.data(), DType::fp32,
+                declaration.elements);
+  }
   if (scale != 1)
     for (float& value : whole) value *= scale;
+}
+
+void Weights::stream(const StreamOptions& options,
+                     const std::function<void(const WeightPiece&)>& visitor) {
+  train_.require_values(" to stream");
+  ValueStream stream(train_, options.budget, options.only_rank);
+  for (int p = 0; p < std::ssize(train_.model.params); ++p)
+    if (train_.param(p).options.trainable || !options.trainable_only)
+      stream.visit(p, [&](const WeightPiece& piece) {
+        if (stream.receives()) visitor(piece);
+      });
+}
+
+std::shared_ptr<ChangeWindows> Weights::begin_changes(std::optional<std::uint64_t>& since,
+                                                      const StreamOptions& options,
+                                                      std::uint64_t& digest) {
+  train_.require_values(" to stream");
+  if (train_.tensor() != nullptr)
+    throw UsageError(
+        "Engine::changes() knows the changes of whole parameters, and tensor ranks hold parts: use "
+        "Engine::stream_weights()");
+  auto windows = std::make_shared<ChangeWindows>(train_, options.budget, options.only_rank);
+  const std::vector<std::int64_t> given = train_.ranks.gather_words(
+      "Engine::changes()", {since ? 1 : 0, std::bit_cast<std::int64_t>(since.value_or(0))});
+  since = given[0] != 0 ? std::optional(std::bit_cast<std::uint64_t>(given[1])) : std::nullopt;
+  digest = values_digest(train_);
+  const bool known = since && sent_ && train_.changes.tracks() && *since == *sent_;
+  if (!known) train_.changes.begin();
+  sent_ = digest;
+  return known ? windows : nullptr;
+}
+
+void Weights::gather(std::string_view name, std::span<std::byte> whole, int only_rank) {
+  const int index = train_.model.find(name);
+  if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");
+  const DType dtype = train_.arrays.segment(train_.place(index)).dtype;
+  const std::int64_t elements = train_.param(index).elements;
+  const bool receives = only_rank < 0 || only_rank == train_.rank();
+  if (const std::int64_t bytes = receives ? elements * size_of(dtype) : 0;
+      only_rank >= train_.rank_count() || std::ssize(whole) != bytes)
+    throw UsageError("Engine::gather() of " + train_.param(index).name + ", in " + name_of(dtype) +
+                     ", to rank " + std::to_string(only_rank) + " of " +
+                     std::to_string(train_.rank_count()) + ": expected " + std::to_string(bytes) +
+                     " bytes on this rank, not " + std::to_string(whole.size()));
+  gather_values(train_, index, {0, elements}, only_rank, whole.data());
 }
 
 void Weights::read_unreduced_gradient(std::string_view name, std::span<float> whole, float scale) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "zero/runtime/call_guard.h"
 #include "zero/state/element_visits.h"
 #include "zero/state/train_state.h"
+#include "zero/weights/change_windows.h"
 
 namespace zero::detail {
 
@@ -36,6 +38,13 @@ class Weights {
   // In weight_files.cpp. Returns the names that the file lacks and may lack.
   std::vector<std::string> load(const std::string& file, const LoadOptions& options);
   void export_model(const std::string& directory, const ExportOptions& options);
+  // Implement Engine::stream_weights() and Engine::gather().
+  void stream(const StreamOptions& options, const std::function<void(const WeightPiece&)>& visitor);
+  // Implements Engine::changes(). Returns null if the receiver needs all weights. Sets `since` to
+  // that of data rank 0.
+  std::shared_ptr<ChangeWindows> begin_changes(std::optional<std::uint64_t>& since,
+                                               const StreamOptions& options, std::uint64_t& digest);
+  void gather(std::string_view name, std::span<std::byte> whole, int only_rank);
 
   // Reads a whole array of a parameter ("value", "grad", "master", "exp_avg", ...), times `scale`.
   void read(std::string_view name, std::string_view what, std::span<float> whole, float scale);
@@ -75,6 +84,7 @@ class Weights {
   // Throws UsageError if the parameter has no such array.
   ArrayId find_array(int param, std::string_view what) const;
 
+  std::optional<std::uint64_t> sent_;  // the digest at the last begin_changes()
   TrainState& train_;
   CallGuard& guard_;
   Transfers& transfers_;
