@@ -9,11 +9,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -206,6 +208,15 @@ class Model {
     engine_->read(name, what, {whole.mutable_data_ptr<float>(), std::size_t(whole.numel())});
     return whole;
   }
+  // `whole`: a contiguous tensor on ranks that receive.
+  void gather(const std::string& name, const std::optional<at::Tensor>& whole, int only_rank) {
+    std::span<std::byte> bytes;
+    if (whole) bytes = {static_cast<std::byte*>(whole->mutable_data_ptr()), whole->nbytes()};
+    engine_->gather(name, bytes, only_rank);
+  }
+  ChangeStream changes(std::optional<std::uint64_t> since, std::int64_t budget, int only_rank) {
+    return engine_->changes(since, {.budget = budget, .only_rank = only_rank});
+  }
   void write(const std::string& name, const at::Tensor& values) {
     const at::Tensor whole = values.detach().to(at::kCPU, at::kFloat).contiguous();
     engine_->write(name, {whole.const_data_ptr<float>(), std::size_t(whole.numel())});
@@ -283,6 +294,29 @@ class Model {
   std::unique_ptr<ShardedParameters> parameters_;
   std::optional<SaveTicket> save_;  // that no call has waited for
 };
+
+// Returns (name, shape, flat indices, values) of the next changes, in host memory; nothing at the
+// end.
+using PyChange = std::tuple<std::string, std::vector<std::int64_t>, at::Tensor, at::Tensor>;
+std::optional<std::vector<PyChange>> next_changes(ChangeStream& stream) {
+  std::vector<PyChange> changes;
+  const bool more = stream.next([&](const ChangedValues& changed) {
+    const auto count = std::ssize(changed.elements);
+    const std::vector<std::int64_t> shape(changed.shape.begin(), changed.shape.end());
+    const auto numbers =
+        at::from_blob(const_cast<std::int64_t*>(changed.elements.data()), {count}, at::kLong);
+    PyChange& change = changes.emplace_back(
+        std::string(changed.name), shape,
+        numbers.to(c10::multiply_integers(shape) > std::numeric_limits<std::int32_t>::max()
+                       ? at::kLong
+                       : at::kInt,
+                   false, true),
+        at::empty({count}, scalar_type(changed.dtype)));
+    std::memcpy(std::get<3>(change).mutable_data_ptr(), changed.values.data(),
+                changed.values.size());
+  });
+  return more ? std::optional(std::move(changes)) : std::nullopt;
+}
 
 // Python objects that threads without the GIL release.
 template <class Object>
@@ -390,6 +424,10 @@ void declare_model(py::module_& module) {
         for (const std::string& state : resumed.rank_states) states.append(py::bytes(state));
         return states;
       });
+  py::class_<ChangeStream>(module, "Changes")
+      .def_property_readonly("since", &ChangeStream::since)
+      .def_property_readonly("digest", &ChangeStream::digest)
+      .def("next", &next_changes, Unlocked());
   py::class_<Model>(module, "Model")
       .def(py::init([](std::shared_ptr<Ranks> ranks, const py::list& units, const Config& config) {
              std::vector<PyUnit> all;
@@ -447,6 +485,10 @@ void declare_model(py::module_& module) {
       .def("read_gradient", &Model::read_gradient, py::arg("name"), py::arg("shape"),
            py::arg("mean_over"), Unlocked())
       .def("read", &Model::read, py::arg("name"), py::arg("what"), py::arg("shape"), Unlocked())
+      .def("gather", &Model::gather, py::arg("name"), py::arg("whole"), py::arg("only_rank"),
+           Unlocked())
+      .def("changes", &Model::changes, py::arg("since"), py::arg("budget"), py::arg("only_rank"),
+           Unlocked())
       .def("write", &Model::write, py::arg("name"), py::arg("values"), Unlocked())
       .def("write_state", &Model::write_state, py::arg("name"), py::arg("state"), py::arg("values"),
            Unlocked())

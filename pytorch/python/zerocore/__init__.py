@@ -27,6 +27,7 @@ from .global_sampler import GlobalSampler  # noqa: E402
 from .initialize import add_config_arguments, initialize  # noqa: E402
 from .planning import plan  # noqa: E402
 from .ranks import ranks  # noqa: E402
+from .receiver import WeightReceiver  # noqa: E402
 from .utils import (  # noqa: E402
     safe_get_full_fp32_param,
     safe_get_full_grad,
@@ -45,7 +46,7 @@ from .utils import (  # noqa: E402
 
 __all__ = [
     "ConfigError", "DisagreementError", "Engine", "Error", "Examination", "GlobalSampler", "PeerFailed", "StalledError",
-    "UsageError",
+    "UsageError", "WeightReceiver",
     "add_config_arguments", "compare_stages", "doctor", "init_distributed", "initialize", "plan", "ranks",
     "safe_get_full_fp32_param",
     "safe_get_full_grad", "safe_get_full_optimizer_state", "safe_get_local_fp32_param", "safe_get_local_grad",

@@ -81,6 +81,8 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         self._compiled = CompiledModules(module, units_around)
         self._without_values = set()  # names of parameters
         self._slices = {}  # {name: (parameter, Slice)} from zero.Init, until the native engine has them
+        self._stream = None  # a weak reference to a stream of weights that runs
+        self._changes_sent = 0  # calls of stream_changes()
         self._lent = set()  # ids of the parameters that GatheredParameters has made whole
         self._in_forward = self._has_trained = False
         # from_pretrained() returns a model in eval() mode, and not every script calls train(): until one of them is

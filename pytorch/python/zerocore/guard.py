@@ -35,6 +35,8 @@ class Guard:
                     self._forget_backward()
                 if not evaluates:
                     engine._evaluation.end()
+                if engine._open_stream() is not None and what != "stream_weights":
+                    engine._open_stream().close(what)
                 if settles:
                     engine._buffers_of_model.take_back()
                     engine.native.reshard()

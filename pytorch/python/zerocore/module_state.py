@@ -6,7 +6,7 @@ import hashlib
 
 import torch
 
-from . import _native, saved_state
+from . import _native, saved_state, streams
 from .ranks import bytes_from
 
 _MOST_BYTES = 1 << 30  # of all ranks together, in the memory of rank 0
@@ -121,17 +121,17 @@ def check_export(engine):
               f"{', '.join(extra[:3])} among them: save_16bit_model() and save_checkpoint() store it", flush=True)
 
 
-def gathered(engine, keeps, exclude_frozen_parameters):
+def gathered(engine, rank, exclude_frozen_parameters):
     """Returns what state_dict() of an engine's module has, with whole values of parameters in the compute dtype and
-    tied ones under all of their names; None on ranks that do not keep it. Collective."""
-    state, read = {}, {}
+    tied ones under all of their names, on `rank`, or on every rank if that is None; None on the others. Collective."""
+    state, read, keeps = {}, {}, streams.receives(engine, rank)
     for name, value in engine.module.state_dict(keep_vars=True).items():
         if id(value) in engine._names:
             if exclude_frozen_parameters and not value.requires_grad:
                 continue
             if id(value) not in read:
-                whole = engine.read(value)
-                read[id(value)] = whole.to(value.dtype) if keeps else None
+                with engine._guarded("module_state_dict", settles=True):
+                    read[id(value)] = streams.whole_values(engine, value, rank)
             state[name] = read[id(value)]
         elif keeps and isinstance(value, torch.Tensor):
             if id(value) not in read:

@@ -2,10 +2,11 @@
 
 import json
 import os
+import weakref
 
 import torch
 
-from . import _native, checkpoints, module_state
+from . import _native, checkpoints, module_state, streams
 from .buffers import is_in_engine
 from .integrations import peft
 from .ranks import text_of_root
@@ -70,11 +71,71 @@ class Weights:
         return missing
 
     def export_model(self, directory, max_file_bytes=0):
-        """Writes Hugging Face's safetensors files, with one unit in memory at a time. Collective."""
+        """Writes Hugging Face's safetensors files. Collective."""
         directory = checkpoints.folder(directory, "engine.export_model", "directory")
         with self._guarded("export_model", settles=True):
             module_state.check_export(self)
             self.native.export_model(directory, max_file_bytes)
+
+    def stream_weights(self, budget, dtype=None, merge_adapters=False, ranks="all"):
+        """Returns an iterator over (name, tensor) of the model's parameters, in its order, each whole, on the engine's device
+        and in memory of its own. `ranks`: "all", or the one rank that gets them; for the others the iterator is empty, but
+        all ranks must go through it. `budget`: the bytes that this takes on each rank, at most, with the tensor that the
+        caller got last; those that it keeps besides are its own. Raises UsageError, with the least budget, if a parameter
+        needs more. `dtype`: that of the tensors; otherwise the parameters' own. `merge_adapters`: values of a model of
+        peft's as merge_and_unload() would leave them, under the names of the base. Collective."""
+        rank = self._rank_of_stream(ranks, "stream_weights")
+        with self._guarded("stream_weights", settles=True):
+            return streams.WeightStream(self, budget, dtype, merge_adapters, rank)
+
+    def _rank_of_stream(self, ranks, call):
+        self._check_values()
+        if ranks != "all" and not (isinstance(ranks, int) and 0 <= ranks < self._ranks.size):
+            raise _native.UsageError(f'engine.{call}: ranks={ranks!r}; expected "all", or a rank from 0 to {self._ranks.size - 1}')
+        return None if ranks == "all" else ranks
+
+    def stream_changes(self, since, budget, ranks="all"):
+        """Returns an iterator over (name, shape, flat indices, values) of the elements whose bits have changed since the
+        stream after which the receiver had the digest `since`, on the CPU, each once; a parameter with changes on several
+        ranks comes several times. Its `head` goes first: WeightReceiver.receive() takes both. With None, and with another
+        digest than that of the last call, all weights follow, since the engine knows the changes since its last call alone:
+        receivers that are not in step need one of these each time, so send one stream to all. Rank 0's `since` counts. `budget`, `ranks`: as in
+        stream_weights(). Frozen parameters that hold bytes are in streams of all weights alone. Collective."""
+        rank = self._rank_of_stream(ranks, "stream_changes")
+        if self.others:
+            raise _native.UsageError("engine.stream_changes: the optimizer has parameters that the model does not have "
+                                     f"({self.name_of(self.others[0])}), and a stream has the model's alone")
+        with self._guarded("stream_changes", settles=True):
+            self._changes_sent += 1
+            return streams.ChangeStream(self, since, budget, rank, self._changes_sent)
+
+    def load_stream(self, stream, allow_missing="", source=None):
+        """Sets parameters to those of an iterator over (name, tensor), such as stream_weights() of another engine, one by one.
+        `source`: the rank that has it; without one all ranks have equal streams. Names, shapes and dtypes must fit; 16-bit
+        values may become fp32. `allow_missing`: as in load_weights(). Returns the names that were missing. If it raises an
+        error, parameters before that have their new values. Collective."""
+        with self._guarded("load_stream", settles=True):
+            missing = streams.load(self, stream, allow_missing, source)
+        self._without_values &= set(missing)
+        return missing
+
+    def begin_stream(self, stream):
+        """Notes the stream that runs, and ends the one before."""
+        if self._open_stream() is not None:
+            self._open_stream().close("stream_weights")
+        self._stream = weakref.ref(stream)
+
+    def end_stream(self, stream):
+        """Forgets the stream, if it is the one that runs."""
+        if self._open_stream() is stream:
+            self._stream = None
+
+    def _open_stream(self):
+        return None if self._stream is None else self._stream()
+
+    def has_failed(self):
+        """Returns whether an error has ended the engine."""
+        return self._guard.failure is not None
 
     def zero_gather_16bit_weights_on_model_save(self):
         """Returns True: every stage can, and stage3_gather_16bit_weights_on_model_save need not be set."""
@@ -82,11 +143,11 @@ class Weights:
 
     def module_state_dict(self, exclude_frozen_parameters=False):
         """Returns what the model's state_dict() has, with whole values in the compute dtype, on each rank. Collective."""
-        return module_state.gathered(self, True, exclude_frozen_parameters)
+        return module_state.gathered(self, None, exclude_frozen_parameters)
 
     def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
         """Returns the same on rank 0, and None on the other ranks."""
-        return module_state.gathered(self, self._ranks.rank == 0, exclude_frozen_parameters)
+        return module_state.gathered(self, 0, exclude_frozen_parameters)
 
     def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
         """Writes whole weights in the compute dtype by torch.save(), on rank 0. Collective."""

@@ -10,6 +10,7 @@ from . import _native, construction
 from .construction import ZeroParamStatus
 from .integrations.peft import Unmerging
 from .passes import engine_of
+from .streams import whole_values
 
 
 class GatheredParameters(contextlib.AbstractContextManager):
@@ -42,7 +43,8 @@ class GatheredParameters(contextlib.AbstractContextManager):
             engine = _engine_of(parameter)
             if engine._in_forward and self._modifier_rank is None:
                 continue  # the pass gathers what it uses
-            values = engine.read(parameter).to(parameter.dtype)
+            with engine._guarded("read", settles=True):
+                values = whole_values(engine, parameter)
             own = parameter.data
             # The storage serves views of the parameter; the tensor keeps .data valid after the block.
             engine.native.use_memory(engine.name_of(parameter), values)

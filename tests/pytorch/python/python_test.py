@@ -104,6 +104,7 @@ def whole_values():
     for ranks in (1, 2):
         with tempfile.TemporaryDirectory() as folder:
             run(ranks, "gathered", "--", "state_dict", "--", "meta", folder + "/model")
+    run(2, "weights", "--", "loads", "--", "memory", "80", "24", script="streams.py")
     threads, _ = run(1, "threads", environment={"OMP_NUM_THREADS": "3"})
     if threads.split()[-1] != "3":  # after the start line
         raise SystemExit(f"torch has {threads} threads, not 3")
@@ -507,6 +508,7 @@ def adapters():
         with tempfile.TemporaryDirectory() as folder:
             if run(ranks, folder, script="adapters.py")[0].count("merged and unmerged") != ranks:
                 raise SystemExit(f"{ranks} ranks do not end")
+    run(2, "merged", "--", "changes", "18", "--", "servers", script="streams.py")
 
 
 def config_file():
