@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "pytorch/managed_parameter.h"
 #include "pytorch/tensor_device.h"
 
 namespace zero::pytorch {
@@ -43,7 +44,9 @@ void InitialValues::read(const at::Tensor& tensor, std::int64_t begin, std::span
   const c10::NoGradGuard no_grad;
   const auto count = static_cast<std::int64_t>(values.size());
   const at::Tensor result = tensor_at(values.data(), {count}, at::kFloat, at::kCPU);
-  const at::Tensor part = tensor.view({-1}).narrow(0, begin, count);
+  const at::Tensor flat = tensor.view({-1});
+  const at::Tensor part =
+      (is_byte(flat.scalar_type()) ? flat.view(at::kByte) : flat).narrow(0, begin, count);
   in_pieces(part, [&](const at::Tensor& piece, const at::Tensor& on_host, std::int64_t from) {
     if (!on_host.is_same(piece)) on_host.copy_(piece);
     result.narrow(0, from, piece.numel()).copy_(on_host);

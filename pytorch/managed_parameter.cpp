@@ -75,7 +75,17 @@ std::optional<std::string> file_dtype(at::ScalarType type) {
   return found->second;
 }
 
-DType dtype_of_tensor(const std::string& name, at::ScalarType type) {
+bool is_byte(at::ScalarType type) {
+  return c10::elementSize(type) == 1 && file_dtype(type);
+}
+
+void set_dtype(const std::string& name, at::ScalarType type, ParamOptions& options) {
+  options.dtype = dtype_of_tensor(name, type, options.trainable);
+  if (options.dtype == DType::uint8) options.file_dtype = *file_dtype(type);
+}
+
+DType dtype_of_tensor(const std::string& name, at::ScalarType type, bool trainable) {
+  if (is_byte(type) && !trainable) return DType::uint8;
   if (type != at::kFloat && type != at::kBFloat16 && type != at::kHalf)
     throw UsageError("parameter " + name + " is of type " + c10::toString(type) +
                      "; the engine trains fp32, bf16 and fp16" +
@@ -94,7 +104,8 @@ ManagedParameter::ManagedParameter(ParameterDeclaration declaration, at::Device 
     : name_(std::move(declaration.name)),
       also_named_(std::move(declaration.also_named)),
       tensors_(std::move(declaration.tensors)),
-      dtype_(dtype_of_tensor(name_, declaration.dtype)),
+      dtype_(dtype_of_tensor(name_, declaration.dtype, declaration.options.trainable)),
+      type_(declaration.dtype),
       options_(std::move(declaration.options)),
       device_(device) {
   const at::Tensor& first = tensors_.front();
@@ -150,11 +161,10 @@ void give_memory(const at::Tensor& tensor, const at::Tensor& values) {
 }
 
 void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
-  const at::ScalarType type = scalar_type(dtype_);
   const auto bytes = static_cast<std::size_t>(first.numel()) * first.element_size();
   const torch::NoGradGuard no_grad;
   if (first.is_contiguous() && first.storage_offset() == 0 && first.storage().nbytes() == bytes &&
-      first.scalar_type() == type && first.device() == device_) {
+      first.scalar_type() == type_ && first.device() == device_) {
     // The storage stays the same object, so that the program's views remain views of the parameter.
     storage_ = first.storage();
     const bool of_other_engine = use_of(storage()) != nullptr;
@@ -171,7 +181,7 @@ void ManagedParameter::adopt_storage(const at::Tensor& first, bool has_values) {
     return;
   }
   if (has_values) initial_ = first.detach().contiguous();
-  const at::Tensor fresh = tensor_at(nullptr, first.sizes(), type, device_);
+  const at::Tensor fresh = tensor_at(nullptr, first.sizes(), type_, device_);
   storage_ = fresh.storage();
   for (at::Tensor& tensor : tensors_) tensor.set_data(fresh.alias());
 }

@@ -17,8 +17,13 @@ namespace zero::pytorch {
 
 // Returns the name of torch's dtype in safetensors files, if there is one.
 std::optional<std::string> file_dtype(at::ScalarType type);
+// Whether a tensor's elements are bytes that an engine keeps unchanged if the tensor is frozen:
+// integers, bools and floats of 8 bits.
+bool is_byte(at::ScalarType type);
 // Throws UsageError, with `name`, for a dtype that engine parameters cannot have.
-DType dtype_of_tensor(const std::string& name, at::ScalarType type);
+DType dtype_of_tensor(const std::string& name, at::ScalarType type, bool trainable);
+// Sets the dtype of a parameter that differs from the compute dtype.
+void set_dtype(const std::string& name, at::ScalarType type, ParamOptions& options);
 at::ScalarType scalar_type(DType dtype);
 
 // Calls `use` with a value of the C++ type of this dtype.
@@ -31,6 +36,8 @@ auto with_type_of(DType dtype, const Use& use) {
       return use(fp16{});
     case DType::int64:
       return use(std::int64_t{});
+    case DType::uint8:
+      return use(std::uint8_t{});
     default:
       return use(float{});
   }
@@ -40,7 +47,8 @@ auto with_type_of(DType dtype, const Use& use) {
 struct ParameterDeclaration {
   std::string name;                 // global
   std::vector<at::Tensor> tensors;  // one, or several tied tensors of the same parameter
-  at::ScalarType dtype;             // in the engine; tensors of another dtype are converted
+  // In the engine; tensors of another dtype are converted. Of bytes, the tensors' own.
+  at::ScalarType dtype;
   ParamOptions options;
   // Whether the engine starts with the tensors' values; otherwise Engine::load_weights(),
   // initialize() or resume() sets the values.
@@ -115,6 +123,7 @@ class ManagedParameter {
   std::vector<std::string> also_named_;
   std::vector<at::Tensor> tensors_;
   DType dtype_;
+  at::ScalarType type_;  // of the tensors
   ParamOptions options_;
   at::Device device_;
   c10::Storage storage_;

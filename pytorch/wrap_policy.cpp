@@ -126,8 +126,8 @@ void Collector::add_parameter(Holding& holding) {
   const at::ScalarType type = options_.convert_to && at::isFloatingType(tensor.scalar_type())
                                   ? *options_.convert_to
                                   : tensor.scalar_type();
-  const DType dtype = dtype_of_tensor(holding.name, type);
-  if (dtype != options_.compute_dtype) options.dtype = dtype;
+  if (dtype_of_tensor(holding.name, type, options.trainable) != options_.compute_dtype)
+    set_dtype(holding.name, type, options);
   units_[holding.unit].parameters.push_back(
       {holding.name, std::move(holding.tensors), type, std::move(options), options_.has_values});
 }

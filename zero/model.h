@@ -23,8 +23,13 @@ using Shape = std::vector<std::int64_t>;
 struct ParamOptions {
   bool decay = true;
   bool trainable = true;
-  std::string group = "";           // optimizer group, named as in zero_core.param_groups
-  std::optional<DType> dtype = {};  // overrides the config's compute dtype
+  std::string group = "";  // optimizer group, named as in zero_core.param_groups
+  // Overrides the config's compute dtype. uint8: bytes of a frozen parameter, such as a quantizer's
+  // codes, which are sharded and gathered as others, and unchanged.
+  std::optional<DType> dtype = {};
+  // For uint8, the type of a byte that files have, by the name in safetensors files ("I8",
+  // "F8_E4M3"); not set: "U8".
+  std::string file_dtype = "";
   // Muon: whether the rule for whole matrices updates this parameter; not set: by shape and name.
   std::optional<bool> whole = {};
   // Under tensor parallelism (RuntimeOptions::tensor_ranks): each rank of a tensor group declares a
@@ -55,13 +60,11 @@ class UnitSpec {
   // Memory for activations: scopes return the address from kept<T>(name). What forward writes there
   // stays until the end of the unit's backward scope of the same micro batch; before, the contents
   // are undefined. `shape` is that of one sample: the array has as many as a micro batch of the
-  // config, one after another. The dtype is the compute dtype, unless given. The memory is taken at
-  // start, on the ranks' device, and planned to the byte, as activations; a unit that repeats
-  // (ModelSpec::again()) has an array for each use. Evaluation uses the same memory. Not for models
-  // that learn their order.
+  // config, one after another. The dtype is the compute dtype, unless given; uint8 for masks and
+  // codes. The memory is taken at start, on the ranks' device, and planned to the byte, as
+  // activations; a unit that repeats (ModelSpec::again()) has an array for each use. Evaluation
+  // uses the same memory. Not for models that learn their order.
   UnitSpec& keep(const std::string& name, Shape shape, std::optional<DType> dtype = {});
-  // The same for bytes, such as masks: see kept_bytes(name).
-  UnitSpec& keep_bytes(const std::string& name, std::int64_t bytes_per_sample);
   // Further global names of a parameter or buffer that the unit has declared. Exported models, and
   // readers of whole weights, have the values under each name.
   UnitSpec& also_named(const std::string& global_name, std::vector<std::string> others);

@@ -4,10 +4,8 @@
 #pragma once
 
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -52,9 +50,6 @@ class Scope {
   T* kept(std::string_view name) const {
     return static_cast<T*>(raw_kept(name, dtype_of<T>::value));
   }
-  std::byte* kept_bytes(std::string_view name) const {
-    return static_cast<std::byte*>(raw_kept(name, {}));
-  }
 
  protected:
   Scope(detail::EngineLink core, detail::Op op, int unit);
@@ -71,7 +66,7 @@ class Scope {
  private:
   void end() noexcept;
   const void* raw(std::string_view name, DType dtype) const;
-  void* raw_kept(std::string_view name, std::optional<DType> dtype) const;
+  void* raw_kept(std::string_view name, DType dtype) const;
 };
 
 // Scopes of several units may overlap. Destructors only record the end, and never wait or throw.

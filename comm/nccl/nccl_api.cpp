@@ -35,6 +35,8 @@ ncclDataType_t type_of(DType dtype) {
       return ncclFloat16;
     case DType::int64:
       return ncclInt64;
+    case DType::uint8:
+      return ncclUint8;
   }
   throw UsageError("NCCL: unknown dtype");
 }

@@ -96,6 +96,8 @@ struct KernelSet {
       return HashKernel<V>::template sum<std::uint32_t>(elements, count, first);
     if (dtype == DType::int64)
       return HashKernel<V>::template sum<std::uint64_t>(elements, count, first);
+    if (dtype == DType::uint8)
+      return HashKernel<V>::template sum<std::uint8_t>(elements, count, first);
     return HashKernel<V>::template sum<std::uint16_t>(elements, count, first);
   }
 

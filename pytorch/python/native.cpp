@@ -74,7 +74,7 @@ std::vector<UnitDeclaration> declarations_of(std::vector<PyUnit> units) {
       options.trainable = parameter.trainable;
       options.group = parameter.group;
       options.whole = parameter.whole;
-      if (parameter.converted) options.dtype = dtype_of_tensor(parameter.name, parameter.dtype);
+      if (parameter.converted) set_dtype(parameter.name, parameter.dtype, options);
       const at::Tensor& first = parameter.tensors.front();
       const bool has_values = first.numel() == 0 || first.storage().data() != nullptr;
       declaration.parameters.push_back({std::move(parameter.name), std::move(parameter.tensors),
@@ -173,7 +173,7 @@ class Model {
   }
 
   bool is_resident(const std::string& name, at::ScalarType type) {
-    return with_type_of(dtype_of_tensor(name, type), [&](auto typed) {
+    return with_type_of(dtype_of_tensor(name, type, false), [&](auto typed) {
       return engine_->resident<decltype(typed)>(name) != nullptr;
     });
   }

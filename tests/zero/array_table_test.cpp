@@ -41,7 +41,7 @@ zero::ModelSpec describe() {
   model.unit("middle")
       .param("weight", {width})
       .keep("x", {width, 2}, zero::DType::fp32)
-      .keep_bytes("mask", masked);
+      .keep("mask", {masked}, zero::DType::uint8);
   model.unit("other").param("weight", {width}).keep("x", {width});
   model.again("middle");
   model.unit("head").param("weight", {width}).keep("x", {width}).fused();
@@ -58,14 +58,16 @@ void fill(const zero::Scope& scope, const std::string& unit, int number) {
   std::ranges::fill(whole(scope.kept<float>("x"), unit == "middle" ? 2 * width : width),
                     static_cast<float>(number));
   if (unit == "middle")
-    std::ranges::fill(whole(scope.kept_bytes("mask"), masked), static_cast<std::byte>(number));
+    std::ranges::fill(whole(scope.kept<std::uint8_t>("mask"), masked),
+                      static_cast<std::uint8_t>(number));
 }
 
 bool has(const zero::Scope& scope, const std::string& unit, int number) {
   const auto is = [number](auto value) { return static_cast<int>(value) == number; };
   return std::ranges::all_of(whole(scope.kept<float>("x"), unit == "middle" ? 2 * width : width),
                              is) &&
-         (unit != "middle" || std::ranges::all_of(whole(scope.kept_bytes("mask"), masked), is));
+         (unit != "middle" ||
+          std::ranges::all_of(whole(scope.kept<std::uint8_t>("mask"), masked), is));
 }
 
 void train(zero::Engine& engine) {
@@ -138,9 +140,9 @@ TEST_CASE("kept arrays are asked for as declared") {
       CHECK(contains(refusal<zero::UsageError>([&] { (void)scope.kept<float>("y"); }),
                      "unit first keeps no array \"y\""));
       CHECK(contains(refusal<zero::UsageError>([&] { (void)scope.kept<zero::bf16>("x"); }),
-                     "is of fp32, but bf16"));
-      CHECK(contains(refusal<zero::UsageError>([&] { (void)scope.kept_bytes("x"); }),
-                     "is of fp32, but bytes"));
+                     "is fp32, but bf16"));
+      CHECK(contains(refusal<zero::UsageError>([&] { (void)scope.kept<std::uint8_t>("x"); }),
+                     "is fp32, but uint8"));
       break;
     }
   });

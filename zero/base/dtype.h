@@ -10,8 +10,9 @@
 
 namespace zero {
 
-// int64 is for votes and counters, not for parameters.
-enum class DType : std::uint8_t { fp32, bf16, fp16, int64 };
+// int64 is for votes and counters, not for parameters. uint8 is for frozen parameters, whose bytes
+// the engine keeps unchanged, and for activations.
+enum class DType : std::uint8_t { fp32, bf16, fp16, int64, uint8 };
 
 struct bf16 {
   std::uint16_t bits = 0;
@@ -32,10 +33,12 @@ template <>
 struct dtype_of<fp16> : std::integral_constant<DType, DType::fp16> {};
 template <>
 struct dtype_of<std::int64_t> : std::integral_constant<DType, DType::int64> {};
+template <>
+struct dtype_of<std::uint8_t> : std::integral_constant<DType, DType::uint8> {};
 
 // Bytes per element.
 constexpr std::int64_t size_of(DType dtype) {
-  return dtype == DType::fp32 ? 4 : dtype == DType::int64 ? 8 : 2;
+  return dtype == DType::fp32 ? 4 : dtype == DType::int64 ? 8 : dtype == DType::uint8 ? 1 : 2;
 }
 
 constexpr const char* name_of(DType dtype) {
@@ -48,6 +51,8 @@ constexpr const char* name_of(DType dtype) {
       return "fp16";
     case DType::int64:
       return "int64";
+    case DType::uint8:
+      return "uint8";
   }
   return "?";
 }

@@ -20,7 +20,7 @@ constexpr std::array<std::pair<std::string_view, int>, 22> dtypes{{
 }  // namespace
 
 std::string safetensors_name(DType dtype) {
-  static constexpr EnumArray<DType, const char*, 4> names{"F32", "BF16", "F16", "I64"};
+  static constexpr EnumArray<DType, const char*, 5> names{"F32", "BF16", "F16", "I64", "U8"};
   return names[dtype];
 }
 
@@ -28,6 +28,12 @@ std::optional<DType> dtype_named(std::string_view dtype) {
   for (const DType ours : {DType::fp32, DType::bf16, DType::fp16, DType::int64})
     if (safetensors_name(ours) == dtype) return ours;
   return std::nullopt;
+}
+
+std::optional<DType> parameter_dtype(std::string_view dtype) {
+  const std::optional<DType> own = dtype_named(dtype);
+  if (own && *own != DType::int64) return own;
+  return bits_of(dtype) == 8 ? std::optional(DType::uint8) : std::nullopt;
 }
 
 std::optional<int> bits_of(std::string_view dtype) {

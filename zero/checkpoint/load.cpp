@@ -180,9 +180,9 @@ class Load {
     const auto converts = [](const std::string& dtype) {
       return checkpoint::dtype_named(dtype).value_or(DType::int64) != DType::int64;
     };
-    if (was.buffer && was.dtype != now.dtype && !(converts(was.dtype) && converts(now.dtype)))
-      problems.push_back("the buffer " + was.name + " has dtype " + was.dtype + ", the model's " +
-                         now.dtype);
+    if (was.dtype != now.dtype && !(converts(was.dtype) && converts(now.dtype)))
+      problems.push_back((was.buffer ? "the buffer " : "parameter ") + was.name + " has dtype " +
+                         was.dtype + ", the model's " + now.dtype);
     if (was.trainable != now.trainable)
       problems.push_back(was.name + (was.trainable ? " was trained, the model has it frozen"
                                                    : " was frozen, the model trains it"));

@@ -67,7 +67,7 @@ const void* Scope::raw(std::string_view name, DType dtype) const {
   return core_.of("scope").scopes().value(unit_, name, dtype);
 }
 
-void* Scope::raw_kept(std::string_view name, std::optional<DType> dtype) const {
+void* Scope::raw_kept(std::string_view name, DType dtype) const {
   return core_.of("scope").scopes().kept({op_, unit_, number_}, name, dtype);
 }
 

@@ -82,20 +82,17 @@ const void* Scopes::value(int unit, std::string_view name, DType dtype) const {
 }
 
 // In a FullModel no pass is open, and each unit has the arrays of its first use.
-void* Scopes::kept(const OpenScope& scope, std::string_view name,
-                   std::optional<DType> dtype) const {
+void* Scopes::kept(const OpenScope& scope, std::string_view name, DType dtype) const {
   const TrainState& train = parts_.train;
   const UnitDeclaration& unit = train.model.units[scope.unit];
   const auto array = std::ranges::find(unit.kept, name, &KeptDeclaration::name);
   if (array == unit.kept.end())
     throw UsageError("unit " + unit.name + " keeps no array \"" + std::string(name) + "\"" +
                      hint_among(unit.kept, name));
-  std::optional<DType> own;
-  if (!array->is_bytes) own = array->dtype.value_or(train.policy().precision.compute);
-  const auto text = [](std::optional<DType> type) { return type ? name_of(*type) : "bytes"; };
+  const DType own = array->dtype.value_or(train.policy().precision.compute);
   if (dtype != own)
-    throw UsageError("the array \"" + array->name + "\" that unit " + unit.name + " keeps is of " +
-                     text(own) + ", but " + text(dtype) + " was asked for");
+    throw UsageError("the array \"" + array->name + "\" that unit " + unit.name + " keeps is " +
+                     name_of(own) + ", but " + name_of(dtype) + " was asked for");
   std::size_t use = 0;
   for (const Pass* pass : {&parts_.passes.micro_step, &parts_.passes.evaluation})
     if (const auto open = std::ranges::find(pass->open(), scope); open != pass->open().end())

@@ -40,8 +40,8 @@ class Scopes {
   void leave(const OpenScope& scope) noexcept;
   // Parameters are named as in the unit, or as in the model.
   const void* value(int unit, std::string_view name, DType dtype) const;
-  // Returns the memory of an array that the unit keeps (UnitSpec::keep()); no dtype: of bytes.
-  void* kept(const OpenScope& scope, std::string_view name, std::optional<DType> dtype) const;
+  // Returns the memory of an array that the unit keeps (UnitSpec::keep()).
+  void* kept(const OpenScope& scope, std::string_view name, DType dtype) const;
   // Returns a parameter that is stored whole, by name in the model; null if sharded.
   const void* resident(std::string_view name, DType dtype) const;
   // Zeroed at the first use in a reduction period; or `beta` states whether kernels add.

@@ -82,14 +82,11 @@ class TableMaker {
   }
 
   ArrayRow kept_row(const KeptDeclaration& kept, std::int64_t elements) const {
-    constexpr std::int64_t word = size_of(DType::int64);
-    if (kept.is_bytes) elements = (elements + word - 1) / word;
-    return {
-        .id = {{}, ArrayKind::kept},
-        .range = {0, elements},
-        .count = elements,
-        .encoding = {kept.is_bytes ? DType::int64 : kept.dtype.value_or(policy_.precision.compute)},
-        .category = MemoryCategory::activations};
+    return {.id = {{}, ArrayKind::kept},
+            .range = {0, elements},
+            .count = elements,
+            .encoding = {kept.dtype.value_or(policy_.precision.compute)},
+            .category = MemoryCategory::activations};
   }
 
   // A slot has a unit's arrays one after another.

@@ -23,6 +23,17 @@ std::int64_t elements_of(const std::string& name, const Shape& shape) {
   return elements;
 }
 
+void check_bytes(const std::string& name, const ParamOptions& options) {
+  const bool bytes = options.dtype == DType::uint8;
+  if (bytes && options.trainable)
+    throw UsageError("parameter " + name +
+                     " is declared with dtype uint8, and trained: bytes are frozen "
+                     "(.trainable = false)");
+  if (!options.file_dtype.empty() && (!bytes || bits_of(options.file_dtype) != 8))
+    throw UsageError("parameter " + name + " has the file_dtype \"" + options.file_dtype +
+                     "\"; expected a name of safetensors for a byte, with dtype uint8");
+}
+
 // Checks a declared parameter or buffer, and returns its number of elements.
 std::int64_t checked_elements(const Model& model, const std::string& name, const Shape& shape) {
   if (name.size() > longest_name)
@@ -72,10 +83,7 @@ std::string Model::describe() const {
     lines += "\n";
     for (const KeptDeclaration& kept : unit.kept)
       lines += "keeps " + kept.name + " " + to_text(kept.shape) +
-               (kept.is_bytes ? " bytes"
-                : kept.dtype  ? std::string(" ") + name_of(*kept.dtype)
-                              : "") +
-               "\n";
+               (kept.dtype ? std::string(" ") + name_of(*kept.dtype) : "") + "\n";
     for (const int index : unit.params) {
       const ParamDeclaration& param = params[index];
       const ParamOptions& options = param.options;
@@ -83,6 +91,7 @@ std::string Model::describe() const {
                (options.trainable ? "" : " frozen") + (options.decay ? "" : " no-decay") +
                (options.group.empty() ? "" : " group " + options.group) +
                (options.dtype ? std::string(" ") + name_of(*options.dtype) : "") +
+               options.file_dtype +
                (options.whole ? *options.whole ? " whole" : " not whole" : "") +
                (options.split ? " split" : "") + "\n";
     }
@@ -197,6 +206,7 @@ UnitSpec& UnitSpec::param(const std::string& name, Shape shape, ParamOptions opt
                      ", and split_dim " + std::to_string(*options.split_dim) +
                      " is no dimension of it");
   options.split = options.split || options.split_dim;
+  detail::check_bytes(global, options);
   const int index = static_cast<int>(model_.params.size());
   unit.params.push_back(index);
   model_.index_of_param.emplace(global, index);
@@ -227,12 +237,6 @@ UnitSpec& UnitSpec::keep(const std::string& name, Shape shape, std::optional<DTy
     throw UsageError("the " + text + " is declared twice");
   const std::int64_t elements = detail::elements_of("the " + text, shape);
   unit.kept.push_back({name, std::move(shape), elements, dtype});
-  return *this;
-}
-
-UnitSpec& UnitSpec::keep_bytes(const std::string& name, std::int64_t bytes_per_sample) {
-  keep(name, {bytes_per_sample});
-  model_.units[index_].kept.back().is_bytes = true;
   return *this;
 }
 

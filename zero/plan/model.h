@@ -24,6 +24,13 @@ struct ParamDeclaration {
   ParamOptions options;
   int unit = 0;
   std::vector<std::string> also_named = {};
+
+  // Whether the engine keeps bytes, of a type that it does not compute with.
+  bool is_bytes() const { return options.dtype == DType::uint8; }
+  // The type in files, if the parameter's own dtype is this.
+  std::string file_dtype(DType dtype) const {
+    return options.file_dtype.empty() ? safetensors_name(dtype) : options.file_dtype;
+  }
 };
 
 struct BufferDeclaration {
@@ -47,7 +54,6 @@ struct KeptDeclaration {
   Shape shape;       // of a sample
   std::int64_t elements = 0;
   std::optional<DType> dtype = {};  // empty: the compute dtype
-  bool is_bytes = false;            // elements are bytes
 };
 
 struct UnitDeclaration {

@@ -50,7 +50,8 @@ bool WireFormats::encodes_gather(const Model& model, int param, bool persistent)
   const bool trainable = declaration.options.trainable;
   if (trainable && gathers_trainable) return true;
   return (trainable ? gathers_matrices : gathers_frozen_matrices) && !persistent &&
-         declaration.shape.size() > 1 && unit_repeats(model, declaration.unit);
+         !declaration.is_bytes() && declaration.shape.size() > 1 &&
+         unit_repeats(model, declaration.unit);
 }
 
 std::int64_t WireFormats::alignment() const {

@@ -46,8 +46,7 @@ ManifestParameter SavedLayout::parameter(int param) const {
     described.split_dim = declaration.options.split_dim;
     described.split_sizes = split->sizes;
   }
-  described.dtype =
-      checkpoint::safetensors_name(described.trainable ? types.master_dtype : types.dtype);
+  described.dtype = declaration.file_dtype(described.trainable ? types.master_dtype : types.dtype);
   if (!described.trainable) return described;
   described.states_dtype = checkpoint::safetensors_name(types.state_dtype);
   const std::vector<std::string>& all = plan.updates.state_names();

@@ -120,7 +120,8 @@ class TrainSnapshot : public checkpoint::Snapshot {
   void check_values(const std::string& file, const ElementRange& range, std::string_view dtype,
                     std::span<const std::byte> bytes) const override {
     if (buffer_of(range.parameter) >= 0 || train_.config.zero_core.allow_non_finite_weights) return;
-    const DType stored = checkpoint::dtype_named(dtype).value();
+    const DType stored = checkpoint::parameter_dtype(dtype).value();
+    if (stored == DType::uint8) return;
     const std::string name =
         (range.kind > 0 ? train_.plan.updates.state_names()[range.kind - 1] + " of " : "") +
         train_.param(range.parameter).name;
@@ -139,7 +140,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
       return write_buffer(buffer, range, stored, bytes);
     const ArrayId array = array_of(range);
     const auto write = [&](const ArrayId& to) {
-      train_.store->write(to, offset_of(range), checkpoint::dtype_named(stored).value(), bytes);
+      train_.store->write(to, offset_of(range), checkpoint::parameter_dtype(stored).value(), bytes);
     };
     if (!train_.arrays.segment(array).is_parameter(array.kind)) write(array);
     if (range.kind == 0) write({array, ArrayKind::parameter_shard});

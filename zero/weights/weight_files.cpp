@@ -113,6 +113,14 @@ std::string names_in(const checkpoint::ModelReader& reader,
   return "\n  the file has " + list_of(names, most_named);
 }
 
+// Reads bytes, each as a number.
+void read_bytes(const checkpoint::ModelReader& reader, const std::string& name, std::int64_t begin,
+                std::span<float> values) {
+  std::vector<std::byte> bytes(values.size());
+  reader.read_bytes(name, begin, bytes);
+  optim::cast(bytes.data(), DType::uint8, values.data(), DType::fp32, std::ssize(values));
+}
+
 // Throws UsageError if the parameter is declared in parts of an unknown dimension.
 TensorSplit whole_of(const TrainState& train, int param) {
   const ParamOptions& options = train.param(param).options;
@@ -151,7 +159,7 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
       problems += "\n  " + name + " has shape " + to_text(tensor->shape) + ", the model has " +
                   to_text(shape);
     } else if (!dtype.empty() && tensor->dtype != dtype) {
-      problems += "\n  " + name + " has dtype " + tensor->dtype + ", the buffer has " + dtype;
+      problems += "\n  " + name + " has dtype " + tensor->dtype + ", the model has " + dtype;
     } else {
       ++used;
       return true;
@@ -161,7 +169,8 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
   std::vector<char> in_file;
   for (int p = 0; p < std::ssize(train_.model.params); ++p) {
     const ParamDeclaration& declaration = train_.param(p);
-    in_file.push_back(look(declaration.name, whole_of(train_, p).shape, ""));
+    const std::string dtype = declaration.is_bytes() ? declaration.file_dtype(DType::uint8) : "";
+    in_file.push_back(look(declaration.name, whole_of(train_, p).shape, dtype));
     count_others(declaration.also_named);
   }
   std::vector<int> buffers;
@@ -197,8 +206,11 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
                const std::int64_t first = train_.begin_of_own_part(param) + shard.begin;
                split.for_parts(first, std::ssize(shard.values),
                                [&](std::int64_t from, std::int64_t whole, std::int64_t count) {
-                                 reader.read(name_in_file(shard.name), whole,
-                                             shard.values.subspan(from - first, count));
+                                 const auto values = shard.values.subspan(from - first, count);
+                                 if (train_.param(param).is_bytes())
+                                   read_bytes(reader, name_in_file(shard.name), whole, values);
+                                 else
+                                   reader.read(name_in_file(shard.name), whole, values);
                                });
                train_.refuse_non_finite(reader.path(), shard);
              }),
@@ -258,7 +270,7 @@ std::vector<ExportPiece> pieces_of(const TrainState& train, bool trainable_only)
     if (trainable_only && !segment.trainable) continue;
     for (const ParamPlace& place : segment.params)
       add(train.param(place.param), whole_of(train, place.param).shape,
-          checkpoint::safetensors_name(train.arrays.segment(id).dtype), place.param, -1);
+          train.param(place.param).file_dtype(train.arrays.segment(id).dtype), place.param, -1);
   }
   for (int b = 0; b < std::ssize(train.model.buffers); ++b)
     add(train.model.buffers[b], train.model.buffers[b].shape, train.model.buffers[b].dtype, -1, b);

@@ -12,6 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from . import _native, ranks, views
+from .codes import from_numbers
 from .passes import PlainState
 from .wrapping import replace_once
 
@@ -304,15 +305,16 @@ class SliceInEngine:
     """A parameter's values in an engine that had the model before."""
 
     def __init__(self, engine, parameter):
-        self._engine, self._name, self._shape = engine, engine.name_of(parameter), list(parameter.shape)
+        self._engine, self._parameter = engine, parameter
+        self._name, self._shape = engine.name_of(parameter), list(parameter.shape)
 
     def whole_values(self):
         """Returns the whole values. Collective."""
-        return self._engine.native.read(self._name, "value", self._shape)
+        return from_numbers(self._parameter, self._engine.native.read(self._name, "value", self._shape))
 
     def drop(self):
         """Forgets the engine."""
-        self._engine = None
+        self._engine = self._parameter = None
 
 
 def take_slices(model, engine_of):

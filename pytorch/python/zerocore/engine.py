@@ -10,6 +10,7 @@ from . import _native, checkpoints, ending, module_state, partial_loads, signals
 from .accumulation import Accumulation
 from .autocast import around_forward
 from .buffers import Buffers
+from .codes import from_numbers, to_numbers
 from .compiled import CompiledModules, refuse_compiled
 from .divisions import Divisions
 from .errors import AssertedUsage
@@ -337,7 +338,8 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
             if what == "grad":
                 gradient = read_gradient(self, parameter)
                 return self.given_gradients.over(self.name_of(parameter), gradient, self.native.drops())
-            return self.native.read(self.name_of(parameter), what, list(parameter.shape)).to(parameter.device)
+            numbers = self.native.read(self.name_of(parameter), what, list(parameter.shape))
+            return from_numbers(parameter, numbers).to(parameter.device)
 
     def _read_bytes(self, parameter, what):
         if what != "value":
@@ -350,7 +352,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
             parameter.data.copy_(values)
             return
         with self._guarded("write", settles=True):
-            self.native.write(self.name_of(parameter), values)
+            self.native.write(self.name_of(parameter), to_numbers(parameter, values))
 
     def save_checkpoint(self, save_dir, tag=None, client_state=None, save_latest=True,
                         exclude_frozen_parameters=False):

@@ -3,6 +3,7 @@
 import torch
 
 from . import _native, checkpoints, module_state
+from .codes import to_numbers
 from .ranks import text_of_root
 from .units import is_in_engine
 
@@ -24,7 +25,7 @@ def load(engine, directory, tag, job, strict=True, module_only=False):
         if not is_in_engine(parameter):
             parameter.detach().copy_(weights.get(name, parameter.detach()))
         elif name in weights:
-            engine.native.write(name, weights[name])
+            engine.native.write(name, to_numbers(parameter, weights[name]))
     with torch.no_grad():
         for name, buffer in engine.module.named_buffers():
             if name in weights:

@@ -7,6 +7,7 @@ from torch import nn
 
 from . import _native
 from .buffers import is_in_engine, memory_of
+from .codes import is_code
 
 _COMPUTE = {torch.float32, torch.bfloat16, torch.float16}
 
@@ -110,7 +111,7 @@ def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=Non
             buffers[unit].append(_native.Buffer(name=names[0], tensors=[parameter], also_named=names[1:]))
             continue
         vars(parameter).pop("_zerocore_bytes", None)  # of an earlier engine
-        dtype = compute_dtype if parameter.is_floating_point() else parameter.dtype
+        dtype = compute_dtype if parameter.is_floating_point() and not is_code(parameter) else parameter.dtype
         parameters[unit].append(declared(names, parameter, dtype))
     parameters[0].extend(declared([name], parameter, parameter.dtype) for name, parameter in others)
     for unit, names, tensors in collector.buffers.values():
@@ -140,9 +141,9 @@ def note_codes(module, settings):
 
 
 def _holds_bytes(name, parameter):
-    """Returns whether the parameter holds bytes, which are sent unchanged: by its dtype, integers and 8-bit numbers; by what
-    says that it has codes in 16 or 32 bits, `quant_state` of bitsandbytes or the script's own `zerocore_bytes`."""
-    if parameter.requires_grad or parameter.is_meta:
+    """Returns whether the parameter holds bytes that stay whole: by its dtype, integers of several bytes; by what says that
+    it has codes in 16 or 32 bits, `quant_state` of bitsandbytes or the script's own `zerocore_bytes`."""
+    if parameter.requires_grad or parameter.is_meta or is_code(parameter):
         return False
     if not parameter.is_floating_point() or parameter.dtype.itemsize == 1:
         if not _has_memory(parameter):

@@ -108,8 +108,7 @@ std::string problem_of(const Manifest& manifest, const ManifestParameter& parame
   if (!parameter.moment_of.empty() && !parameter.buffer)
     return "is a moment of " + in_quotes(parameter.moment_of) + ", and no buffer";
   for (const std::string& dtype : {parameter.dtype, parameter.states_dtype})
-    if (parameter.buffer ? bits_of(dtype).value_or(1) % 8 != 0
-                         : !dtype_named(dtype) || dtype == "I64")
+    if (parameter.buffer ? bits_of(dtype).value_or(1) % 8 != 0 : !parameter_dtype(dtype))
       return "cannot be stored as " + in_quotes(dtype);
   return "";
 }

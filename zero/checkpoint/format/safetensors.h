@@ -46,6 +46,7 @@ struct SafetensorsHeader {
 
 using zero::bits_of;
 using zero::dtype_named;
+using zero::parameter_dtype;
 using zero::safetensors_name;
 // Converts elements of a F32, BF16, F16 or F64 tensor to fp32; returns false for any other dtype.
 bool to_floats(std::string_view dtype, std::span<const std::byte> bytes, float* values);
