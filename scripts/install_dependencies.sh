@@ -156,14 +156,14 @@ complete_python() {
 install_torch() {
   local folder=$HOME/.cache/zerocore/torch
   if "$folder/bin/python3" -c "import torch, xxhash; from importlib.util import find_spec
-assert all(map(find_spec, ('datasets', 'trl', 'lightning', 'twine', 'wheel', 'sphinx', 'myst_parser', 'furo')))" 2>/dev/null; then
+assert all(map(find_spec, ('datasets', 'trl', 'lightning', 'bitsandbytes', 'twine', 'wheel', 'sphinx', 'myst_parser', 'furo')))" 2>/dev/null; then
     return
   fi
   complete_python
-  echo "installing: torch transformers peft trl datasets lightning xxhash twine wheel sphinx from PyPI into $folder" >&2
+  echo "installing: torch transformers peft trl datasets lightning bitsandbytes xxhash twine wheel sphinx from PyPI into $folder" >&2
   python3 -m venv "$folder"
   timeout 900 "$folder/bin/python3" -m pip install --quiet --disable-pip-version-check --retries 2 --timeout 60 \
-    torch numpy transformers peft trl datasets lightning scikit-build-core xxhash twine wheel \
+    torch numpy transformers peft trl datasets lightning bitsandbytes scikit-build-core xxhash twine wheel \
     sphinx myst-parser furo
 }
 

@@ -511,6 +511,16 @@ def adapters():
     run(2, "merged", "--", "changes", "18", "--", "servers", script="streams.py")
 
 
+def quantized():
+    """QLoRA: the losses of one process at every stage, and a checkpoint on another number of ranks."""
+    if not has("transformers") or not has("peft") or not has("bitsandbytes"):
+        print("SKIPPED: transformers, peft or bitsandbytes is not installed")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks, part in ((1, "train"), (2, "train"), (3, "resume")):
+            contains(run(ranks, folder, part, script="quantized.py")[0], f"{part}: bitsandbytes")
+
+
 def config_file():
     """The effect of `accelerate launch --config_file`, with FSDP's keys too, and errors that name the keys of the
     file."""
