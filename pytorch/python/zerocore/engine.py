@@ -18,6 +18,7 @@ from .evaluation import Evaluation
 from .figures import Figures
 from .gradients import GivenGradients, read_gradient
 from .guard import Guard
+from .integrations.bitsandbytes import named_scales
 from .integrations.peft import tuners_in
 from .loaders import loader_of
 from .micro_batches import MicroBatches
@@ -67,9 +68,11 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         self.tput_timer = NoTimer()
         self.others = [parameter for _, parameter in others]  # trained ones outside of the module
         self._trained = {id(p) for p in [*module.parameters(), *self.others] if p.requires_grad}
-        self._names = {id(parameter): name for name, parameter in [*module.named_parameters(), *others]}
+        scales = list(named_scales(module))
+        self.scales = [tensor for _, tensor in scales]  # of codes in the module's parameters
+        self._names = {id(parameter): name for name, parameter in [*module.named_parameters(), *scales, *others]}
         sharded = self._rests_sharded()
-        for index, parameter in enumerate([*module.parameters(), *self.others]):
+        for index, parameter in enumerate([*module.parameters(), *self.scales, *self.others]):
             describe(parameter, index, ranks.size, sharded)
             parameter.__getstate__ = PlainState(parameter)
             supersede(parameter, self)

@@ -8,6 +8,7 @@ from torch import nn
 from . import _native
 from .buffers import is_in_engine, memory_of
 from .codes import is_code
+from .integrations.bitsandbytes import scales_of
 
 _COMPUTE = {torch.float32, torch.bfloat16, torch.float16}
 
@@ -41,6 +42,8 @@ class _Collector:
             held = self.parameters.setdefault(id(parameter), [unit, [], parameter])
             held[0] = self._innermost_around(held[0], unit)
             held[1].append(prefix + name)
+            for suffix, scales in scales_of(parameter):
+                self.parameters.setdefault(id(scales), [held[0], [f"{prefix}{name}.{suffix}"], scales])[0] = held[0]
         for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
             if name not in module._non_persistent_buffers_set:
                 key = memory_of(buffer) if buffer.numel() > 0 else id(buffer)

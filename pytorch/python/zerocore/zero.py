@@ -8,6 +8,7 @@ import torch
 
 from . import _native, construction
 from .construction import ZeroParamStatus
+from .integrations.bitsandbytes import scales_of
 from .integrations.peft import Unmerging
 from .passes import engine_of
 from .streams import whole_values
@@ -22,7 +23,9 @@ class GatheredParameters(contextlib.AbstractContextManager):
     def __init__(self, params, modifier_rank=None, fwd_module=None, enabled=True):
         one = isinstance(params, torch.Tensor)
         params = ([params] if one else list(params)) if enabled else []
-        self._params = list({id(each): each for each in params if each is not None}.values())  # a missing bias is None
+        params = [each for each in params if each is not None]  # a missing bias is None
+        params += [scales for parameter in params for _, scales in scales_of(parameter)]
+        self._params = list({id(each): each for each in params}.values())
         self._modifier_rank = modifier_rank
         self._slices = []  # Slices of parameters that zero.Init constructed and that have no engine yet
         self._gathered = []  # (parameter, its whole values, its own tensor, its status)

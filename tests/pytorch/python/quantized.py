@@ -80,7 +80,10 @@ def train(engine, steps):
 
 
 def codes_of(model):
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.dtype.itemsize == 1}
+    """The codes, and those scales that are as many as their blocks."""
+    return dict([(name, parameter) for name, parameter in model.named_parameters() if parameter.dtype.itemsize == 1] +
+                [(f"{name}.absmax", parameter.quant_state.absmax) for name, parameter in model.named_parameters()
+                 if getattr(parameter, "quant_state", None) is not None])
 
 
 def raw(tensor):
@@ -117,6 +120,8 @@ def main():
         check("nf4", 3, engine, expected[SAVED_AT:], train(engine, range(SAVED_AT, STEPS)))
         state = engine.module_state_dict()
         whole = base("nf4")
+        for name, tensor in codes_of(whole).items():
+            assert raw(state[name]) == raw(tensor), name
         whole.load_state_dict(state, strict=False)  # bitsandbytes loads no scales of its own there
         tokens = batch(STEPS)
         with torch.no_grad():
