@@ -29,6 +29,14 @@ def has(module):
     return subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True).returncode == 0
 
 
+def lacks(*modules):
+    """Whether one of the modules is not installed; the output says so."""
+    absent = [module for module in modules if not has(module)]
+    if absent:
+        print(f"SKIPPED: {', '.join(absent)} not installed")
+    return bool(absent)
+
+
 def run(ranks, *arguments, expect=0, environment=None, script="rank.py"):
     """Returns the output of the ranks; `expect` None: any failure."""
     command = [MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", str(HERE / script), *arguments]
@@ -55,8 +63,7 @@ def torch_models():
 
 
 def transformers_models():
-    if not has("transformers"):
-        print("SKIPPED: transformers is not installed")
+    if lacks("transformers"):
         return
     names = TRANSFORMERS + (["lora"] if has("peft") else [])
     run(2, "equal_bits", "fp32", *names, *TRANSFORMERS_UNLISTED)
@@ -343,8 +350,7 @@ def equal_at_stages(script, stages, pattern, arguments_of):
 
 def deepspeed_tutorials():
     """Hand-written loops around models of transformers: stages are equal, checkpoints and saved models too."""
-    if not has("transformers"):
-        print("SKIPPED: transformers is not installed")
+    if lacks("transformers"):
         return
 
     def bert(stage, folder):
@@ -381,8 +387,7 @@ def deepspeed_tutorials():
 def trainer():
     """Hugging Face's Trainer: stages are equal, and a resumed run ends bitwise identical to one that was not
     stopped."""
-    if not (has("transformers") and has("accelerate")):
-        print("SKIPPED: transformers or accelerate is not installed")
+    if lacks("transformers", "accelerate"):
         return
     script = str(HERE / "trainer_deepspeed.py")
     first = None
@@ -407,8 +412,7 @@ def trainer():
 
 def accelerate():
     """A loop with accelerate and a scheduler that the engine does not get: the rates of plain torch."""
-    if not (has("transformers") and has("accelerate")):
-        print("SKIPPED: transformers or accelerate is not installed")
+    if lacks("transformers", "accelerate"):
         return
     for stage in ("1", "3"):
         contains(as_deepspeed(1, str(HERE / "accelerate_deepspeed.py"), stage), "Finished Training")
@@ -417,8 +421,7 @@ def accelerate():
 
 def plugin():
     """Accelerate's plugin without a loader: each stage has the same losses."""
-    if not has("transformers") or not has("accelerate"):
-        print("SKIPPED: transformers or accelerate is not installed")
+    if lacks("transformers", "accelerate"):
         return
     with tempfile.TemporaryDirectory() as folder:
         lines = {re.search("losses.*", as_deepspeed(2, str(HERE / "plugin_deepspeed.py"), stage, folder)).group()
@@ -429,8 +432,7 @@ def plugin():
 
 def lightning():
     """Lightning's DeepSpeedStrategy, on CPU ranks too, for its Trainer and Fabric."""
-    if not has("lightning"):
-        print("SKIPPED: lightning is not installed")
+    if lacks("lightning"):
         return
     with tempfile.TemporaryDirectory() as folder:
         out = as_deepspeed(2, str(HERE / "lightning_deepspeed.py"), folder, "0", "1", "2", "3")
@@ -501,8 +503,7 @@ def notices():
 
 def adapters():
     """peft's, merged and unmerged inside of GatheredParameters."""
-    if not has("transformers") or not has("peft"):
-        print("SKIPPED: transformers or peft is not installed")
+    if lacks("transformers", "peft"):
         return
     for ranks in (1, 2):
         with tempfile.TemporaryDirectory() as folder:
@@ -513,8 +514,7 @@ def adapters():
 
 def quantized():
     """QLoRA: the losses of one process at every stage, and a checkpoint on another number of ranks."""
-    if not has("transformers") or not has("peft") or not has("bitsandbytes"):
-        print("SKIPPED: transformers, peft or bitsandbytes is not installed")
+    if lacks("transformers", "peft", "bitsandbytes"):
         return
     with tempfile.TemporaryDirectory() as folder:
         for ranks, part in ((1, "train"), (2, "train"), (3, "resume")):
@@ -578,8 +578,7 @@ print("prepared", net.gradient_accumulation_steps(), net.global_steps, round(net
 
 def example():
     """examples/trainer, as docs/getting-started.md starts it: the wheel is installed, and the variable is set."""
-    if not has("transformers") or not has("accelerate"):
-        print("SKIPPED: transformers or accelerate is not installed")
+    if lacks("transformers", "accelerate"):
         return
     with tempfile.TemporaryDirectory() as folder:
         package = {**installed_package(folder), "ZEROCORE_AS_DEEPSPEED": "1", "OMP_NUM_THREADS": "1"}
