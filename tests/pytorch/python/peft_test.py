@@ -1,0 +1,30 @@
+"""Tests adapters of peft: `peft_test.py MPIEXEC PYTHON PACKAGE CASE`."""
+
+import sys
+import tempfile
+
+from python_test import contains, lacks, run
+
+
+def adapters():
+    """peft's, merged and unmerged inside of GatheredParameters."""
+    if lacks("transformers", "peft"):
+        return
+    for ranks in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            if run(ranks, folder, script="adapters.py")[0].count("merged and unmerged") != ranks:
+                raise SystemExit(f"{ranks} ranks do not end")
+    run(2, "merged", "--", "changes", "18", "--", "servers", script="streams.py")
+
+
+def quantized():
+    """QLoRA: the losses of one process at every stage, and a checkpoint on another number of ranks."""
+    if lacks("transformers", "peft", "bitsandbytes"):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks, part in ((1, "train"), (2, "train"), (3, "resume")):
+            contains(run(ranks, folder, part, script="quantized.py")[0], f"{part}: bitsandbytes")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[4]]()
