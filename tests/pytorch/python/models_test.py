@@ -1,4 +1,4 @@
-"""Tests adapters of peft: `peft_test.py MPIEXEC PYTHON PACKAGE CASE`."""
+"""Tests adapters of peft, and models next to the one that trains: `models_test.py MPIEXEC PYTHON PACKAGE CASE`."""
 
 import sys
 import tempfile
@@ -24,6 +24,12 @@ def quantized():
     with tempfile.TemporaryDirectory() as folder:
         for ranks, part in ((1, "train"), (2, "train"), (3, "resume")):
             contains(run(ranks, folder, part, script="quantized.py")[0], f"{part}: bitsandbytes")
+
+
+def several_engines():
+    """A student next to a frozen teacher and a frozen judge."""
+    for ranks in (1, 3):
+        contains(run(ranks, script="engines.py")[0], f"three engines on {ranks} ranks")
 
 
 if __name__ == "__main__":
