@@ -156,15 +156,23 @@ complete_python() {
 install_torch() {
   local folder=$HOME/.cache/zerocore/torch
   if "$folder/bin/python3" -c "import torch, xxhash; from importlib.util import find_spec
-assert all(map(find_spec, ('datasets', 'trl', 'lightning', 'bitsandbytes', 'twine', 'wheel', 'sphinx', 'myst_parser', 'furo')))" 2>/dev/null; then
+assert all(map(find_spec, ('datasets', 'trl', 'lightning', 'twine', 'wheel', 'sphinx', 'myst_parser', 'furo')))" 2>/dev/null; then
     return
   fi
   complete_python
-  echo "installing: torch transformers peft trl datasets lightning bitsandbytes xxhash twine wheel sphinx from PyPI into $folder" >&2
+  echo "installing: torch transformers peft trl datasets lightning xxhash twine wheel sphinx from PyPI into $folder" >&2
   python3 -m venv "$folder"
   timeout 900 "$folder/bin/python3" -m pip install --quiet --disable-pip-version-check --retries 2 --timeout 60 \
-    torch numpy transformers peft trl datasets lightning bitsandbytes scikit-build-core xxhash twine wheel \
+    torch numpy transformers peft trl datasets lightning scikit-build-core xxhash twine wheel \
     sphinx myst-parser furo
+}
+
+# Its test is skipped without it.
+install_bitsandbytes() {
+  local python=$HOME/.cache/zerocore/torch/bin/python3
+  "$python" -c "from importlib.util import find_spec; assert find_spec('bitsandbytes')" 2>/dev/null ||
+    timeout 300 "$python" -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 30 --no-deps bitsandbytes ||
+    echo "bitsandbytes cannot be installed from PyPI"
 }
 
 # Headers of the oldest torch that is supported, which the tests' build is compiled against too.
@@ -201,6 +209,7 @@ install_launchers() {
 
 if [[ ${1:-} == --torch ]]; then
   install_torch >&2
+  install_bitsandbytes >&2
   install_launchers >&2
   install_torch_headers >&2
   echo "$HOME/.cache/zerocore/torch/bin/python3"
