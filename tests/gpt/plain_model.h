@@ -132,7 +132,6 @@ class PlainModel {
 
   std::map<std::string, std::vector<T>> values, gradients;
 
- private:
   // Like the scope of a unit: names are the unit's own, or global.
   class Arrays final : public ParameterGradients<T> {
    public:
@@ -152,7 +151,9 @@ class PlainModel {
     PlainModel& model_;
     std::string prefix_;
   };
+  Arrays unit(const std::string& name) { return Arrays(*this, name); }
 
+ private:
   ModelConfig config_;
   Model<T> model_;
 };

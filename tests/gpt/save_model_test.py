@@ -55,6 +55,33 @@ def compare(ours, folder):
     assert relative < 1e-5
 
 
+def generated(program, folder, *options):
+    """Returns the bytes that the saved model adds to the start of the text, greedily unless the options say otherwise."""
+    out = subprocess.run([program, "--model", str(folder / "config.json"), "--init", str(folder), "--generate", "30",
+                          "--prompt", TEXT[:20].decode(), *options], check=True, capture_output=True).stdout
+    text = out.split(b"for 50 tokens\n\n", 1)[1].rsplit(b"\n\n30 tokens in ", 1)[0]
+    assert text.startswith(TEXT[:20]) and len(text) == 50, text
+    return text[20:]
+
+
+def compare_generation(program, folder):
+    """Greedy generation, at any stage and from a file, against transformers; and drawn tokens against each other."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder).float().eval()
+    model.generation_config.eos_token_id = None
+    expected = bytes(model.generate(torch.tensor([list(TEXT[:20])]), max_new_tokens=30, do_sample=False, pad_token_id=0)[0, 20:])
+    from_file = ["--set", "zero_optimization.offload_param.device=nvme", "--set", f"zero_optimization.offload_param.nvme_path={folder}",
+                 "--set", "zero_optimization.offload_param.max_in_cpu=0"]
+    for options in ([], ["--stage", "3"], ["--stage", "3", *from_file]):
+        own = generated(program, folder, *options)
+        assert own == expected, (folder.name, options, own, expected)
+    drawn = ["--temperature", "2", "--seed", "7"]
+    assert generated(program, folder, *drawn) == generated(program, folder, *drawn) != expected
+    assert generated(program, folder, *drawn, "--top-k", "1") == expected
+
+
 def check_preset(program, folder, preset, expected):
     """Trains, saves, and continues from the saved model; returns its folder, and the loss there."""
     model = folder / preset
@@ -114,6 +141,7 @@ def check_round_trip(program, folder, name, model):
     record = loss_of(program, folder, result / "config.json", source)
     compare(record, source)
     compare(record, result)
+    compare_generation(program, source)
 
 
 def check(program, folder):
@@ -129,6 +157,7 @@ def check(program, folder):
         return
     compare(of_gpt2, gpt2)
     compare(of_llama, llama)
+    compare_generation(program, gpt2)
     check_bare_names(program, folder, gpt2, of_gpt2)
     torch.manual_seed(5)
     for name, model in models_of_transformers().items():

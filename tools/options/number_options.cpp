@@ -31,7 +31,7 @@ constexpr std::uint64_t most_ranks = 1 << 20, most_threads = 1024, most_steps = 
                         most_tokens = 1 << 30, most_planned = 4096,
                         largest = std::numeric_limits<std::uint64_t>::max();
 
-constexpr std::array<Row, 34> rows = {
+constexpr std::array<Row, 37> rows = {
     {{"--ranks", Kind::whole, 1, most_ranks},
      {"--min-ranks", Kind::whole, 1, most_ranks},
      {"--restarts", Kind::whole, 0, 1'000'000},
@@ -53,6 +53,9 @@ constexpr std::array<Row, 34> rows = {
      {"--start-limit", Kind::real, 0.001, most_seconds, " of seconds"},
      {"--stop-limit", Kind::real, 0.001, most_seconds, " of seconds"},
      {"--lr", Kind::real, 0, 1'000'000},
+     {"--generate", Kind::whole, 0, most_tokens, " (0: train)"},
+     {"--temperature", Kind::real, 0, 1'000'000, " (0: the most likely token)"},
+     {"--top-k", Kind::whole, 0, most_tokens, " (0: all)"},
      {"--max-shard-size", Kind::bytes, 1, most_bytes},
      {"--per-node", Kind::whole, 1, most_planned},
      {"--layers", Kind::whole, 1, most_planned},

@@ -107,6 +107,20 @@ void Rope<T>::rotate(const Rows& tensor, Direction direction, zero::ThreadPool& 
 }
 
 template <class T>
+void Rope<T>::rotate_at(std::int64_t position, T* row, std::int64_t heads) const {
+  const std::int64_t at = position * head_channels_ / 2;
+  const Rotation<T> call{row,
+                         table_.cosines.data() + at,
+                         table_.sines.data() + at,
+                         1,
+                         heads,
+                         head_channels_,
+                         heads * head_channels_,
+                         1};
+  kernels<T>().rotate(call, {0, 1});
+}
+
+template <class T>
 std::int64_t Rope<T>::bytes() const {
   return static_cast<std::int64_t>(table_.cosines.bytes() + table_.sines.bytes());
 }

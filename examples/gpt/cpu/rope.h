@@ -38,6 +38,8 @@ class Rope {
     std::int64_t rows, heads;
   };
   void rotate(const Rows& tensor, Direction direction, zero::ThreadPool& pool) const;
+  // Rotates a row of heads, as at this position of a sequence.
+  void rotate_at(std::int64_t position, T* row, std::int64_t heads) const;
   std::int64_t bytes() const;
 
  private:

@@ -4,13 +4,14 @@
 
 namespace gpt {
 
-zero::ModelSpec describe(const ModelConfig& config) {
+zero::ModelSpec describe(const ModelConfig& config, bool trains) {
   zero::ModelSpec model;
   for (const Unit& unit : units_of(config)) {
     zero::UnitSpec& declared = model.unit(unit.name);
     for (const Parameter& parameter : unit.parameters) {
       zero::ParamOptions options;
       options.decay = parameter.shape.size() > 1;  // no decay of biases and norms
+      options.trainable = trains;
       declared.param(parameter.name, parameter.shape, options);
     }
     for (const std::string& name : unit.uses) declared.uses(name);

@@ -6,6 +6,7 @@
 
 namespace gpt {
 
-zero::ModelSpec describe(const ModelConfig& config);
+// `trains`: false for a model that only runs forward.
+zero::ModelSpec describe(const ModelConfig& config, bool trains = true);
 
 }  // namespace gpt

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "examples/gpt/train/generation.h"
 #include "examples/gpt/train/gpu_training_loop.h"
 #include "examples/gpt/train/options.h"
 #include "examples/gpt/train/same_on_all_ranks.h"
@@ -25,8 +26,9 @@ int run(int argc, char** argv, gpt::Options& options, const std::string& problem
       [&](zero::Runtime& runtime) {
         if (!problem.empty()) throw zero::ConfigError(problem);
         gpt::agree_on_options(runtime, options);
-        code = options.compared.empty() ? gpt::train(runtime, options)
-                                        : gpt::compare_stages(runtime, options);
+        code = options.generate > 0       ? gpt::generate(runtime, options)
+               : options.compared.empty() ? gpt::train(runtime, options)
+                                          : gpt::compare_stages(runtime, options);
       },
       runtime_options);
   return failed != 0 ? failed : code;

@@ -132,6 +132,17 @@ void declare_machine(CLI::App& app, Options& o) {
       "Keep only each block's input for backward: less memory, up to a third more arithmetic");
 }
 
+void declare_generation(CLI::App& app, Options& o) {
+  zero::add_number(app, "--generate", o.generate,
+                   "Do not train: continue --prompt by N tokens, with the model of --init");
+  app.add_option("--prompt", o.prompt, "Text, or numbers of tokens if the model has more than 256")
+      ->type_name("TEXT");
+  zero::add_number(app, "--temperature", o.temperature,
+                   "Of --generate: divides logits before a token is drawn; 0: the most likely");
+  zero::add_number(app, "--top-k", o.top_k,
+                   "Of --generate: draw from the K most likely tokens; 0: from all");
+}
+
 void declare(CLI::App& app, Parsed& parsed) {
   const auto in_group = [&app](const char* name) { app.option_defaults()->group(name); };
   in_group("Config");
@@ -142,6 +153,8 @@ void declare(CLI::App& app, Parsed& parsed) {
   declare_checkpoints(app, parsed.options);
   in_group("Results");
   declare_results(app, parsed);
+  in_group("Generation");
+  declare_generation(app, parsed.options);
   in_group("Machine");
   declare_machine(app, parsed.options);
   zero::refuse_empty_values(app);
@@ -169,6 +182,25 @@ void check(const Options& options) {
         "--checkpoint DIR");
   if (options.max_shard_bytes > 0 && options.save_directory.empty())
     throw zero::ConfigError("--max-shard-size needs --save-model DIR");
+}
+
+void check_generation(const Options& options) {
+  if (options.generate == 0) {
+    if (!options.prompt.empty() || options.temperature != 0 || options.top_k != 0)
+      throw zero::ConfigError("--prompt, --temperature and --top-k need --generate N");
+    return;
+  }
+  if (options.init_file.empty())
+    throw zero::ConfigError(
+        "--generate needs --init, a model that has been trained, such as the directory of "
+        "--save-model");
+  if (options.device != "cpu")
+    throw zero::ConfigError("--generate runs on CPUs: leave --device out");
+  if (!options.checkpoint_directory.empty() || !options.save_directory.empty() ||
+      !options.compared.empty() || !options.log_file.empty())
+    throw zero::ConfigError(
+        "--generate does not train: leave --checkpoint, --save-model, --compare-stages and "
+        "--log-json out");
 }
 
 // A comparison chooses the stage itself, and always starts from step 0.
@@ -233,6 +265,7 @@ Options parse_options(int argc, const char* const* argv) {
   if (!parsed.compared.empty()) options.compared = zero::report::parse_stage_list(parsed.compared);
   check(options);
   check_comparison(options);
+  check_generation(options);
   return options;
 }
 

@@ -37,6 +37,10 @@ struct Options {
   bool any_order_attention = false;      // on GPUs: backward may sum in any order
   std::int64_t attention_workspace = 0;  // on GPUs: MiB for several samples at once; 0: as built
   bool recompute = false;                // of activations
+  std::int64_t generate = 0;             // tokens, in place of training; 0: train
+  std::string prompt;
+  double temperature = 0;  // 0: the most likely token
+  std::int64_t top_k = 0;  // 0: all
 
   // Set instead of all others by --help and --version: the text to print.
   std::optional<std::string> answer;

@@ -52,7 +52,11 @@ void agree_on_options(zero::Runtime& runtime, const Options& o) {
                  {"--save-every", std::to_string(o.save_every)},
                  {"--save-minutes", std::to_string(o.save_minutes)},
                  {"--keep", std::to_string(o.keep)},
-                 {"--overwrite-later", given(o.overwrite_later)}});
+                 {"--overwrite-later", given(o.overwrite_later)},
+                 {"--generate", std::to_string(o.generate)},
+                 {"--prompt", o.prompt},
+                 {"--temperature", std::to_string(o.temperature)},
+                 {"--top-k", std::to_string(o.top_k)}});
 }
 
 void agree_on_inputs(zero::Runtime& runtime, const zero::Engine& engine, const Task& task) {
