@@ -134,6 +134,7 @@ void Communicator::all_gather(const void* send, void* recv, std::int64_t count, 
 
 void Communicator::reduce_scatter(const void* send, void* recv, std::int64_t count, DType dtype,
                                   std::int64_t stride, Stream stream) {
+  require(dtype != DType::uint8, Operation::reduce_scatter, "bytes have no sum");
   stride = begin_slices(Operation::reduce_scatter, {recv, send, count, dtype, stride, stream});
   if (verifies())
     verified_sum(send, stride, recv, count, dtype);
@@ -143,6 +144,7 @@ void Communicator::reduce_scatter(const void* send, void* recv, std::int64_t cou
 }
 
 void Communicator::all_reduce(void* data, std::int64_t count, DType dtype, Stream stream) {
+  require(dtype != DType::uint8, Operation::all_reduce, "bytes have no sum");
   require_vector(Operation::all_reduce, data, count);
   const std::int64_t own = slice_of(count, size_, rank_).count;
   begin(Operation::all_reduce, (count - own + (size_ - 1) * own) * size_of(dtype), stream);

@@ -15,7 +15,7 @@ using Buffers = std::function<void*(int number, std::int64_t bytes)>;
 
 struct Suite {
   std::vector<std::int64_t> counts = {0, 1, 2, 127, 128, 129, 1000, 100003};
-  std::vector<DType> dtypes = {DType::fp32, DType::bf16, DType::fp16, DType::int64};
+  std::vector<DType> dtypes = {DType::fp32, DType::bf16, DType::fp16, DType::int64, DType::uint8};
   bool barriers = true;  // false: the communicator orders streams and has no barrier
 };
 

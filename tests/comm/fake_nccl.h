@@ -120,25 +120,23 @@ class FakeNccl : public nccl::Api {
     if (group_ == nullptr) return;
     Communicator& all = *std::exchange(group_, nullptr);
     const auto ranks = static_cast<std::size_t>(all.size());
-    // In elements of two bytes, since every dtype's size is a multiple of that.
     std::vector<std::int64_t> own, table(ranks * ranks);
     for (std::size_t peer = 0; peer < ranks; ++peer)
-      own.push_back(static_cast<std::int64_t>(sends_[peer].bytes / 2));
+      own.push_back(static_cast<std::int64_t>(sends_[peer].bytes));
     all.all_gather(own.data(), table.data(), all.size(), DType::int64);
     PairCounts counts(all.size());
     for (int from = 0; from < all.size(); ++from)
       for (int to = 0; to < all.size(); ++to)
         counts.add(from, to, table[static_cast<std::size_t>(from * all.size() + to)]);
-    std::vector<std::byte> out(static_cast<std::size_t>(2 * counts.sent(all.rank())) + 2);
-    std::vector<std::byte> in(static_cast<std::size_t>(2 * counts.received(all.rank())) + 2);
+    std::vector<std::byte> out(static_cast<std::size_t>(counts.sent(all.rank())) + 1);
+    std::vector<std::byte> in(static_cast<std::size_t>(counts.received(all.rank())) + 1);
     for (int peer = 0; peer < all.size(); ++peer)
       if (const Piece& piece = sends_[static_cast<std::size_t>(peer)]; piece.bytes > 0)
-        std::memcpy(out.data() + 2 * counts.first_sent(all.rank(), peer), piece.data, piece.bytes);
-    all.all_to_all(out.data(), in.data(), counts, DType::bf16);
+        std::memcpy(out.data() + counts.first_sent(all.rank(), peer), piece.data, piece.bytes);
+    all.all_to_all(out.data(), in.data(), counts, DType::uint8);
     for (int peer = 0; peer < all.size(); ++peer)
       if (const Piece& piece = receives_[static_cast<std::size_t>(peer)]; piece.bytes > 0)
-        std::memcpy(piece.data, in.data() + 2 * counts.first_received(peer, all.rank()),
-                    piece.bytes);
+        std::memcpy(piece.data, in.data() + counts.first_received(peer, all.rank()), piece.bytes);
   }
   void send(const nccl::Vector& v, int peer, const nccl::Target& to) override {
     note(sends_, const_cast<void*>(v.send), v, peer, to.communicator);

@@ -1,7 +1,7 @@
 // The one table of the arrays that a rank keeps of a model: the elements of each, the encoding of
 // an element, the home, and the memory that arrays share. Arenas, addresses, moves of offloaded
-// state, saves and the planner's bytes read these rows; the strategy decides here alone which
-// arrays there are. A pure function of the plan.
+// state and the planner's bytes read these rows; the strategy decides here alone which arrays there
+// are. A pure function of the plan.
 #pragma once
 
 #include <cstdint>

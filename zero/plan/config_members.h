@@ -6,7 +6,9 @@
 
 #include "zero/plan/config_key.h"
 
-namespace zero::detail {
+namespace zero::config_keys {
+
+using namespace detail;
 
 using Scale = optim::LossScaleOptions;
 using Rule = optim::OptimizerOptions;
@@ -49,4 +51,4 @@ inline FieldRef reduce_groups(Config& config, const std::string&) {
   return GroupSizes{&config.zero_core.reduce_group_size, &config.zero_core.wider_reduce_groups};
 }
 
-}  // namespace zero::detail
+}  // namespace zero::config_keys
