@@ -22,7 +22,7 @@ def quantized():
     if lacks("transformers", "peft", "bitsandbytes"):
         return
     with tempfile.TemporaryDirectory() as folder:
-        for ranks, part in ((1, "train"), (2, "train"), (3, "resume")):
+        for ranks, part in ((2, "train"), (3, "resume")):
             contains(run(ranks, folder, part, script="quantized.py")[0], f"{part}: bitsandbytes")
 
 
