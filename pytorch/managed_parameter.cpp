@@ -97,6 +97,7 @@ DType dtype_of_tensor(const std::string& name, at::ScalarType type, bool trainab
 }
 
 at::ScalarType scalar_type(DType dtype) {
+  if (dtype == DType::uint8) return at::kByte;
   return dtype == DType::bf16 ? at::kBFloat16 : dtype == DType::fp16 ? at::kHalf : at::kFloat;
 }
 

@@ -3,10 +3,11 @@
 import torch
 
 from . import _native
+from .integrations.bitsandbytes import named_scales
 
 _WORD = 1 << 64
 _PIECE = 1 << 20  # elements that are hashed at a time
-_BITS = {2: (torch.int16, 0xffff), 4: (torch.int32, 0xffffffff)}
+_BITS = {1: (torch.uint8, 0xff), 2: (torch.int16, 0xffff), 4: (torch.int32, 0xffffffff)}
 
 
 class WeightReceiver:
@@ -21,7 +22,7 @@ class WeightReceiver:
 
     def __init__(self, tensors):
         if isinstance(tensors, torch.nn.Module):
-            tensors = dict(tensors.named_parameters())
+            tensors = dict([*tensors.named_parameters(), *named_scales(tensors)])
         self._tensors = {name: tensor.detach() for name, tensor in tensors.items()}
         self.digest = self.sequence = None
 
@@ -65,8 +66,8 @@ class WeightReceiver:
 
 
 def _hash(name, values, numbers=None):
-    """The sum of the hashes of elements, by name and number, as Engine::digest() has it; 0 for tensors of bytes."""
-    if not values.is_floating_point() or values.element_size() not in _BITS:
+    """The sum of the hashes of elements, by name and number, as Engine::digest() has it; 0 for integers of several bytes."""
+    if values.element_size() not in _BITS or (values.element_size() > 1 and not values.is_floating_point()):
         return 0
     dtype, mask = _BITS[values.element_size()]
     key, total = _signed(_of_text(name) ^ _of_text("value")), 0

@@ -6,7 +6,9 @@ import json
 import torch
 
 from . import _native
+from .codes import is_code, to_numbers
 from .integrations import peft
+from .integrations.bitsandbytes import named_scales
 from .ranks import bytes_from
 from .units import is_in_engine
 
@@ -36,7 +38,7 @@ class WeightStream:
         self._engine, self._rank, self._dtype = engine, rank, dtype
         self._ready, self._ended_by, self._units = [], None, []
         self._all = peft.merged_units(engine.module, engine.name_of) if merge_adapters else [
-            (None, {name: parameter}, []) for name, parameter in engine.module.named_parameters()]
+            (None, {name: tensor}, []) for name, tensor in [*engine.module.named_parameters(), *named_scales(engine.module)]]
         self._refuse_quantized()
         self._refuse_small(budget)
         self._units = list(self._all)
@@ -96,7 +98,7 @@ class WeightStream:
     def _refuse_quantized(self):
         for layer, named, _ in self._all:
             for name, parameter in named.items():
-                if not is_in_engine(parameter) and (layer is not None or self._dtype is not None):
+                if (is_code(parameter) or not is_in_engine(parameter)) and (layer is not None or self._dtype is not None):
                     raise _native.UsageError(f"engine.stream_weights: parameter {name} holds bytes ({parameter.dtype}), which "
                                              "neither another dtype nor merge_adapters=True can change")
 
@@ -123,6 +125,7 @@ class ChangeStream(WeightStream):
 
     def __init__(self, engine, since, budget, rank, sequence):
         self._changes = None
+        self._codes = {name: parameter.dtype for name, parameter in engine.module.named_parameters() if is_code(parameter)}
         super().__init__(engine, budget, None, False, rank)
         changes = engine.native.changes(since, budget, -1 if rank is None else rank)
         self.head = {"sequence": sequence, "since": changes.since, "digest": changes.digest}
@@ -139,12 +142,13 @@ class ChangeStream(WeightStream):
             found = self._changes.next()
         if found is None:
             self._changes = None
-        return [(name, tuple(shape), numbers, values) for name, shape, numbers, values in found or ()]
+        return [(name, tuple(shape), numbers, values.view(self._codes.get(name, values.dtype)))
+                for name, shape, numbers, values in found or ()]
 
 
 def load(engine, stream, allow_missing, source):
     """engine.load_stream(), between the checks of the guard. Returns the names that were missing."""
-    parameters = {name: each for name, each in engine.module.named_parameters(remove_duplicate=False)}
+    parameters = dict([*engine.module.named_parameters(remove_duplicate=False), *named_scales(engine.module)])
     missing = {engine.name_of(each) for each in parameters.values()}
     job = engine._ranks
     own = iter(stream if stream is not None else ())
@@ -166,7 +170,7 @@ def load(engine, stream, allow_missing, source):
             tensor = tensor.to(parameter.dtype).contiguous() if given else torch.empty(parameter.shape, dtype=parameter.dtype)
             job.broadcast(tensor, source)
         if is_in_engine(parameter):
-            engine.native.write(engine.name_of(parameter), tensor)
+            engine.native.write(engine.name_of(parameter), to_numbers(parameter, tensor))
         else:
             parameter.data.copy_(tensor)
         missing.discard(engine.name_of(parameter))

@@ -101,6 +101,19 @@ def check(kind, stage, engine, expected, losses):
         assert raw(engine.read(parameter)) == raw(before[name]), f"{kind}, stage {stage}: {name} has other codes"
 
 
+def receive(engine):
+    """A server gets all weights with codes and scales, and then the changes of a step."""
+    server = base("nf4")
+    receiver = zerocore.WeightReceiver(server)
+    for step in (STEPS, STEPS + 1):
+        stream = engine.stream_changes(receiver.digest, 1 << 20)
+        assert receiver.receive(stream.head, stream), step
+        assert (stream.head["since"] is None) == (step == STEPS)
+        for parameter, there in zip(engine.module.parameters(), server.parameters()):
+            assert raw(engine.read(parameter)) == raw(there)
+        train(engine, [step])
+
+
 def main():
     if PART == "train":
         for kind in ("nf4", "fp4_nested", "int8"):
@@ -118,6 +131,7 @@ def main():
         engine = start("nf4", 3)
         engine.load_checkpoint(FOLDER)
         check("nf4", 3, engine, expected[SAVED_AT:], train(engine, range(SAVED_AT, STEPS)))
+        receive(engine)
         state = engine.module_state_dict()
         whole = base("nf4")
         for name, tensor in codes_of(whole).items():
