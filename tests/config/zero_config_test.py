@@ -175,7 +175,7 @@ def main():
         has(run("check", file("bad.json", {"zero_optimization": {"stagee": 2}}), code=10),
             "nearest known key: zero_optimization.stage")
         has(run("check", os.path.join(folder, "none.json"), code=10), "cannot be read")
-        has(run(code=10), "subcommand")
+        has(run(code=10), "a command is missing")
 
         text = run("explain", good, "--world-size", "4", "--params", "1000000000")
         has(text, "strategy: stage 2", "parameters 2, gradients 2/N, optimizer 12/N", "zero plan --deepspeed_config ")

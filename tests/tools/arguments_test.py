@@ -130,7 +130,21 @@ class Arguments(unittest.TestCase):
                              ("--model needs a value; see train_gpt --help", TRAIN_GPT, "--model"),
                              ("-n is missing: the number of ranks, before the program", ZERO, "run", TRAIN_GPT, "-n", "2"),
                              ("unexpected argument gpt2; zero plan --help lists the options", ZERO, "plan", "gpt2"),
-                             ("unknown option --stepz; did you mean \"--steps\"?", TRAIN_GPT, "--stepz=3")):
+                             ("unknown option --stepz; did you mean \"--steps\"?", TRAIN_GPT, "--stepz=3"),
+                             ("unknown option --verison; did you mean \"--version\"?", ZERO, "--verison"),
+                             ("a command is missing: one of inspect, verify, export, diff; see zero checkpoint --help",
+                              ZERO, "checkpoint"),
+                             ("unknown command verify; did you mean \"zero checkpoint verify\"?", ZERO, "verify", "c"),
+                             ("--resume needs a value, and is followed by the option --steps; see train_gpt --help",
+                              TRAIN_GPT, "--resume", "--steps", "1"),
+                             ("--restarts needs a value, and is followed by the option -n", ZERO, "run", "--restarts", "-n", "2", "x"),
+                             ("unknown option --config; did you mean \"--deepspeed", TRAIN_GPT, "--config", "c.json"),
+                             ("unexpected argument c.json; did you mean --deepspeed_config c.json?", TRAIN_GPT, "c.json"),
+                             ("train.py is a script, which Python runs: python train.py (there is no such file here)",
+                              ZERO, "run", "-n", "1", "train.py"),
+                             ("program trian_gpt is not in PATH; did you mean \"train_gpt\"?", ZERO, "run", "-n", "1", "trian_gpt"),
+                             ("--params 7: too few parameters for a model; give a unit", ZERO, "plan", "--params", "7"),
+                             ("the number of layers is missing behind the x", ZERO, "plan", "--params", "7Bx")):
             self.refused(text, *words)
 
     def test_each_command_has_two_examples_with_options_of_its_own(self):

@@ -27,7 +27,7 @@ Values parse(std::vector<std::string> arguments) {
   add_number(app, "--max-shard-size", values.bytes, "");
   add_number(app, "--lr", values.rate, "");
   app.add_option("--text", values.text);
-  refuse_empty_values(app);
+  refuse_missing_values(app);
   std::reverse(arguments.begin(), arguments.end());
   app.parse(arguments);
   return values;

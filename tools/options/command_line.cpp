@@ -38,13 +38,25 @@ std::string unexpected_text(const CLI::App& command, const std::vector<std::stri
   const std::string word =
       option != words.end() ? option->substr(0, option->find('=')) : words.front();
   const std::string help = "; " + full_name(command) + " --help lists the options";
-  if (option == words.end()) return "unexpected argument " + printable(word) + help;
+  if (option == words.end()) {
+    const bool config =
+        word.ends_with(".json") && command.get_option_no_throw("--deepspeed-config");
+    return "unexpected argument " + printable(word) +
+           (config ? "; did you mean --deepspeed_config " + printable(word) + "?" : help);
+  }
   const std::string hint = hint_for(word, option_names(command));
   return "unknown option " + printable(word) + (hint.empty() ? help : hint);
 }
 
 std::string wrong_use_text(const CLI::App& command, const CLI::ParseError& error) {
   std::string text = error.what();
+  const std::vector<std::string> rest = command.remaining();
+  const auto is_option = [](const std::string& word) { return word.starts_with('-'); };
+  if (!command.get_prefix_command() && std::ranges::any_of(rest, is_option))
+    return unexpected_text(command, rest);
+  const std::vector<std::string> commands = command_names(command);
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !commands.empty())
+    text = "a command is missing: one of " + list_of(commands, commands.size());
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
     text = text.substr(0, text.find(':')) + " needs a value";
   return text + "; see " + full_name(command) + " --help";

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "tools/options/command_line.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
 #include "zero/base/text.h"
@@ -83,10 +84,10 @@ std::string range_of(const Row& row) {
 }
 
 [[noreturn]] void refuse(const Row& row, const std::string& text) {
-  const std::string expected = row.kind == Kind::whole ? "a whole number from " + range_of(row)
-                               : row.kind == Kind::real
-                                   ? "a number from " + range_of(row)
-                                   : "a size with its unit, from " + range_of(row) + ", such as 24GiB";
+  const std::string expected =
+      row.kind == Kind::whole  ? "a whole number from " + range_of(row)
+      : row.kind == Kind::real ? "a number from " + range_of(row)
+                               : "a size with its unit, from " + range_of(row) + ", such as 24GiB";
   throw ConfigError(std::string(row.option) + " " + printable(text) + ": expected " + expected +
                     row.remark);
 }
@@ -135,13 +136,19 @@ void check_number(CLI::Option& option, const std::string& names) {
   option.transform(CLI::Validator(read, range_of(row), "range"));
 }
 
-void refuse_empty_values(CLI::App& app) {
-  const auto read = [](std::string& text) {
-    return std::string(text.empty() ? "is empty; expected a value" : "");
-  };
-  for (CLI::Option* option : app.get_options())
-    if (option->get_expected_max() > 0) option->check(CLI::Validator(read, "", "not empty"));
-  for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);
+void refuse_missing_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const auto read = [&app, option](std::string& text) {
+      const bool single = option->get_expected_max() == 1;  // lists have words for other programs
+      if (single && text.starts_with('-') && app.get_option_no_throw(text) != nullptr)
+        throw ConfigError(option->get_name() + " needs a value, and is followed by the option " +
+                          text + "; see " + full_name(app) + " --help");
+      return std::string(text.empty() ? "is empty; expected a value" : "");
+    };
+    // A transformation comes before the checks of numbers.
+    if (option->get_expected_max() > 0) option->transform(CLI::Validator(read, "", "not empty"));
+  }
+  for (CLI::App* command : app.get_subcommands({})) refuse_missing_values(*command);
 }
 
 }  // namespace zero

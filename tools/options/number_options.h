@@ -19,7 +19,8 @@ CLI::Option* add_number(CLI::App& app, const std::string& names, Number& value,
   return option;
 }
 
-// Refuses empty values for all options of the command and of its subcommands.
-void refuse_empty_values(CLI::App& app);
+// For all options of the command and of its subcommands: refuses empty values, and for those that
+// take one value the name of another option, since the value has been forgotten then.
+void refuse_missing_values(CLI::App& app);
 
 }  // namespace zero

@@ -6,6 +6,7 @@
 #include "tools/zero/process.h"
 #include "tools/zero/temporary_directory.h"
 #include "zero/base/error.h"
+#include "zero/base/spelling.h"
 
 namespace zero::tool {
 namespace {
@@ -40,10 +41,13 @@ void check_program(const std::string& program) {
   if (!find_in_path(program).empty()) return;
   std::error_code unknown;
   const bool exists = std::filesystem::exists(program, unknown);
-  if (exists && program.ends_with(".py"))
-    throw ConfigError(program + " is a script, which Python runs: python " + program);
+  if (program.ends_with(".py"))
+    throw ConfigError(program + " is a script, which Python runs: python " + program +
+                      (exists ? "" : " (there is no such file here)"));
   if (program.find('/') == std::string::npos) {
-    const std::string hint = is_program("./" + program) ? "; ./" + program + " exists" : "";
+    std::string hint = hint_for(program, {"train_gpt"});
+    for (const std::string& path : {"./" + program, installed_program(program)})
+      if (is_program(path)) hint = "; " + path + " exists";
     throw ConfigError("program " + program + " is not in PATH" + hint);
   }
   throw ConfigError(program + (exists ? " is not an executable file" : " does not exist"));

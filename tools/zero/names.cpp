@@ -84,7 +84,8 @@ void show_names(const std::string& word) {
   }
   found.insert(found.end(), parts.begin(), parts.end());
   if (found.empty())
-    throw ConfigError("DeepSpeed has no name with " + printable(word) + hint_for(word, known));
+    throw ConfigError("DeepSpeed has no name with " + printable(word) +
+                      hint_for(word.substr(word.rfind('.') + 1), known));
   print(found);
 }
 

@@ -37,9 +37,15 @@ DecoderSize decoder_size_of(const PlanOptions& options) {
   DecoderSize size{0, options.layers, options.hidden, options.vocabulary};
   const std::size_t cross = options.params.find('x');
   size.parameters = parse_count("--params", options.params.substr(0, cross));
+  if (size.parameters < 1000)
+    throw ConfigError("--params " + options.params +
+                      ": too few parameters for a model; give a unit, such as 124M or 7B");
   if (cross == std::string::npos) return size;
   if (size.layers > 0)
     throw ConfigError("--params " + options.params + " has the layers: leave --layers out");
+  if (cross + 1 == options.params.size())
+    throw ConfigError("--params " + options.params +
+                      ": the number of layers is missing behind the x, as in 7Bx32");
   size.layers =
       parse_count("--params " + options.params + ", layers", options.params.substr(cross + 1));
   if (size.layers > most_decoder_layers)

@@ -30,6 +30,10 @@ std::string hint_for(std::string_view name, const std::vector<std::string>& cand
     best_distance = distance;
     best = candidate;
   }
+  const std::string_view stem = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  if (best.empty() && stem.size() >= 4)
+    for (const std::string& candidate : candidates)
+      if (best.empty() && candidate.find(stem) != std::string::npos) best = candidate;
   return best.empty() ? "" : "; did you mean \"" + best + "\"?";
 }
 

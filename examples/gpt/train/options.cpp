@@ -34,7 +34,7 @@ struct Parsed {
 
 void declare_config(CLI::App& app, Parsed& p) {
   Options& o = p.options;
-  app.add_option("--deepspeed-config", o.config_file,
+  app.add_option("--deepspeed_config,--deepspeed-config", o.config_file,
                  "DeepSpeed JSON file; without it, the defaults")
       ->type_name("FILE");
   app.add_option("--deepspeed", p.deepspeed, "The same; alone, without a file, it changes nothing")
@@ -157,7 +157,7 @@ void declare(CLI::App& app, Parsed& parsed) {
   declare_generation(app, parsed.options);
   in_group("Machine");
   declare_machine(app, parsed.options);
-  zero::refuse_empty_values(app);
+  zero::refuse_missing_values(app);
 }
 
 void check(const Options& options) {
