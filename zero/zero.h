@@ -143,6 +143,9 @@ struct SaveOptions {
   std::string rank_state = "";
   // State of rank 0: any bytes, of any size, stored in a separate file of the checkpoint.
   std::string program_state = "";
+  // The name of the program's own learning rate schedule, for `zero checkpoint inspect`; empty: the
+  // config's. Equal on all ranks.
+  std::string scheduler = "";
   // Stores only digests of the frozen parameters: resume() fails unless the program has given these
   // parameters the same values before.
   bool trainable_only = false;

@@ -230,18 +230,12 @@ class Model {
   bool saves_in_background() const { return engine_->config().checkpoint.decoupled; }
   bool peer_copy_due() const { return engine_->peer_copy_due(); }
   // A background save is finished by a later call, unless `waits` is set.
-  bool save(const std::string& directory, const std::string& tag, const py::bytes& state,
-            const py::bytes& rank_state, bool trainable_only, bool waits, bool in_memory) {
-    SaveOptions options;
-    options.tag = tag;
-    options.program_state = state;
-    options.rank_state = rank_state;
-    options.trainable_only = trainable_only;
-    options.replace = true;  // as DeepSpeed does
-    const py::gil_scoped_release unlocked;
-    if (in_memory) return engine_->copy_to_peers(directory, options), true;
+  bool save(const std::string& directory, const SaveOptions& options, bool waits) {
     save_ = engine_->save_checkpoint(directory, options);
     return (!waits && saves_in_background()) || finish_save();
+  }
+  void copy_to_peers(const std::string& directory, const SaveOptions& options) {
+    engine_->copy_to_peers(directory, options);
   }
   bool finish_save() { return !save_ || std::exchange(save_, std::nullopt)->wait(); }
   std::optional<Resumed> resume(const std::string& directory, const std::string& tag) {
@@ -428,6 +422,14 @@ void declare_model(py::module_& module) {
       .def_property_readonly("since", &ChangeStream::since)
       .def_property_readonly("digest", &ChangeStream::digest)
       .def("next", &next_changes, Unlocked());
+  py::class_<SaveOptions>(module, "SaveOptions")
+      .def(py::init())
+      .def_readwrite("tag", &SaveOptions::tag)
+      .def_readwrite("program_state", &SaveOptions::program_state)
+      .def_readwrite("rank_state", &SaveOptions::rank_state)
+      .def_readwrite("scheduler", &SaveOptions::scheduler)
+      .def_readwrite("trainable_only", &SaveOptions::trainable_only)
+      .def_readwrite("replace", &SaveOptions::replace);
   py::class_<Model>(module, "Model")
       .def(py::init([](std::shared_ptr<Ranks> ranks, const py::list& units, const Config& config) {
              std::vector<PyUnit> all;
@@ -501,8 +503,10 @@ void declare_model(py::module_& module) {
           },
           Unlocked())
       .def("saves_in_background", &Model::saves_in_background)
-      .def("save", &Model::save, py::arg("directory"), py::arg("tag"), py::arg("state"),
-           py::arg("rank_state"), py::arg("trainable_only"), py::arg("waits"), py::arg("in_memory"))
+      .def("save", &Model::save, py::arg("directory"), py::arg("options"), py::arg("waits"),
+           Unlocked())
+      .def("copy_to_peers", &Model::copy_to_peers, py::arg("directory"), py::arg("options"),
+           Unlocked())
       .def("peer_copy_due", &Model::peer_copy_due)
       .def("finish_save", &Model::finish_save, Unlocked())
       .def("resume", &Model::resume, py::arg("directory"), py::arg("tag"), Unlocked())

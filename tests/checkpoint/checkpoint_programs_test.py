@@ -91,7 +91,7 @@ class Programs(unittest.TestCase):
 
     def test_inspect_and_verify(self):
         text = call(ZERO, "checkpoint", "inspect", self.at("c"))
-        for part in ("step-8", "step-6", "AdamW (exp_avg, exp_avg_sq)", "saved with  ranks 2", "transformer.wte.weight"):
+        for part in ("step-8", "step-6", "AdamW (exp_avg, exp_avg_sq)", "scheduler   WarmupLR", "saved with  ranks 2", "transformer.wte.weight"):
             self.assertIn(part, text)
         self.assertIn("every digest right", call(ZERO, "checkpoint", "verify", self.at("c/step-6")))
         damaged = self.at("damaged")

@@ -110,6 +110,13 @@ std::string grid_text(const Manifest& manifest) {
   return text.empty() ? "1" : text;
 }
 
+// The rule that acts: Adam with decoupled weight decay is AdamW.
+std::string optimizer_of(const Manifest& manifest) {
+  const bool decoupled =
+      manifest.config.find("optimizer.params.adam_w_mode = true\n") != std::string::npos;
+  return lower_case(manifest.optimizer) == "adam" && decoupled ? "AdamW" : manifest.optimizer;
+}
+
 const char* kind_of(const ManifestParameter& parameter) {
   if (parameter.is_residues()) return "residues";
   if (!parameter.moment_of.empty()) return "state";
@@ -132,9 +139,10 @@ void inspect(const CheckpointOptions& options) {
   std::printf("step        %" PRId64 " (%" PRId64 " applied), after %" PRId64 " samples\n", m.step,
               m.applied_steps, m.samples);
   std::printf("save        number %" PRId64 ", id %s\n", m.sequence, printable(m.save_id).c_str());
-  std::printf("optimizer   %s (%s)\n", printable(m.optimizer).c_str(),
+  std::printf("optimizer   %s (%s)\n", printable(optimizer_of(m)).c_str(),
               printable(joined(m.states)).c_str());
-  std::printf("scheduler   %s\n", m.scheduler.empty() ? "none" : printable(m.scheduler).c_str());
+  std::printf("scheduler   %s\n",
+              m.scheduler.empty() ? "none in the config" : printable(m.scheduler).c_str());
   if (!m.grid.empty()) std::printf("ranks       %s\n", printable(grid_text(m)).c_str());
   for (const auto& [term, value] : m.equality)
     std::printf("saved with  %s %s\n", printable(term).c_str(), printable(value).c_str());
@@ -270,7 +278,7 @@ void diff(const CheckpointOptions& options) {
   const Manifest &left = a.manifest(), &right = b.manifest();
   field("step", std::to_string(left.step), std::to_string(right.step));
   field("applied steps", std::to_string(left.applied_steps), std::to_string(right.applied_steps));
-  field("optimizer", left.optimizer, right.optimizer);
+  field("optimizer", optimizer_of(left), optimizer_of(right));
   if (left.rank_states != right.rank_states) field("rank states", "those of one", "others");
   field("optimizer states", joined(left.states), joined(right.states));
   for (std::size_t p = 0; p < left.parameters.size(); ++p) lines += compare_parameter(a, b, p);

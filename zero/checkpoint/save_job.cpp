@@ -83,6 +83,7 @@ void SaveJob::agree_on_request() const {
                         (place_ == Place::keepers ? "in memory\n" : "");
   for (const auto& [key, value] : options_.client_state)
     request += "client_state " + key + " = " + value + "\n";
+  if (!options_.scheduler.empty()) request += "scheduler " + options_.scheduler + "\n";
   if (options_.trainable_only) request += "trainable parameters only\n";
   if (options_.replace) request += "replaces a checkpoint of this tag\n";
   agree_on_text(context_.ranks, "checkpoint request", request);
@@ -109,6 +110,7 @@ void SaveJob::begin() {
   manifest_ = snapshot.describe(options_.trainable_only);
   manifest_.tag = options_.tag.empty() ? "step-" + std::to_string(manifest_.step) : options_.tag;
   manifest_.client_state = std::move(options_.client_state);
+  if (!options_.scheduler.empty()) manifest_.scheduler = std::move(options_.scheduler);
   gather_rank_states();
   const bool root = context_.rank() == 0;
   const auto begin_on_root = [&] {

@@ -14,6 +14,7 @@ import torch
 
 from . import _native, module_state, saved_state
 from .ranks import text_of_root
+from .schedules import ConfigSchedule
 
 _LIST = ".not-latest"  # tags, one per line, in the folder that contains the checkpoints
 _LATEST = "latest"
@@ -51,9 +52,19 @@ def _own_state(engine, client_state):
 
 def copy_to_peers(engine, directory, client_state):
     """Begins a copy in memory of what a checkpoint in the directory would hold. Returns True. Collective."""
-    state = state_to_save(engine, client_state)
-    return engine.native.save(directory, f"global_step{engine.global_steps}", state, random_states(engine.device), False,
-                              False, True)
+    engine.native.copy_to_peers(directory, save_options(engine, f"global_step{engine.global_steps}", client_state))
+    return True
+
+
+def save_options(engine, tag, client_state):
+    """Returns the native options of a save, with all that Python adds to a checkpoint. Collective."""
+    options, schedule = _native.SaveOptions(), engine.lr_scheduler
+    options.tag, options.replace = tag, True  # as DeepSpeed does
+    options.program_state = state_to_save(engine, client_state)
+    options.rank_state = random_states(engine.device)
+    if schedule is not None and not isinstance(schedule, ConfigSchedule):
+        options.scheduler = type(schedule).__name__
+    return options
 
 
 def state_to_save(engine, client_state):

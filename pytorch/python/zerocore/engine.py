@@ -369,14 +369,14 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
             print(f"zero: {notice}", flush=True)
         with self._guarded("save_checkpoint", settles=True):
             ending.end_collected(self._ranks)  # one of them may have saved in this folder
-            state = checkpoints.state_to_save(self, client_state)
+            options = checkpoints.save_options(self, tag, client_state)
+            options.trainable_only = exclude_frozen_parameters
             self.native.finish_save()
             # Changes after the commit need to know that it happened.
             waits = self.native.saves_in_background() and (
                 not save_latest or checkpoints.is_listed(save_dir, tag, self._ranks))
             latest = checkpoints.before_save(save_dir, tag, save_latest, self._ranks)
-            saved = self.native.save(save_dir, tag, state, checkpoints.random_states(self.device),
-                                     exclude_frozen_parameters, waits, False)
+            saved = self.native.save(save_dir, options, waits)
             if root and saved:
                 checkpoints.after_save(save_dir, tag, save_latest, latest)
             if not save_latest:

@@ -7,6 +7,7 @@ import enum
 import os
 import pathlib
 import random
+import subprocess
 import sys
 
 import numpy
@@ -63,7 +64,10 @@ def client_state(folder):
     """All kinds are restored unchanged, from a file without a pickle; a value that cannot be saved is an error that
     names it, and the engine stays usable; if ranks differ, rank 0's value is stored."""
     model, loss_of = models.make("tied")
-    engine, *_ = zerocore.initialize(model=model, config=config("2"))
+    optimizer = torch.optim.AdamW(model.parameters())
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    own = {key: value for key, value in config("2").items() if key not in ("optimizer", "scheduler")}
+    engine, *_ = zerocore.initialize(model=model, optimizer=optimizer, lr_scheduler=schedule, config=own)
     values, numpy_generator = client_states()
     train(engine, loss_of, 1)
     for wrong, part in ((print, "client_state['a'][0] is a builtins"), (torch.nn.Linear(1, 1), "state_dict()")):
@@ -93,6 +97,11 @@ def client_state(folder):
     saved = b"".join(path.read_bytes() for path in pathlib.Path(folder).rglob("*") if path.is_file())
     for word in (b"UEsDB", b"PK\x03\x04", b"\x80\x02", b"cposix", b"ctorch"):
         assert word not in saved[:4096] and (word[:1] == b"\x80" or word not in saved), word
+    if engine.global_rank == 0:
+        tool = pathlib.Path(zerocore.__file__).parent / "binaries" / "zero"
+        text = subprocess.run([tool, "checkpoint", "inspect", folder, "--tag", "kinds"], check=True, capture_output=True,
+                              text=True).stdout
+        assert "optimizer   AdamW (exp_avg, exp_avg_sq)" in text and "scheduler   LambdaLR\n" in text, text
     say("kept")
 
 
