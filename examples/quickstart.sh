@@ -17,15 +17,15 @@ scripts/install_dependencies.sh
 out=build/quickstart
 mkdir -p "$out"
 # An existing build folder keeps its setting, since a change would compile everything again.
-at_once=()
-[[ -e build/release/CMakeCache.txt ]] || at_once=(-DZERO_UNITY=ON)
-cmake --preset release -DZERO_CUDA="$cuda" "${at_once[@]}" >"$out/configure.log" 2>&1 || {
+preset=release
+[[ -e build/release/CMakeCache.txt ]] || preset=quickstart
+cmake --preset "$preset" -DZERO_CUDA="$cuda" >"$out/configure.log" 2>&1 || {
   cat "$out/configure.log"
   exit 1
 }
 echo "building train_gpt and zero in build/release, some minutes (logs in $out; ZERO_CUDA=$cuda):"
 sed -n 's/^-- \(CUDA .*\|CUDA: .*\|train_gpt: .*\)/  \1/p' "$out/configure.log"
-NINJA_STATUS='[%f/%t] ' cmake --build --preset release --target train_gpt zero 2>&1 | tee "$out/build.log" |
+NINJA_STATUS='[%f/%t] ' cmake --build --preset quickstart 2>&1 | tee "$out/build.log" |
   python3 scripts/build_progress.py || {
   grep -m 1 -A 20 -E 'FAILED|error:' "$out/build.log" || tail -n 20 "$out/build.log"
   exit 1

@@ -176,7 +176,7 @@ run_quickstart() {
   cat >"$bin/cmake" <<SHIM
 #!/bin/sh
 case \$1 in
-  --preset) exec "$cmake" "\$@" -DZERO_UNITY=OFF -DZERO_WARNINGS_AS_ERRORS=ON ;;
+  --preset) exec "$cmake" "\$@" -DZERO_UNITY=OFF -DZERO_COLD_OPTIONS=-O1 -DZERO_WARNINGS_AS_ERRORS=ON ;;
   *) exec "$cmake" "\$@" ;;
 esac
 SHIM
