@@ -241,6 +241,37 @@ TEST_CASE("streams of changes have the changed elements and no others") {
     follow(draw);
 }
 
+std::int64_t staging_of(const std::vector<zero::MemoryUse>& uses) {
+  for (const zero::MemoryUse& use : uses)
+    if (use.category == "update_staging") return use.planned;
+  return 0;
+}
+
+TEST_CASE("the bits of changes are in the plan of memory, a bit for each element") {
+  for (const int stage : {0, 3}) {
+    CAPTURE(stage);
+    zero::Config config = toy::config(stage, dims);
+    const zero::ModelSpec model = toy::describe(dims);
+    const std::int64_t without = staging_of(zero::plan_memory(model, config, ranks, false).memory);
+    config.zero_core.track_changes = true;
+    const std::int64_t with = staging_of(zero::plan_memory(model, config, ranks, false).memory);
+    const std::int64_t channels = dims.channels;
+    const std::int64_t trained = dims.vocabulary * channels + 7 + channels +
+                                 dims.blocks * (channels * channels + 2 * channels);
+    const std::int64_t bits = trained / 8 / (stage == 0 ? 1 : ranks);
+    CHECK(with - without >= bits);
+    CHECK(with - without <= bits + 512 * 2 * (dims.blocks + 2));  // segments are padded
+    zero::testing::run_ranks(ranks, [&](zero::Runtime& runtime) {
+      zero::Engine engine(runtime, model, config);
+      engine.initialize(toy::fill);
+      const auto before = engine.rank_report().memory;
+      if (runtime.is_root()) CHECK(staging_of(before) == with);
+      static_cast<void>(engine.changes({}));
+      CHECK(staging_of(engine.rank_report().memory) == staging_of(before));
+    });
+  }
+}
+
 TEST_CASE("streams of changes at any settings" * doctest::skip()) {
   std::uint64_t seed = 1;
   const auto dice = [&](std::uint64_t sides) {
