@@ -104,6 +104,12 @@ class Programs(unittest.TestCase):
         self.assertIn("are damaged", call(ZERO, "checkpoint", "verify", damaged, code=15))
         self.assertIn("No such file", call(ZERO, "checkpoint", "verify", self.at("x"), code=15))
 
+    def test_a_folder_of_folders_with_checkpoints(self):
+        os.mkdir(self.at("out"))
+        call("cp", "-r", self.at("c"), self.at("out/checkpoint-8"))
+        self.assertIn("there is no checkpoint in it, but in " + self.at("out/checkpoint-8"),
+                      call(ZERO, "checkpoint", "inspect", self.at("out"), code=15))
+
     def test_a_damaged_newest_checkpoint_is_not_replaced_by_an_older_one(self):
         older = self.at("c/step-6")
         for harm in ("changed", "empty", "gone"):

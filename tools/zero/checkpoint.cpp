@@ -46,6 +46,21 @@ std::string printable(std::string text) {
   return text;
 }
 
+// The folders of `path` that hold checkpoints, as the Trainer's checkpoint-8 in its output_dir.
+std::vector<std::string> folders_with_checkpoints(const std::string& path) {
+  std::vector<std::string> found;
+  std::error_code unreadable;
+  for (const auto& entry : std::filesystem::directory_iterator(path, unreadable)) try {
+      if (entry.is_directory() &&
+          !checkpoint::candidates(checkpoint::Directory::open(entry.path())).empty())
+        found.push_back(entry.path());
+    } catch (const std::exception&) {
+      // The user did not name this folder: nobody needs to know why it cannot be read.
+    }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 // Returns `path` itself if it is a checkpoint, otherwise the checkpoint inside with the tag (if
 // empty: the newest that is valid). Throws LoadError.
 std::string find_checkpoint(const std::string& path, const std::string& tag) {
@@ -54,7 +69,11 @@ std::string find_checkpoint(const std::string& path, const std::string& tag) {
   if (tag.empty() && (root.has(manifest_name) || root.has(manifest_digest_name)))
     return root.path();
   const auto choice = choose(path, tag);
-  if (!choice) throw LoadError(root.path() + ": there is no checkpoint in it");
+  if (!choice) {
+    const std::vector<std::string> folders = folders_with_checkpoints(path);
+    throw LoadError(root.path() + ": there is no checkpoint in it" +
+                    (folders.empty() ? "" : ", but in " + printable(list_of(folders, 3))));
+  }
   if (!choice->newer_damaged.empty())
     throw LoadError(choice->newer_damaged + "; the newest that can be read is " +
                     choice->candidate.tag + ": to take it, give " + root.path() + "/" +
