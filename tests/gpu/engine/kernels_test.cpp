@@ -34,6 +34,11 @@ struct Shard {
   std::vector<unsigned char> gradient, copy;
 };
 
+// Bits of changed elements, some of them set by a step before.
+std::vector<std::uint8_t> bits_before(std::int64_t count) {
+  return std::vector<std::uint8_t>(static_cast<std::size_t>(count / 8), 0x41);
+}
+
 DeviceUpdate update_of(std::int64_t count, DType dtype) {
   DeviceUpdate update;
   update.count = count;
@@ -71,10 +76,13 @@ void compare_update(Gpu& g, DeviceKernels& kernels, const OptimizerOptions& opti
   auto master = g.put(shard.master), first = g.put(shard.states[0]),
        second = g.put(shard.states[1]);
   auto gradient = g.put(shard.gradient), copy = g.put(shard.copy);
+  std::vector<std::uint8_t> changed = bits_before(count);
+  auto device_changed = g.put(changed);
   auto device_ranges = g.put(ranges);
   auto device_factors = g.put(factors);
   auto device_decision = g.put(decision);
   DeviceUpdate on_device = update_of(count, dtype);
+  on_device.changed = device_changed.data();
   on_device.gradient = gradient.data();
   on_device.master = master.data();
   on_device.states[0] = first.data();
@@ -87,6 +95,7 @@ void compare_update(Gpu& g, DeviceKernels& kernels, const OptimizerOptions& opti
   });
 
   DeviceUpdate on_host = update_of(count, dtype);
+  on_host.changed = changed.data();
   on_host.gradient = shard.gradient.data();
   on_host.master = shard.master.data();
   for (int s = 0; s < most_states; ++s) on_host.states[s] = shard.states[s].data();
@@ -99,6 +108,7 @@ void compare_update(Gpu& g, DeviceKernels& kernels, const OptimizerOptions& opti
   CHECK(same_bits(first.read(), shard.states[0]));
   CHECK(same_bits(second.read(), shard.states[1]));
   if (numbers == Numbers::usual) CHECK(copy.read() == shard.copy);
+  if (numbers == Numbers::usual) CHECK(device_changed.read() == changed);
 }
 
 }  // namespace
@@ -177,9 +187,13 @@ void compare_narrow(Gpu& g, const OptimizerOptions& options, DType master, DType
   auto device_ranges = g.put(ranges);
   auto device_decision = g.put(decision);
   auto device_sums = g.put(sums);
+  std::vector<std::uint8_t> changed = bits_before(count);
+  auto device_changed = g.put(changed);
   DeviceUpdate update;
   update.count = count;
   update.gradient_dtype = update.master_dtype = master;
+  update.parameter_dtype = master == DType::fp32 ? DType::bf16 : master;
+  update.changed = device_changed.data();
   update.state_dtype = state;
   update.range_count = 1;
   update.gradient = gradient.data(), update.master = on_gpu.data();
@@ -190,12 +204,14 @@ void compare_narrow(Gpu& g, const OptimizerOptions& options, DType master, DType
     run_rule(*g.kernels, rule_kind(options), update, device_sums.data(), device_directions.data(),
              device_decision.data(), stream);
   });
+  update.changed = changed.data();
   update.gradient = shard.gradient.data(), update.master = shard.master.data();
   for (int s = 0; s < most_states; ++s) update.states[s] = shard.states[s].data();
   update.ranges = ranges.data(), update.factors = factors.data(), update.steps = steps.data();
   run_rule(*g.host, rule_kind(options), update, sums.data(), directions.data(), decision.data(),
            {});
   CHECK(on_gpu.read() == shard.master);
+  CHECK(device_changed.read() == changed);
   CHECK(first.read() == shard.states[0]);
   CHECK(second.read() == shard.states[1]);
 }
@@ -424,6 +440,8 @@ TEST_CASE("gpu: Adafactor's matrices have the host's moments and steps") {
          device_scales = g.put(scales), device_steps = g.put(steps), device_decays = g.put(decays),
          device_factors = g.put(factors);
     auto device_gradient = g.put(gradient), device_copy = g.put(copy);
+    std::vector<std::uint8_t> changed = bits_before(count);
+    auto device_changed = g.put(changed);
     auto device_squares = g.put(squares);
     auto device_sums = g.put(sums);
     auto device_ranges = g.put(ranges);
@@ -442,6 +460,7 @@ TEST_CASE("gpu: Adafactor's matrices have the host's moments and steps") {
     update.parameter = device_copy.data(), update.ranges = device_ranges.data();
     update.tensors = device_tensors.data(), update.factors = device_factors.data();
     update.steps = device_steps.data(), update.decays = device_decays.data();
+    update.changed = device_changed.data();
     g.stream->enqueue([&](Stream stream) {
       run(*g.kernels, update, on_device, device_sums.data(), device_decision.data(), stream);
     });
@@ -451,10 +470,12 @@ TEST_CASE("gpu: Adafactor's matrices have the host's moments and steps") {
     update.parameter = copy.data(), update.ranges = ranges.data();
     update.tensors = at_host.data(), update.factors = factors.data();
     update.steps = steps.data(), update.decays = decays.data();
+    update.changed = changed.data();
     run(*g.host, update, on_host, sums.data(), decision.data(), {});
     CHECK(device_moments.read() == moments);
     CHECK(device_master.read() == master);
     CHECK(device_copy.read() == copy);
+    CHECK(device_changed.read() == changed);
     CHECK(device_steps.read() == steps);
   }
 }

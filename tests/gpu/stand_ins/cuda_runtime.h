@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "cuda_runtime_api.h"
 #include "zero/base/dtype.h"
@@ -69,9 +70,9 @@ namespace cuda_on_host {
 // Runs thread() for every thread of every block.
 cudaError_t run(dim3 blocks, dim3 threads, const std::function<void()>& thread);
 void wait_for_block();
-// Returns the value that the warp's thread whose lane differs by these bits passed to the same
+// Returns the value that the thread of the mask whose lane differs by these bits passed to the same
 // call.
-std::uint64_t exchanged(std::uint64_t value, int lanes_apart);
+std::uint64_t exchanged(unsigned mask, std::uint64_t value, int lanes_apart);
 
 }  // namespace cuda_on_host
 
@@ -79,16 +80,19 @@ inline void __syncthreads() {
   cuda_on_host::wait_for_block();
 }
 template <class T>
-T __shfl_xor_sync(unsigned, T value, int lanes_apart) {
-  return static_cast<T>(cuda_on_host::exchanged(value, lanes_apart));
+T __shfl_xor_sync(unsigned mask, T value, int lanes_apart) {
+  return static_cast<T>(cuda_on_host::exchanged(mask, value, lanes_apart));
 }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<unsigned long long>((static_cast<Wide>(a) * b) >> 64);
 }
-inline float __shfl_xor_sync(unsigned, float value, int lanes_apart) {
+inline float __shfl_xor_sync(unsigned mask, float value, int lanes_apart) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(
-      cuda_on_host::exchanged(std::bit_cast<std::uint32_t>(value), lanes_apart)));
+      cuda_on_host::exchanged(mask, std::bit_cast<std::uint32_t>(value), lanes_apart)));
+}
+inline unsigned __float_as_uint(float value) {
+  return std::bit_cast<unsigned>(value);
 }
 inline int __popc(unsigned value) {
   return std::popcount(value);
@@ -107,6 +111,9 @@ T atomicAdd(T* sum, T value) {
   const T before = *sum;
   *sum += value;
   return before;
+}
+inline unsigned atomicOr(unsigned* bits, unsigned value) {
+  return std::exchange(*bits, *bits | value);
 }
 
 struct cudaLaunchConfig_t {

@@ -21,7 +21,10 @@ enum class State { ready, at_block, at_warp, ended };
 struct Fiber {
   ucontext_t context;
   State state = State::ended;
-  unsigned exchanges = 0;  // so far; they alternate between two rows of values
+  // Of the exchange that the thread waits in; `value` becomes the partner's.
+  unsigned mask = 0;
+  int lanes_apart = 0;
+  std::uint64_t value = 0;
 };
 
 // The running block, under the lock of run().
@@ -58,11 +61,11 @@ class Block {
     swapcontext(&fiber.context, &scheduler_);
   }
 
-  std::uint64_t exchanged(std::uint64_t value, int lanes_apart) {
-    const unsigned own = current_, row = fibers_[own].exchanges++ % 2;
-    values_[row][own] = value;
+  std::uint64_t exchanged(unsigned mask, std::uint64_t value, int lanes_apart) {
+    Fiber& fiber = fibers_[current_];
+    fiber.mask = mask, fiber.value = value, fiber.lanes_apart = lanes_apart;
     wait(State::at_warp);
-    return values_[row][own ^ static_cast<unsigned>(lanes_apart)];
+    return fiber.value;
   }
 
  private:
@@ -82,7 +85,6 @@ class Block {
     fiber.context.uc_stack.ss_size = stack_bytes;
     fiber.context.uc_link = nullptr;
     fiber.state = State::ready;
-    fiber.exchanges = 0;
     makecontext(&fiber.context, enter, 0);
   }
 
@@ -96,11 +98,29 @@ class Block {
     for (unsigned t = begin; t < end; ++t) fibers_[t].state = State::ready;
     return true;
   }
-  // Releases a barrier that all threads of a block, or of a warp, have reached.
+  // Releases the threads of a warp that a waiting thread exchanges values with, once all of its
+  // mask wait for the same.
+  bool exchange(unsigned thread) {
+    const unsigned mask = fibers_[thread].mask;
+    Fiber* const warp = &fibers_[thread / warp_lanes * warp_lanes];
+    std::uint64_t given[warp_lanes] = {};
+    for (unsigned lane = 0; lane < warp_lanes; ++lane) {
+      if ((mask >> lane & 1) == 0) continue;
+      if (warp[lane].state != State::at_warp || warp[lane].mask != mask) return false;
+      given[lane] = warp[lane].value;
+    }
+    for (unsigned lane = 0; lane < warp_lanes; ++lane) {
+      if ((mask >> lane & 1) == 0) continue;
+      warp[lane].value = given[lane ^ static_cast<unsigned>(warp[lane].lanes_apart)];
+      warp[lane].state = State::ready;
+    }
+    return true;
+  }
+  // Releases threads that have reached the same barrier or exchange.
   bool release() {
     bool any = release(0, threads_, State::at_block);
-    for (unsigned begin = 0; begin + warp_lanes <= threads_; begin += warp_lanes)
-      any |= release(begin, begin + warp_lanes, State::at_warp);
+    for (unsigned t = 0; t < threads_; ++t)
+      if (fibers_[t].state == State::at_warp) any |= exchange(t);
     return any;
   }
 
@@ -109,7 +129,6 @@ class Block {
   ucontext_t scheduler_;
   unsigned current_ = 0, threads_ = 0;
   const std::function<void()>* body_ = nullptr;
-  std::uint64_t values_[2][most_threads] = {};
 };
 
 Block* Block::running = nullptr;
@@ -144,8 +163,8 @@ void wait_for_block() {
   block().wait(State::at_block);
 }
 
-std::uint64_t exchanged(std::uint64_t value, int lanes_apart) {
-  return block().exchanged(value, lanes_apart);
+std::uint64_t exchanged(unsigned mask, std::uint64_t value, int lanes_apart) {
+  return block().exchanged(mask, value, lanes_apart);
 }
 
 }  // namespace cuda_on_host
