@@ -21,7 +21,7 @@ enum class State { ready, at_block, at_warp, ended };
 struct Fiber {
   ucontext_t context;
   State state = State::ended;
-  // Of the exchange that the thread waits in; `value` becomes the partner's.
+  // An exchange that the thread waits in: `value` becomes the partner's.
   unsigned mask = 0;
   int lanes_apart = 0;
   std::uint64_t value = 0;
