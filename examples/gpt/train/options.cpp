@@ -136,7 +136,7 @@ void declare_generation(CLI::App& app, Options& o) {
   zero::add_number(app, "--generate", o.generate,
                    "Do not train: continue --prompt by N tokens, with the model of --init");
   app.add_option("--prompt", o.prompt, "Text, or numbers of tokens if the model has more than 256")
-      ->type_name("TEXT");
+      ->type_name("STRING");
   zero::add_number(app, "--temperature", o.temperature,
                    "Of --generate: divides logits before a token is drawn; 0: the most likely");
   zero::add_number(app, "--top-k", o.top_k,

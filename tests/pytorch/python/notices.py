@@ -88,7 +88,7 @@ def no_betas():
 
 def bytes_held():
     net = nn.Linear(4, 4)
-    net.codes = nn.Parameter(torch.arange(8, dtype=torch.uint8), requires_grad=False)
+    net.codes = nn.Parameter(torch.arange(4, dtype=torch.int16), requires_grad=False)
     start(net, config=config(optimizer=ADAMW))
 
 
