@@ -235,6 +235,7 @@ TEST_CASE("forged manifests are refused") {
        "64 bits"},
       {[](json& d) { d["parameters"][0]["dtype"] = "I64"; }, "cannot be stored"},
       {[](json& d) { d["parameters"][0]["dtype"] = "I8"; }, "the manifest says I8"},
+      {[](json& d) { d["parameters"][0]["states_dtype"] = "I8"; }, "states that cannot be stored"},
       {[](json& d) { d["parameters"][0]["name"] = "a\x01"; }, "control character"},
       {[](json& d) { d["parameters"][1]["name"] = d["parameters"][0]["name"]; }, "given twice"},
       {[](json& d) { d["parameters"].erase(0); }, ""},

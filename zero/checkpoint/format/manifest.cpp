@@ -110,6 +110,8 @@ std::string problem_of(const Manifest& manifest, const ManifestParameter& parame
   for (const std::string& dtype : {parameter.dtype, parameter.states_dtype})
     if (parameter.buffer ? bits_of(dtype).value_or(1) % 8 != 0 : !parameter_dtype(dtype))
       return "cannot be stored as " + in_quotes(dtype);
+  if (!parameter.buffer && parameter_dtype(parameter.states_dtype) == DType::uint8)
+    return "has states that cannot be stored as " + in_quotes(parameter.states_dtype);
   return "";
 }
 
