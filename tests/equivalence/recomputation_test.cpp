@@ -450,5 +450,5 @@ TEST_CASE("recomputation: settings that do not go with it are refused by name") 
   CHECK(contains(refusal<zero::ConfigError>(start),
                  "zero_core.recompute_every 2 needs zero_core.rank_independent"));
   config.zero_core.recompute_every = -1;
-  CHECK(contains(refusal<zero::ConfigError>(start), "zero_core.recompute_every: -1 is out of"));
+  CHECK(contains(refusal<zero::ConfigError>(start), "zero_core.recompute_every is -1; expected"));
 }
