@@ -337,11 +337,9 @@ def quantized(job):
     before = {name: p.detach().clone() for name, p in net.named_parameters() if not p.requires_grad}
     engine = job.start(net)
     job.micro_steps(engine, 2)
-    frozen = {name: p for name, p in engine.module.named_parameters() if not p.requires_grad}
-    with zerocore.zero.GatheredParameters(list(frozen.values())):  # stage 3 shards numbers of one byte
-        for name, parameter in frozen.items():
-            assert parameter.dtype == before[name].dtype and torch.equal(
-                parameter.detach().view(-1).view(torch.uint8), before[name].view(-1).view(torch.uint8)), name
+    own = dict(engine.module.named_parameters())
+    with zerocore.zero.GatheredParameters([own[name] for name in before]):  # stage 3 shards numbers of one byte
+        assert all(own[name].detach().view(-1).view(torch.uint8).equal(p.view(-1).view(torch.uint8)) for name, p in before.items())
     return {name: engine.read(p) for name, p in engine.module.named_parameters() if p.requires_grad}
 
 
