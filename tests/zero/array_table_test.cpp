@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/support/mock_ranks.h"
+#include "tests/support/planned_bytes.h"
 #include "tests/support/refusal.h"
 #include "tests/support/stage_rows.h"
 #include "tests/support/temporary_directory.h"
@@ -98,10 +99,6 @@ void train(zero::Engine& engine) {
   }
 }
 
-std::int64_t planned(const std::vector<zero::MemoryUse>& uses, const std::string& category) {
-  return std::ranges::find(uses, category, &zero::MemoryUse::category)->planned;
-}
-
 }  // namespace
 
 TEST_CASE("what forward keeps is there in backward, use by use, at all stages") {
@@ -114,8 +111,9 @@ TEST_CASE("what forward keeps is there in backward, use by use, at all stages") 
         engine.initialize([](zero::ParamShard shard) { std::ranges::fill(shard.values, 1.f); });
         train(engine);
         // Three arrays of floats, two for each use of the unit that runs twice.
-        CHECK(planned(zero::plan_memory(describe(), config_of(row), ranks, false).memory,
-                      "activations") == 7 * 256);
+        CHECK(
+            zero::tests::planned(zero::plan_memory(describe(), config_of(row), ranks, false).memory,
+                                 "activations") == 7 * 256);
         CHECK(runtime.core().ledger().account(MemoryCategory::activations).current == 7 * 256);
       });
     }
@@ -175,7 +173,7 @@ TEST_CASE("an encoding with scales changes rows, and all bytes follow") {
     EnginePlan plan(model.declared(), config, {0, 1});
     const auto bytes = [&] {
       const zero::MemoryPlan memory = memory_of(plan, config);
-      return planned(in_file ? memory.in_file : memory.memory, "optimizer_state");
+      return zero::tests::planned(in_file ? memory.in_file : memory.memory, "optimizer_state");
     };
     const auto moved = [&] { return moved_bytes(plan, Op::load, 0); };
     const std::int64_t before = bytes(), before_moved = moved();

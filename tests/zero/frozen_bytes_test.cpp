@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/support/mock_ranks.h"
+#include "tests/support/planned_bytes.h"
 #include "tests/support/refusal.h"
 #include "tests/support/stage_rows.h"
 #include "tests/support/temporary_directory.h"
@@ -80,10 +81,6 @@ void train(zero::Engine& engine, int steps) {
   }
 }
 
-std::int64_t planned(const zero::MemoryPlan& plan, const std::string& category) {
-  return std::ranges::find(plan.memory, category, &zero::MemoryUse::category)->planned;
-}
-
 }  // namespace
 
 TEST_CASE("bytes are sharded, gathered and unchanged, at all stages") {
@@ -111,7 +108,8 @@ TEST_CASE("bytes are sharded, gathered and unchanged, at all stages") {
 TEST_CASE("a rank has its share of the bytes, and the slots") {
   const zero::tests::ConfigRow stage3 = zero::tests::stage_rows()[3];
   const auto bytes = [&](int ranks, const char* category) {
-    return planned(zero::plan_memory(describe(), config_of(stage3), ranks, false), category);
+    return zero::tests::planned(
+        zero::plan_memory(describe(), config_of(stage3), ranks, false).memory, category);
   };
   // Slices of a multiple of 128 bytes; memory in multiples of 256.
   const auto rounded = [](std::int64_t count, std::int64_t to) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/planned_bytes.h"
 #include "tests/support/stage_rows.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"
@@ -61,10 +62,6 @@ void train(zero::Engine& engine, float gradient) {
   engine.step().wait();
 }
 
-std::int64_t planned(const std::vector<zero::MemoryUse>& uses, const std::string& category) {
-  return std::ranges::find(uses, category, &zero::MemoryUse::category)->planned;
-}
-
 }  // namespace
 
 TEST_CASE("an engine that does not train has its shards and slots alone") {
@@ -80,10 +77,12 @@ TEST_CASE("an engine that does not train has its shards and slots alone") {
       const bool shards = ranks > 1 && config_of(row).zero_optimization.stage == 3;
       const std::int64_t slice = rounded((width + ranks - 1) / ranks, 128) * 4;
       const std::int64_t slots = std::string(row.name) == "SHARD_GRAD_OP" ? units : 2;
-      CHECK(planned(plan.memory, "parameters") == units * (shards ? slice : slice * ranks));
-      CHECK(planned(plan.memory, "parameter_slots") == (shards ? slots * slice * ranks : 0));
+      CHECK(zero::tests::planned(plan.memory, "parameters") ==
+            units * (shards ? slice : slice * ranks));
+      CHECK(zero::tests::planned(plan.memory, "parameter_slots") ==
+            (shards ? slots * slice * ranks : 0));
       for (const char* none : {"gradients", "gradient_slots", "master_weights", "optimizer_state"})
-        CHECK(planned(plan.memory, none) == 0);
+        CHECK(zero::tests::planned(plan.memory, none) == 0);
     }
 }
 
