@@ -50,13 +50,12 @@ std::int64_t moved_bytes(const EnginePlan& plan, Op op, int target) {
       if (row.id.flat_unit == target) bytes += row.bytes();
     return bytes;
   }
-  for (int c = 0; c < std::ssize(plan.inputs.chunks); ++c) {
-    const Chunk& chunk = plan.inputs.chunks[c];
-    if (target != (target_of(op) == Target::chunk ? c : chunk.flat_unit)) continue;
+  for_chunks(plan.inputs.chunks, op, target, [&](int number) {
+    const Chunk& chunk = plan.inputs.chunks[number];
     const SegmentTypes types = plan.policy.types(plan.layout.segment(chunk));
-    for (const ArrayRow& row : plan.arrays.of_chunk[c])
+    for (const ArrayRow& row : plan.arrays.of_chunk[number])
       if (moves(op, chunk, types, row)) bytes += row.bytes();
-  }
+  });
   return bytes;
 }
 

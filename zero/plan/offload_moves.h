@@ -28,6 +28,14 @@ struct OffloadMove {
 OffloadMove move_of(Op op);
 // Whether the instruction on a chunk moves this array of the chunk.
 bool moves(Op op, const Chunk& chunk, const SegmentTypes& types, const ArrayRow& row);
+// Calls each(number) for the chunks whose arrays an instruction moves: its own, or those of its
+// flat unit.
+template <class Each>
+void for_chunks(const std::vector<Chunk>& chunks, Op op, int target, const Each& each) {
+  if (target_of(op) == Target::chunk) return each(target);
+  for (int c = 0; c < std::ssize(chunks); ++c)
+    if (chunks[c].flat_unit == target) each(c);
+}
 // Bytes that an instruction moves.
 std::int64_t moved_bytes(const EnginePlan& plan, Op op, int target);
 

@@ -249,13 +249,10 @@ void OffloadTier::for_moved(Op op, int target, const Each& each) const {
       std::ranges::for_each(shard_arrays_[id], each);
     return;
   }
-  const auto for_chunk = [&](int c) {
-    for (const OffloadArray& array : chunk_arrays_[c])
-      if (moves(op, chunk(c), state_.segment(chunk(c)), array)) each(array);
-  };
-  if (target_of(op) == Target::chunk) return for_chunk(target);
-  for (int c = 0; c < std::ssize(inputs_.chunks); ++c)
-    if (chunk(c).flat_unit == target) for_chunk(c);
+  for_chunks(inputs_.chunks, op, target, [&](int number) {
+    for (const OffloadArray& array : chunk_arrays_[number])
+      if (moves(op, chunk(number), state_.segment(chunk(number)), array)) each(array);
+  });
 }
 
 void OffloadTier::move(Op op, int target, Stream stream) {
