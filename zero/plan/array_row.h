@@ -59,7 +59,7 @@ struct ArrayRow {
   Tier home = Tier::memory;              // memory: the engine's arena
   std::optional<ArrayKind> within = {};  // part of this array of the segment, without own memory
   // The memory that arrays of several owners take in turn, and the place in it, in bytes; -1: none.
-  // Of a chunk, the slot that the array passes through for the update.
+  // A chunk's array passes through the slot for the update.
   int slot = -1;
   std::int64_t offset = 0;
   // The owner, if not the segment: a chunk, or a use of a unit in the pass.

@@ -16,8 +16,7 @@ void add_core(RowList& rows) {
        acts("gradient_sync", at<&CoreOptions::gradient_sync>, Names{"each", "last", "inner"},
             "reduce gradients after each micro step or after the last; inner: after each inside "
             "groups of shard_group_size, else inner_group_size ranks, after the last over them; "
-            "not set: last at stages 0 and 1, each at 2 "
-            "and 3, inner with shard groups"),
+            "not set: last at stages 0 and 1, each at 2 and 3, inner with shard groups"),
        acts("shard_group_size", at<&CoreOptions::shard_group_size>, ranks,
             "stage 3: ranks that share one copy of parameters, gradients and optimizer states "
             "(HYBRID_SHARD, MiCS); \"node\": those of one node; not set: all ranks")
@@ -50,8 +49,7 @@ void add_core(RowList& rows) {
             "and a rank that computes other values ends the run before they are applied; 0: never"),
        acts("time_limit_seconds", at<&CoreOptions::time_limit_seconds>, positive_seconds,
             "time limit of every wait for other ranks; in saves and loads, of the time in which no "
-            "rank "
-            "makes progress"),
+            "rank makes progress"),
        acts(
            "deepspeed_defaults", at<&CoreOptions::deepspeed_defaults>, Names{"0.19", "0.14"},
            "whose defaults are used for keys that the file omits: 0.14 clips no gradients, and its "
@@ -60,8 +58,7 @@ void add_core(RowList& rows) {
             "whether a checkpoint that could not be written ends the run or is only reported"),
        acts("preempt_grace_s", at<&CoreOptions::preempt_grace_s>, seconds,
             "seconds between a signal to stop and the end: if a save of train_gpt would take "
-            "longer, "
-            "none is begun; zero run waits a minute longer before it ends ranks"),
+            "longer, none is begun; zero run waits a minute longer before it ends ranks"),
        acts("async_staging_bytes", at<&CoreOptions::async_staging_bytes>, counts,
             "memory of a rank for asynchronous saves, taken at start; 0: as much as it "
             "saves, if checkpoint.writer.decoupled enables them"),

@@ -1,13 +1,9 @@
 #include "zero/weights/change_windows.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <string>
 #include <vector>
-
-#include "zero/state/array_exchange.h"
-#include "zero/weights/value_stream.h"
 
 namespace zero::detail {
 
@@ -19,18 +15,6 @@ constexpr std::int64_t most_bytes_of_element = 8 + 2 * 12;
 constexpr std::int64_t alignment = 128;
 
 }  // namespace
-
-std::uint64_t values_digest(TrainState& train) {
-  std::uint64_t sum = 0;
-  for (const SegmentId& id : train.layout().segments())
-    if (train.policy().counts(train.layout().segment(id)))
-      sum += digest_of(train, {id, ArrayKind::parameter_shard}, "value");
-  std::uint64_t total = 0;
-  for (const std::int64_t word :
-       train.everyone().gather_words("the digest of values", {std::bit_cast<std::int64_t>(sum)}))
-    total += std::bit_cast<std::uint64_t>(word);
-  return total;
-}
 
 ChangeWindows::ChangeWindows(TrainState& train, std::int64_t budget, int only_rank)
     : train_(train),

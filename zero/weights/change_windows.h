@@ -10,9 +10,6 @@
 
 namespace zero::detail {
 
-// Hashes the values of all parameters, as value_digests() of each, summed. Collective.
-std::uint64_t values_digest(TrainState& train);
-
 class ChangeWindows {
  public:
   // Each call uses at most `budget` bytes. Throws UsageError if that is too little.

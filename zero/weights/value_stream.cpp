@@ -123,16 +123,12 @@ void gather_values(TrainState& train, int param, const Range& range, int receive
 ValueStream::ValueStream(TrainState& train, std::int64_t budget, int receiver)
     : train_(train), bytes_(buffer_bytes(train, budget)), receiver_(data_rank(train, receiver)) {
   if (!receives() || bytes_ == 0) return;
-  buffer_ =
-      train.runtime.device().reserve(bytes_, Arena::Sharing::private_memory, "a stream of weights");
-  account(buffer_.size());
-}
-
-void ValueStream::account(std::int64_t bytes) {
-  Ledger& ledger = train_.runtime.ledger();
-  if (bytes < 0) return ledger.give_back(MemoryCategory::communication, -bytes);
-  ledger.plan(MemoryCategory::communication, bytes);
-  ledger.take(MemoryCategory::communication, bytes);
+  Ledger& ledger = train.runtime.ledger();
+  requests_.add(MemoryCategory::communication, bytes_, buffer_);
+  requests_.plan(ledger);
+  arena_ = train.runtime.device().reserve(requests_.bytes(), Arena::Sharing::private_memory,
+                                          "a stream of weights");
+  requests_.take(arena_, ledger);
 }
 
 void ValueStream::visit(int param, const std::function<void(const WeightPiece&)>& each) {
@@ -141,9 +137,9 @@ void ValueStream::visit(int param, const std::function<void(const WeightPiece&)>
   const std::int64_t most = bytes_ / size_of(dtype);
   for (std::int64_t begin = 0; begin < declaration.elements; begin += most) {
     const Range range{begin, std::min(begin + most, declaration.elements)};
-    gather_values(train_, param, range, receiver_, buffer_.data());
+    gather_values(train_, param, range, receiver_, buffer_);
     const auto bytes = receives() ? static_cast<std::size_t>(range.count() * size_of(dtype)) : 0;
-    each({declaration.name, declaration.shape, dtype, begin, {buffer_.data(), bytes}});
+    each({declaration.name, declaration.shape, dtype, begin, {buffer_, bytes}});
   }
 }
 

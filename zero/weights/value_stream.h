@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 
+#include "zero/state/memory_requests.h"
 #include "zero/state/train_state.h"
 
 namespace zero::detail {
@@ -20,20 +21,18 @@ class ValueStream {
   // The buffer has at most `budget` bytes. Throws UsageError if an element needs more, or if the
   // receiver is no data rank.
   ValueStream(TrainState& train, std::int64_t budget, int receiver);
-  ~ValueStream() { account(-buffer_.size()); }
-  ValueStream(const ValueStream&) = delete;
 
   bool receives() const { return receiver_ < 0 || receiver_ == train_.rank(); }
   // Calls each(piece) for the pieces of a parameter; on ranks that do not receive, without values.
   void visit(int param, const std::function<void(const WeightPiece&)>& each);
 
  private:
-  void account(std::int64_t bytes);
-
   TrainState& train_;
   const std::int64_t bytes_;  // equal on all ranks
   const int receiver_;
-  Arena buffer_;
+  MemoryRequests requests_;
+  Arena arena_;
+  std::byte* buffer_ = nullptr;
 };
 
 }  // namespace zero::detail

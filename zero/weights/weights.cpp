@@ -252,7 +252,8 @@ std::shared_ptr<ChangeWindows> Weights::begin_changes(std::optional<std::uint64_
   const std::vector<std::int64_t> given = train_.ranks.gather_words(
       "Engine::changes()", {since ? 1 : 0, std::bit_cast<std::int64_t>(since.value_or(0))});
   since = given[0] != 0 ? std::optional(std::bit_cast<std::uint64_t>(given[1])) : std::nullopt;
-  digest = values_digest(train_);
+  const std::string values[] = {"value"};
+  digest = digest_of(values, "Engine::changes()");
   const bool known = since && sent_ && train_.changes.tracks() && *since == *sent_;
   if (!known) train_.changes.begin();
   sent_ = digest;
@@ -294,18 +295,23 @@ void Weights::read_unreduced_gradient(std::string_view name, std::span<float> wh
 }
 
 std::uint64_t Weights::digest() {
-  std::vector<std::string> kinds = {"value", "master"};
+  std::vector<std::string> arrays = {"value", "master"};
   const std::vector<std::string>& states = train_.plan.updates.state_names();
-  kinds.insert(kinds.end(), states.begin(), states.end());
+  arrays.insert(arrays.end(), states.begin(), states.end());
+  return digest_of(arrays, "Engine::digest");
+}
+
+std::uint64_t Weights::digest_of(std::span<const std::string> arrays, std::string_view subject) {
   std::uint64_t sum = 0;
   for (const SegmentId& id : train_.layout().segments()) {
     if (!train_.policy().counts(train_.layout().segment(id))) continue;
-    for (const std::string& kind : kinds)
-      if (const auto array = train_.store->find(id, kind)) sum += digest_of(train_, *array, kind);
+    for (const std::string& name : arrays)
+      if (const auto array = train_.store->find(id, name))
+        sum += detail::digest_of(train_, *array, name);
   }
   std::uint64_t total = 0;
   for (const std::int64_t word :
-       train_.everyone().gather_words("Engine::digest", {std::bit_cast<std::int64_t>(sum)}))
+       train_.everyone().gather_words(subject, {std::bit_cast<std::int64_t>(sum)}))
     total += std::bit_cast<std::uint64_t>(word);
   return total;
 }

@@ -81,6 +81,8 @@ class Weights {
   void copy_full_model(bool holds);
   // Throws UsageError for an unknown name, or a number of elements that is not the parameter's.
   int find_param(std::string_view name, std::ptrdiff_t elements, const char* call) const;
+  // Hashes these arrays of all parameters, of all ranks together. Collective.
+  std::uint64_t digest_of(std::span<const std::string> arrays, std::string_view subject);
   // Throws UsageError if the parameter has no such array.
   ArrayId find_array(int param, std::string_view what) const;
 
