@@ -16,7 +16,7 @@ void check_floating(DType dtype, const char* what) {
     throw UsageError(std::string(what) + ": expected fp32, bf16 or fp16, got " + name_of(dtype));
 }
 
-// Between bytes and fp32, which has them exactly.
+// Converts between bytes and fp32, which has them exactly.
 void cast_bytes(const void* from, DType from_dtype, void* to, DType to_dtype, std::int64_t count) {
   if (count <= 0) return;
   if (from_dtype == to_dtype) {
