@@ -93,13 +93,7 @@ Decoder<T>::Decoder(const ModelConfig& config, std::int64_t context, zero::Threa
       rows_(context * dims_.channels),
       normed_(dims_.channels),
       logits_(dims_.vocabulary) {
-  products_->template prepare<T, float>({.m = 1,
-                                         .n = dims_.vocabulary,
-                                         .k = dims_.channels,
-                                         .transpose_b = true,
-                                         .lda = dims_.channels,
-                                         .ldb = dims_.channels,
-                                         .ldc = dims_.vocabulary});
+  products_->template prepare<T, float>(logits_shape(dims_, 1, dims_.vocabulary));
 }
 
 template <class T>
@@ -117,17 +111,10 @@ void Decoder<T>::embed(std::span<const std::int32_t> tokens, const ParameterValu
     throw std::logic_error("more tokens than the context has");
   const T* table = parameters.value(names_.tokens);
   const T* positions = names_.positions.empty() ? nullptr : parameters.value(names_.positions);
-  for (std::int64_t t = 0; t < tokens_; ++t) {
-    const std::int64_t channels = dims_.channels;
-    const EmbedForward<T> call{
-        &tokens[static_cast<std::size_t>(t)],
-        table,
-        positions == nullptr ? nullptr : positions + (before_ + t) * channels,
-        row(t),
-        1,
-        channels};
-    kernels<T>().embed_forward(call, {0, 1});
-  }
+  if (positions != nullptr) positions += before_ * dims_.channels;
+  const EmbedForward<T> call{tokens.data(), table,   positions,
+                             rows_.data(),  tokens_, dims_.channels};
+  kernels<T>().embed_forward(call, {0, tokens_});
 }
 
 template <class T>
@@ -144,16 +131,8 @@ template <class T>
 std::span<const float> Decoder<T>::head(const ParameterValues<T>& parameters) {
   const HeadValues<T> values = head_values(names_, parameters);
   norm_.forward(row(tokens_ - 1), values.norm, normed_.data());
-  products_->template run<T, float>({{.m = 1,
-                                      .n = dims_.vocabulary,
-                                      .k = dims_.channels,
-                                      .transpose_b = true,
-                                      .lda = dims_.channels,
-                                      .ldb = dims_.channels,
-                                      .ldc = dims_.vocabulary},
-                                     normed_.data(),
-                                     values.classifier,
-                                     logits_.data()});
+  products_->template run<T, float>({logits_shape(dims_, 1, dims_.vocabulary), normed_.data(),
+                                     values.classifier, logits_.data()});
   return logits_.span();
 }
 

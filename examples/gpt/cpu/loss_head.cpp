@@ -25,6 +25,16 @@ std::int64_t logit_distance(std::int64_t vocabulary) {
 
 }  // namespace
 
+ProductShape logits_shape(const Dims& dims, std::int64_t rows, std::int64_t distance) {
+  return {.m = rows,
+          .n = dims.vocabulary,
+          .k = dims.channels,
+          .transpose_b = true,
+          .lda = dims.channels,
+          .ldb = dims.channels,
+          .ldc = distance};
+}
+
 template <class T>
 LossHead<T>::LossHead(const Dims& dims, Matmul& matmul, std::int64_t logit_bytes)
     : dims_(dims),
@@ -38,22 +48,11 @@ LossHead<T>::LossHead(const Dims& dims, Matmul& matmul, std::int64_t logit_bytes
       losses_(dims.rows()) {
   for (const std::int64_t rows : {chunk_rows_, dims.rows() % chunk_rows_}) {
     if (rows == 0) continue;
-    matmul.prepare<T, Acc>(logits_shape(rows));
+    matmul.prepare<T, Acc>(logits_shape(dims, rows, logit_distance_));
     matmul.prepare<T, T>(normed_gradient_shape(rows));
     matmul.prepare<T, T>(classifier_gradient_shape(rows, false));
     matmul.prepare<T, T>(classifier_gradient_shape(rows, true));
   }
-}
-
-template <class T>
-ProductShape LossHead<T>::logits_shape(std::int64_t rows) const {
-  return {.m = rows,
-          .n = dims_.vocabulary,
-          .k = dims_.channels,
-          .transpose_b = true,
-          .lda = dims_.channels,
-          .ldb = dims_.channels,
-          .ldc = logit_distance_};
 }
 
 template <class T>
@@ -105,8 +104,8 @@ double LossHead<T>::run(const Input& input, const HeadValues<T>& values,
   norm_.forward(input.in, values.norm, normed_.data());
   for (std::int64_t first = 0; first < rows; first += chunk_rows_) {
     const std::int64_t count = std::min(chunk_rows_, rows - first);
-    matmul_.run<T, Acc>(
-        {logits_shape(count), normed_.data() + first * c, values.classifier, logits_.data()});
+    matmul_.run<T, Acc>({logits_shape(dims_, count, logit_distance_), normed_.data() + first * c,
+                         values.classifier, logits_.data()});
     const T* dlogits = differentiate(input, first, count);
     matmul_.run<T, T>({normed_gradient_shape(count), dlogits, values.classifier,
                        normed_gradient_.data() + first * c});

@@ -26,6 +26,9 @@ struct HeadGradients {
   zero::GradTarget<T> classifier;
 };
 
+// The product of normed rows with the classifier; `distance`: of the rows of logits.
+ProductShape logits_shape(const Dims& dims, std::int64_t rows, std::int64_t distance);
+
 template <class T>
 class LossHead {
  public:
@@ -46,8 +49,7 @@ class LossHead {
   std::int64_t bytes() const;
 
  private:
-  // Products of a chunk: logits, the gradient of the normed rows, and that of the classifier.
-  ProductShape logits_shape(std::int64_t rows) const;
+  // Products of a chunk: the gradient of the normed rows, and that of the classifier.
   ProductShape normed_gradient_shape(std::int64_t rows) const;
   ProductShape classifier_gradient_shape(std::int64_t rows, bool add) const;
   // Replaces logits by their gradient, and returns it: rows have the logits' distance, in elements

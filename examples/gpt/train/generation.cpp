@@ -46,7 +46,7 @@ std::vector<std::int32_t> tokens_of(const std::string& prompt, const ModelConfig
       at = after;
     }
   }
-  if (tokens.empty()) throw zero::ConfigError("--generate needs --prompt TEXT");
+  if (tokens.empty()) throw zero::ConfigError("--generate needs --prompt STRING");
   for (const std::int32_t token : tokens)
     if (token < 0 || token >= model.vocabulary)
       throw zero::ConfigError("--prompt: token " + std::to_string(token) +
