@@ -8,7 +8,7 @@ import torch
 from . import _native
 from .codes import is_code, to_numbers
 from .integrations import peft
-from .integrations.bitsandbytes import named_scales
+from .integrations.bitsandbytes import named_tensors
 from .ranks import bytes_from
 from .units import is_in_engine
 
@@ -38,7 +38,7 @@ class WeightStream:
         self._engine, self._rank, self._dtype = engine, rank, dtype
         self._ready, self._ended_by, self._units = [], None, []
         self._all = peft.merged_units(engine.module, engine.name_of) if merge_adapters else [
-            (None, {name: tensor}, []) for name, tensor in [*engine.module.named_parameters(), *named_scales(engine.module)]]
+            (None, {name: tensor}, []) for name, tensor in named_tensors(engine.module).items()]
         self._refuse_quantized()
         self._refuse_small(budget)
         self._units = list(self._all)
@@ -148,7 +148,7 @@ class ChangeStream(WeightStream):
 
 def load(engine, stream, allow_missing, source):
     """engine.load_stream(), between the checks of the guard. Returns the names that were missing."""
-    parameters = dict([*engine.module.named_parameters(remove_duplicate=False), *named_scales(engine.module)])
+    parameters = named_tensors(engine.module, remove_duplicate=False)
     missing = {engine.name_of(each) for each in parameters.values()}
     job = engine._ranks
     own = iter(stream if stream is not None else ())

@@ -99,8 +99,9 @@ class Weights:
         stream after which the receiver had the digest `since`, on the CPU, each once; a parameter with changes on several
         ranks comes several times. Its `head` goes first: WeightReceiver.receive() takes both. With None, and with another
         digest than that of the last call, all weights follow, since the engine knows the changes since its last call alone:
-        receivers that are not in step need one of these each time, so send one stream to all. Rank 0's `since` counts. `budget`, `ranks`: as in
-        stream_weights(). Frozen parameters that hold bytes are in streams of all weights alone. Collective."""
+        receivers that are not in step need one of these each time, so send one stream to all. Rank 0's `since` counts.
+        `budget`, `ranks`: as in stream_weights(). Frozen parameters that hold bytes are in streams of all weights alone.
+        Collective."""
         rank = self._rank_of_stream(ranks, "stream_changes")
         if self.others:
             raise _native.UsageError("engine.stream_changes: the optimizer has parameters that the model does not have "
