@@ -67,8 +67,9 @@ struct RankReport {
   std::vector<TrafficUse> traffic;
   std::vector<ExchangeUse> exchanges;  // those that have been issued
   TimeUse time;
-  std::int64_t control_bytes = 0;   // sent for agreement and small host values
-  std::int64_t baseline_bytes = 0;  // resident (PSS) before the engine took memory
+  std::int64_t control_bytes = 0;  // sent for agreement and small host values
+  std::int64_t baseline_bytes =
+      0;  // resident (PSS without files' pages) before the engine took memory
   std::int64_t resident_bytes = 0;  // now
 };
 

@@ -174,13 +174,13 @@ class ControlGroup:
 
 
 def resident(run):
-    """Returns the sum of the ranks' PSS."""
+    """Returns the sum of the ranks' PSS without pages of files, as the ranks themselves report."""
     total = 0
     for pid in run.ranks().values():
         try:
             text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
-            total += int(re.search(r"^Pss: +(\d+) kB$", text, re.MULTILINE)[1]) * 1024
-        except (OSError, TypeError):  # it has ended
+            total += sum(int(kilobytes) for kilobytes in re.findall(r"^Pss_(?:Anon|Shmem): +(\d+) kB$", text, re.MULTILINE)) * 1024
+        except OSError:  # it has ended
             continue
     return total
 

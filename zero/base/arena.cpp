@@ -113,8 +113,12 @@ std::int64_t address_space_left() {
          field_in_kilobytes("/proc/self/status", "VmSize:");
 }
 
-std::int64_t proportional_set_size() {
-  return field_in_kilobytes("/proc/self/smaps_rollup", "Pss:");
+std::int64_t resident_data_bytes() {
+  const char* figures = "/proc/self/smaps_rollup";
+  const std::int64_t anonymous = field_in_kilobytes(figures, "Pss_Anon:");
+  // Kernels before 5.3 give the sum alone.
+  if (anonymous < 0) return field_in_kilobytes(figures, "Pss:");
+  return anonymous + field_in_kilobytes(figures, "Pss_Shmem:");
 }
 
 Arena::Arena(std::int64_t bytes, Sharing sharing, const std::string& name)

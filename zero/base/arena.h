@@ -66,7 +66,9 @@ std::int64_t available_memory();
 std::string memory_left_text();
 // Bytes that this process may still map under the limit of address space (ulimit -v).
 std::int64_t address_space_left();
-// This process's resident bytes, shared pages counted by share (PSS).
-std::int64_t proportional_set_size();
+// This process's resident bytes of data, shared pages counted by share (PSS). Pages of files
+// (programs, libraries) are not counted: a process's share of these grows when another program that
+// maps the same library ends.
+std::int64_t resident_data_bytes();
 
 }  // namespace zero

@@ -25,7 +25,7 @@ EngineMemory::EngineMemory(TrainState& train, StepScalars& scalars, StepAgreemen
                            Updates& updates, const std::vector<MemoryRoom>& rooms)
     : ledger_(train.runtime.ledger()) {
   Ledger& ledger = train.runtime.ledger();
-  baseline_bytes_ = proportional_set_size();
+  baseline_bytes_ = resident_data_bytes();
   ledger.restart_peaks();
   train.arrays.plan(ledger);
   train.buffers.plan(ledger);

@@ -51,7 +51,7 @@ std::vector<std::int64_t> EngineCore::report_words() {
   using Activity = StepClock::Activity;
   const comm::Traffic& traffic = transfers_.traffic();
   std::vector<std::int64_t> words{train_.control_bytes(), memory_.baseline_bytes(),
-                                  proportional_set_size()};
+                                  resident_data_bytes()};
   for (const Activity activity :
        {Activity::kernels, Activity::waiting, Activity::optimizer, Activity::other})
     words.push_back(clock_.nanoseconds(activity));

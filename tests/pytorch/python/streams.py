@@ -159,9 +159,10 @@ def merged():
 
 
 def resident():
-    """The proportional set size of this process in bytes, without what the page cache holds of files."""
+    """The proportional set size of this process in bytes without pages of files: its share of torch's libraries grows when
+    another program that maps them ends."""
     with open("/proc/self/smaps_rollup") as file:
-        return next(1024 * int(line.split()[1]) for line in file if line.startswith("Pss:"))
+        return sum(1024 * int(line.split()[1]) for line in file if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
 
 
 def growth(call):
