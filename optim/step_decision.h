@@ -56,9 +56,10 @@ struct StepRequest : StepNews {
   std::int64_t known_applied = -1;
   std::int64_t preliminary = 0;    // the program is to see the decision, and a final vote follows
   std::int64_t micro_batches = 0;  // of all data ranks, for mean_of_losses()
-  // Rank d of data parallelism and t of this many ranks of tensor parallelism votes as number
-  // d * tensor_ranks + t. This rank's t.
+  // Data rank d of D, at stage p of a pipeline and t of this many ranks of tensor parallelism,
+  // votes as number (p D + d) tensor_ranks + t. This rank's t.
   std::int64_t tensor_ranks = 1, tensor_rank = 0;
+  std::int64_t stages = 1;
   NormSum norm;                  // of gradients outside the device's memory
   std::int64_t scales_loss = 0;  // dynamically, by the options
   LossScaleOptions scaling;
@@ -115,8 +116,8 @@ constexpr void note_difference(Differs what, std::int64_t step, int rank, std::i
   decision.value_of_root = value_of_root;
 }
 
-// Ranks of a tensor group hold different parts of the model, so their exchanges may differ:
-// `peer_hash` is that of the first rank that holds the same part.
+// Ranks that hold different parts of the model may exchange different arrays: `peer_hash` is that
+// of the first rank that holds the same part.
 constexpr void compare_vote(const StepRequest& request, const StepVote& vote, const StepVote& root,
                             std::uint64_t peer_hash, int rank, StepDecision& decision) {
   const auto compare = [&](Differs what, auto value, auto of_root) {
@@ -141,6 +142,9 @@ constexpr void compare_vote(const StepRequest& request, const StepVote& vote, co
 constexpr int tensor_ranks_of(const StepRequest& request) {
   return request.tensor_ranks > 1 ? static_cast<int>(request.tensor_ranks) : 1;
 }
+constexpr int stages_of(const StepRequest& request) {
+  return request.stages > 1 ? static_cast<int>(request.stages) : 1;
+}
 
 // Returns the mean of the losses of all micro batches, added in the order of their numbers: number
 // b is micro batch b / R of data rank b % R, of R. Each rank lists as many losses as rank 0, which
@@ -160,10 +164,10 @@ constexpr double mean_of_losses(const double* losses, int ranks, const StepReque
   return mean;
 }
 
-// Joins the votes of all ranks: sums the norms, averages the losses of equal tensor rank, and
-// combines the flags that any rank sets. Records in the decision the first difference and the first
-// rank with gradients that are not finite. `losses`: those of micro batches, which then replace the
-// votes' own; or null.
+// Joins the votes of all ranks: sums the norms, averages the losses of equal tensor rank at the
+// last stage, and combines the flags that any rank sets. Records in the decision the first
+// difference and the first rank with gradients that are not finite. `losses`: those of micro
+// batches, which then replace the votes' own; or null.
 constexpr StepVote joint_vote(const StepVote* votes, int ranks, const StepRequest& request,
                               StepDecision& decision, const double* losses = nullptr) {
   StepVote joint = votes[0];
@@ -171,11 +175,12 @@ constexpr StepVote joint_vote(const StepVote* votes, int ranks, const StepReques
   joint.norm = joint.uncounted = {};
   decision.first_non_finite_rank = -1;
   const int tensor_ranks = tensor_ranks_of(request);
+  const int block = ranks / stages_of(request);  // ranks of a stage
   for (int rank = 0; rank < ranks; ++rank) {
     const StepVote& vote = votes[rank];
-    const int part = rank % tensor_ranks;
-    compare_vote(request, vote, votes[0], votes[part].issued_hash, rank, decision);
-    if (part == request.tensor_rank) joint.loss += vote.loss;
+    const int part = rank % block % tensor_ranks, begin = rank - rank % block;
+    compare_vote(request, vote, votes[0], votes[begin + part].issued_hash, rank, decision);
+    if (part == request.tensor_rank && begin + block == ranks) joint.loss += vote.loss;
     joint.stop_requested |= vote.stop_requested;
     joint.save_busy |= vote.save_busy;
     joint.save_failed |= vote.save_failed;
@@ -185,7 +190,7 @@ constexpr StepVote joint_vote(const StepVote* votes, int ranks, const StepReques
     add_sum(vote.uncounted, joint.uncounted);
   }
   joint.loss = losses != nullptr ? mean_of_losses(losses, ranks, request)
-                                 : joint.loss / static_cast<double>(ranks / tensor_ranks);
+                                 : joint.loss / static_cast<double>(block / tensor_ranks);
   return joint;
 }
 

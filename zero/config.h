@@ -178,6 +178,14 @@ struct CoreOptions {
   WireOptions wire;
 };
 
+// "pipeline", and "zero_core.pipeline": how units are cut into stages, and the order of the micro
+// batches of a step. A program passes `stages` on as RuntimeOptions::pipeline_stages.
+struct PipelineOptions {
+  int stages = 1;
+  std::string partition = "best";  // as "parameters"; or "uniform"
+  std::string schedule = "1f1b";   // or "gpipe"
+};
+
 // Section "checkpoint".
 struct CheckpointOptions {
   bool use_node_local_storage = false;
@@ -207,6 +215,7 @@ struct Config {
   BatchOptions batch;
   ZeroOptions zero_optimization;
   CoreOptions zero_core;
+  PipelineOptions pipeline;
   CheckpointOptions checkpoint;
   AioOptions aio;
   optim::OptimizerOptions optimizer;

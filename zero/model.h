@@ -65,6 +65,11 @@ class UnitSpec {
   // activations; a unit that repeats (ModelSpec::again()) has an array for each use. Evaluation
   // uses the same memory. Not for models that learn their order.
   UnitSpec& keep(const std::string& name, Shape shape, std::optional<DType> dtype = {});
+  // The unit's output, which the next unit declared reads: scopes return the addresses. As keep(),
+  // with the name "output", and memory for the gradient. If all units but the last declare one,
+  // Engine::tasks() lists the scopes of a step, and the units may be the stages of a pipeline
+  // (RuntimeOptions::pipeline_stages).
+  UnitSpec& output(Shape shape, std::optional<DType> dtype = {});
   // Further global names of a parameter or buffer that the unit has declared. Exported models, and
   // readers of whole weights, have the values under each name.
   UnitSpec& also_named(const std::string& global_name, std::vector<std::string> others);

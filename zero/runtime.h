@@ -47,6 +47,13 @@ struct RuntimeOptions {
   // gradients are summed, and losses averaged, over the ranks of equal tensor_rank(). A divisor of
   // the number of ranks.
   int tensor_ranks = 1;
+  // Pipeline parallelism: the ranks are cut into this many blocks of neighbors, the stages, and
+  // each stage has consecutive units of the model (zero_core.pipeline.partition), of which all
+  // ranks declare all. The engine sends activations and gradients between stages, see
+  // Engine::tasks(). rank() and size() are then those of the data ranks of a stage. Norm, clipping,
+  // decisions, losses, digests and checkpoints span all ranks, with the bits of one stage. A
+  // divisor of the number of ranks.
+  int pipeline_stages = 1;
   int threads = 0;  // compute threads of this rank; 0: the node's cores, shared by the ranks there
   double start_limit_seconds = 120;  // until all ranks have started; ZERO_START_LIMIT overrides it
 };
@@ -65,12 +72,14 @@ class Runtime {
   ~Runtime();
 
   // Local:
-  int rank() const;  // among the data ranks: all, without tensor parallelism
+  int rank() const;  // among the data ranks: all, without tensor parallelism and pipelines
   int size() const;
   int local_rank() const;  // among all ranks of this node
   int local_size() const;
   int tensor_rank() const;  // see RuntimeOptions::tensor_ranks
   int tensor_size() const;
+  int pipeline_stage() const;  // see RuntimeOptions::pipeline_stages
+  int pipeline_stages() const;
   bool is_root() const;
   int threads() const;
   // The compute threads, for the program's own kernels between engine calls.

@@ -50,8 +50,20 @@ class Scope {
   T* kept(std::string_view name) const {
     return static_cast<T*>(raw_kept(name, dtype_of<T>::value));
   }
+  // Returns what the unit declared before passes on for the same micro batch (UnitSpec::output()):
+  // valid in forward and in backward. Null for the first unit of the model.
+  template <class T>
+  const T* input() const {
+    return static_cast<const T*>(raw_input(false, dtype_of<T>::value));
+  }
+  // Returns the memory of what the unit passes on, for forward to write; unchanged in backward.
+  template <class T>
+  T* output() const {
+    return kept<T>("output");
+  }
 
  protected:
+  void* raw_input(bool gradient, DType dtype) const;
   Scope(detail::EngineLink core, detail::Op op, int unit);
   Scope(Scope&&) noexcept = default;
   Scope& operator=(Scope&& other) noexcept;
@@ -100,6 +112,16 @@ class [[nodiscard]] BackwardScope : public Scope {
     void* data = raw_grad(name, dtype_of<T>::value, &beta);
     return {static_cast<T*>(data), beta};
   }
+  // The gradient of the unit's output, to read; and that of the input, to write as a whole before
+  // the scope ends. The latter is null for the first unit of the model.
+  template <class T>
+  const T* output_gradient() const {
+    return kept<T>("gradient of output");
+  }
+  template <class T>
+  T* input_gradient() const {
+    return static_cast<T*>(raw_input(true, dtype_of<T>::value));
+  }
 
  private:
   friend class Unit;
@@ -123,6 +145,7 @@ class Unit {
 
 class MicroStep {
  public:
+  // Among the micro steps of the step.
   int index() const { return index_; }
   // The number of the micro batch among those of all ranks in the step, from 0 on. With
   // zero_core.rank_independent the results of a step depend on these numbers alone: choose samples
@@ -144,6 +167,7 @@ class MicroStep {
 
  private:
   friend class MicroSteps;
+  friend class Task;
   friend class Engine;
   MicroStep(detail::EngineLink core, int index) : core_(std::move(core)), index_(index) {}
   detail::EngineLink core_;
@@ -183,6 +207,52 @@ class MicroSteps {
   MicroSteps(detail::EngineLink core, int count) : core_(std::move(core)), count_(count) {}
   detail::EngineLink core_;
   int count_;
+};
+
+// A scope of a step, to be opened next: forward or backward of a unit for a micro batch.
+class Task {
+ public:
+  Unit& unit() const;
+  MicroStep micro_step() const { return {core_, micro_step_}; }
+  bool is_forward() const { return is_forward_; }
+
+ private:
+  friend class Tasks;
+  Task(detail::EngineLink core, int unit, int micro_step, bool is_forward)
+      : core_(std::move(core)), unit_(unit), micro_step_(micro_step), is_forward_(is_forward) {}
+  detail::EngineLink core_;
+  int unit_, micro_step_;
+  bool is_forward_;
+};
+
+// The tasks of this rank in a step, in their order; run all, each by its one scope, then call
+// Engine::step(). A fused() unit has a backward task alone. With a pipeline these are the units of
+// the rank's stage, and the micro batches interleave by the schedule.
+class Tasks {
+ public:
+  class iterator {
+   public:
+    Task operator*() const;
+    iterator& operator++() {
+      ++number_;
+      return *this;
+    }
+    bool operator!=(const iterator& other) const { return number_ != other.number_; }
+
+   private:
+    friend class Tasks;
+    iterator(detail::EngineLink core, int number) : core_(std::move(core)), number_(number) {}
+    detail::EngineLink core_;
+    int number_;
+  };
+  // Begins the step's pass.
+  iterator begin() const;
+  iterator end() const;
+
+ private:
+  friend class Engine;
+  explicit Tasks(detail::EngineLink core) : core_(std::move(core)) {}
+  detail::EngineLink core_;
 };
 
 // Forward scopes outside micro_steps(), without gradients. Movable like scopes; the engine's next

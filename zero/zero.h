@@ -265,6 +265,12 @@ class Engine {
   }
 
   MicroSteps micro_steps();
+  // Lists the scopes of a step, with and without a pipeline, if units declare what they pass on
+  // (UnitSpec::output()). With a pipeline, units(), unit() and evaluations have the units of this
+  // rank's stage; read(), write() and the like take any parameter of the model, on all ranks.
+  Tasks tasks();
+  // Local. Returns the most micro batches between forward and backward at once; see keep().
+  int micro_batches_in_flight() const;
   // Begins a micro step outside of micro_steps() and ends the previous one. With accumulation over
   // 1 any number may precede step(), otherwise one; with zero_core.rank_independent exactly as many
   // as micro_steps() has, see more_micro_steps(). Reductions of the `last` micro step overlap the
@@ -353,8 +359,8 @@ class Engine {
   // stage.
   std::uint64_t digest();
   EngineReport report();
-  // Writes the newest steps of all ranks, on one clock, for Perfetto (docs/trace.md). Returns a
-  // summary of several lines on rank 0, and an empty text elsewhere. Throws SaveError.
+  // Writes the newest steps of all ranks, on one clock, for Perfetto (docs/trace.md); a file for
+  // each stage of a pipeline. Returns a summary on rank 0, and "" elsewhere. Throws SaveError.
   std::string write_trace(const std::string& file);
 
   // Local.

@@ -54,7 +54,7 @@ inline std::unique_ptr<zero::comm::Communicator> connect_threads(zero::comm::Wor
 }
 
 inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order order,
-                                std::uint64_t seed, const Connect& connect, int tensor_ranks = 1) {
+                                std::uint64_t seed, const Connect& connect, int stages = 1) {
   zero::detail::Accelerator accelerator;
   auto device = std::make_unique<Device>(order, seed);
   Scheduler& scheduler = device->scheduler();
@@ -64,7 +64,7 @@ inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order 
   zero::RuntimeOptions options;
   options.abort_job = options.catch_signals = false;
   options.threads = 1;
-  options.tensor_ranks = tensor_ranks;
+  options.pipeline_stages = stages;
   return zero::Runtime(std::make_unique<zero::detail::RuntimeCore>(
       std::make_unique<DrainingWorld>(std::move(world), scheduler), options,
       std::move(accelerator)));
@@ -73,7 +73,7 @@ inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order 
 // Rethrows the first failure of any rank.
 inline void run_ranks(int ranks, Order order, std::uint64_t seed,
                       const std::function<void(zero::Runtime&)>& body,
-                      const Connect& connect = connect_threads, int tensor_ranks = 1) {
+                      const Connect& connect = connect_threads, int stages = 1) {
   zero::comm::WorldOptions world_options;
   world_options.abort_job = false;
   auto worlds = zero::comm::create_thread_worlds(ranks, world_options);
@@ -83,7 +83,7 @@ inline void run_ranks(int ranks, Order order, std::uint64_t seed,
     try {
       zero::Runtime runtime =
           runtime_of(std::move(worlds[static_cast<std::size_t>(rank)]), order,
-                     seed * 31 + static_cast<std::uint64_t>(rank), connect, tensor_ranks);
+                     seed * 31 + static_cast<std::uint64_t>(rank), connect, stages);
       try {
         body(runtime);
       } catch (const std::exception& error) {

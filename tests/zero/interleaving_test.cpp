@@ -66,8 +66,7 @@ class Training {
   Outcome run(const std::optional<Halves>& halves) {
     StepPlan& only = core_.train().plan.steps.only;
     const PlanInputs& inputs = plan().inputs;
-    if (halves)
-      only = make_interleaved_plan(inputs, plan().sync_each(), scope_steps(inputs, *halves));
+    if (halves) only = make_task_plan(inputs, plan().sync_each(), *halves);
     Outcome outcome;
     for (int step = 0; step < 3; ++step) {
       if (halves)
@@ -168,8 +167,7 @@ TEST_CASE("plans of interleaved micro batches cannot race, with sums of their ow
       if (sums_fp32) config.grad_accum_dtype = zero::DType::fp32;
       const zero::detail::EnginePlan plan(toy_model.declared(), config, {0, ranks});
       for (const Halves& halves : {gpipe, one_forward_one_backward}) {
-        const StepPlan only =
-            make_interleaved_plan(plan.inputs, plan.sync_each(), scope_steps(plan.inputs, halves));
+        const StepPlan only = make_task_plan(plan.inputs, plan.sync_each(), halves);
         CHECK(plan_proof::find_fault(plan.inputs,
                                      {&only, &plan.steps.update, &only, &plan.steps.update}) == "");
         CHECK(plan_proof::find_missing_wait(plan.inputs, only) == "");

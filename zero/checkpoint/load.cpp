@@ -91,13 +91,17 @@ class Load {
     return context_.keeper->open(path(), saved_.save_id);
   }
 
-  // The states of the data ranks of this tensor rank, or of the first if that was not there.
+  // The states of the data ranks of this stage and tensor rank, or of the first if these were not
+  // there.
   std::vector<std::string> own_rank_states() const {
-    const std::int64_t parts = saved_.tensor_ranks();
+    const std::int64_t parts = saved_.ranks_of("tensor"), stages = saved_.ranks_of("pipe");
+    const std::int64_t block = std::ssize(saved_.rank_states) / stages;
+    const bool same = parts == own_.ranks_of("tensor") && stages == own_.ranks_of("pipe");
+    const std::int64_t own = same && block > 0 ? context_.rank() : 0;
+    const std::int64_t begin = own - (block > 0 ? own % block : 0);
     std::vector<std::string> states;
-    for (std::int64_t rank = parts == own_.tensor_ranks() ? context_.rank() % parts : 0;
-         rank < std::ssize(saved_.rank_states); rank += parts)
-      states.push_back(saved_.rank_states[rank]);
+    for (std::int64_t rank = own % parts; rank < block; rank += parts)
+      states.push_back(saved_.rank_states[begin + rank]);
     return states;
   }
 

@@ -18,6 +18,22 @@ void refuse_empty(const std::string& path, const char* call) {
                      "() was called with an empty path; give it the path of a folder");
 }
 
+// Runs a call for a parameter on the ranks that have it: with a pipeline, those of a stage, which
+// then send the result to the other stages. An unknown name is for the call to refuse.
+void on_stage_of(detail::EngineCore& core, std::string_view name, std::span<float> result,
+                 const std::function<void()>& act) {
+  detail::TrainState& train = core.train();
+  const int home = train.stages.empty() ? -1 : train.stages.home_of(name).place;
+  if (home < 0 || (result.empty() ? train.stages.has(name) : home == train.plan.on.pipe.rank))
+    act();
+  if (home >= 0 && !result.empty())
+    train.pipe()->broadcast("the values of " + std::string(name), std::as_writable_bytes(result),
+                            home);
+}
+
+constexpr const char* use_a_checkpoint =
+    "save a checkpoint, of which `zero checkpoint export` makes a model";
+
 }  // namespace
 
 Engine::Engine(Runtime& runtime, const ModelSpec& model, Config config)
@@ -81,12 +97,22 @@ std::vector<Unit*> Engine::forward_order() {
 Unit& Engine::unit(std::string_view name) {
   const detail::Model& model = core_->train().model;
   if (const int index = model.find_unit(name); index >= 0) return core_->units()[index];
+  if (const detail::StageParts& stages = core_->train().stages; stages.whole.find_unit(name) >= 0)
+    throw UsageError("unit \"" + std::string(name) +
+                     "\" is in another stage of the pipeline than " +
+                     std::to_string(stages.own) + ", that of this rank");
   throw UsageError("no unit is named \"" + std::string(name) + "\"" +
                    detail::hint_among(model.units, name));
 }
 
 MicroSteps Engine::micro_steps() {
   return {core_->link(), core_->train().plan.own_micro_steps()};
+}
+Tasks Engine::tasks() {
+  return Tasks(core_->link());
+}
+int Engine::micro_batches_in_flight() const {
+  return core_->train().plan.inputs.in_flight;
 }
 MicroStep Engine::begin_micro_step(bool last) {
   return {core_->link(), core_->accumulation().begin_micro_step(last)};
@@ -119,12 +145,14 @@ Evaluation Engine::evaluate() {
   return Evaluation(core_->link());
 }
 FullModel Engine::materialize(int only_rank) {
+  core_->train().refuse_in_stages("Engine::materialize()", "no rank runs the whole model");
   core_->begin_call(Call::materialize);
   core_->weights().materialize(only_rank);
   return FullModel(core_->link());
 }
 void Engine::export_model(const std::string& directory, const ExportOptions& options) {
   refuse_empty(directory, "export_model");
+  core_->train().refuse_in_stages("Engine::export_model()", use_a_checkpoint);
   core_->begin_call(Call::export_model);
   if (options.max_file_bytes < 0)
     throw UsageError("ExportOptions::max_file_bytes is " + std::to_string(options.max_file_bytes) +
@@ -134,10 +162,12 @@ void Engine::export_model(const std::string& directory, const ExportOptions& opt
 }
 void Engine::stream_weights(const StreamOptions& options,
                             const std::function<void(const WeightPiece&)>& visitor) {
+  core_->train().refuse_in_stages("Engine::stream_weights()", use_a_checkpoint);
   core_->begin_call(Call::stream_weights);
   core_->weights().stream(options, visitor);
 }
 ChangeStream Engine::changes(std::optional<std::uint64_t> since, const StreamOptions& options) {
+  core_->train().refuse_in_stages("Engine::changes()", use_a_checkpoint);
   core_->begin_call(Call::changes);
   ChangeStream stream(core_->link());
   stream.windows_ = core_->weights().begin_changes(since, options, stream.digest_);
@@ -145,13 +175,15 @@ ChangeStream Engine::changes(std::optional<std::uint64_t> since, const StreamOpt
   return stream;
 }
 void Engine::gather(std::string_view name, std::span<std::byte> whole, int only_rank) {
+  core_->train().refuse_in_stages("Engine::gather()", "use Engine::read()");
   core_->begin_call(Call::gather);
   core_->weights().gather(name, whole, only_rank);
 }
 void Engine::read(std::string_view name, std::string_view what, std::span<float> whole) {
   core_->begin_call(Call::read);
   const double scale = what == "grad" ? core_->stepper().inverse_gradient_scale() : 1;
-  core_->weights().read(name, what, whole, static_cast<float>(scale));
+  on_stage_of(*core_, name, whole,
+              [&] { core_->weights().read(name, what, whole, static_cast<float>(scale)); });
 }
 void Engine::read_gradient(std::string_view name, std::span<float> whole,
                            std::optional<double> mean_over) {
@@ -180,11 +212,11 @@ void Engine::read_gradient(std::string_view name, std::span<float> whole,
 }
 void Engine::adopt(std::string_view name) {
   core_->begin_call(Call::adopt);
-  core_->weights().adopt(name);
+  on_stage_of(*core_, name, {}, [&] { core_->weights().adopt(name); });
 }
 void Engine::write(std::string_view name, std::span<const float> whole) {
   core_->begin_call(Call::write);
-  core_->weights().write(name, whole);
+  on_stage_of(*core_, name, {}, [&] { core_->weights().write(name, whole); });
   core_->accumulation().note_new_values();
 }
 void Engine::visit(const ElementVisitor& visitor, Visit gradients) {
@@ -197,7 +229,7 @@ void Engine::visit(const ElementVisitor& visitor, Visit gradients) {
 void Engine::write_state(std::string_view name, std::string_view state,
                          std::span<const float> whole) {
   core_->begin_call(Call::write_state);
-  core_->weights().write_state(name, state, whole);
+  on_stage_of(*core_, name, {}, [&] { core_->weights().write_state(name, state, whole); });
 }
 std::uint64_t Engine::digest() {
   core_->begin_call(Call::digest);

@@ -84,6 +84,13 @@ void EngineCore::share_memory() {
 
 // Prints settings with another effect than the config requests, or a higher cost than suggested.
 void EngineCore::notice_settings() const {
+  const int asked = train_.config.pipeline.stages, made = train_.plan.on.pipe.ranks;
+  const std::string stages = "pipeline.stages is " + std::to_string(asked) +
+                             ", and the Runtime was made for " + std::to_string(made) +
+                             " (RuntimeOptions::pipeline_stages)";
+  if (asked > 1 && made > 1 && asked != made) throw ConfigError(stages + ": make them equal");
+  if (asked > 1 && made == 1)
+    warn_once(stages + ": without effect here; train_gpt acts on the key");
   const ZeroOptions& zero = train_.config.zero_optimization;
   if (train_.runtime.device().is_host() && (zero.offload_optimizer.device == OffloadDevice::cpu ||
                                             zero.offload_param.device == OffloadDevice::cpu))

@@ -85,12 +85,15 @@ RankReport EngineCore::rank_report() {
 EngineReport EngineCore::report() {
   begin_call_in_phase(Call::report);
   const std::vector<std::int64_t> words = report_words();
-  const std::vector<std::int64_t> all = train_.ranks.gather_words("Engine::report", words);
+  // With a pipeline, all ranks of all stages.
+  Ranks& ranks = train_.stages.empty() ? train_.ranks : train_.everyone();
+  const std::vector<std::int64_t> all = ranks.gather_words("Engine::report", words);
   EngineReport report;
   report.layout_hash = train_.layout().hash;
-  report.parameter_count = train_.model.total_elements();
+  report.parameter_count =
+      train_.stages.empty() ? train_.model.total_elements() : train_.stages.whole.total_elements();
   report.encodings = describe_encodings(train_.policy());
-  for (int r = 0; r < train_.rank_count(); ++r)
+  for (int r = 0; r < ranks.topology().size; ++r)
     report.ranks.push_back(read_report(train_, &all[r * words.size()]));
   return report;
 }

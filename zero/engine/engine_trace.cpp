@@ -57,8 +57,10 @@ std::string with_suffix(const std::string& file, const std::string& noun, int nu
 
 // Each group of ranks that holds a part of the model has a separate trace.
 std::string file_of_group(const std::string& file, TrainState& train) {
-  const Ranks* parts = train.tensor();
-  return parts == nullptr ? file : with_suffix(file, "part", parts->topology().rank);
+  const AxisPlace &part = train.plan.on.tensor, &stage = train.plan.on.pipe;
+  std::string own = file;
+  if (stage.ranks > 1) own = with_suffix(own, "stage", stage.rank);
+  return part.ranks > 1 ? with_suffix(own, "part", part.rank) : own;
 }
 
 }  // namespace

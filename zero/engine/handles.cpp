@@ -71,6 +71,10 @@ void* Scope::raw_kept(std::string_view name, DType dtype) const {
   return core_.of("scope").scopes().kept({op_, unit_, number_}, name, dtype);
 }
 
+void* Scope::raw_input(bool gradient, DType dtype) const {
+  return core_.of("scope").scopes().input({op_, unit_, number_}, gradient, dtype);
+}
+
 void* BackwardScope::raw_grad(std::string_view name, DType dtype, float* beta) {
   return core_.of("scope").scopes().gradient(unit_, name, dtype, beta);
 }
@@ -91,7 +95,7 @@ std::int64_t MicroStep::number() const {
   return core_.of("micro step").recomputation().number(index_);
 }
 bool MicroStep::last() const {
-  return core_.of("micro step").train().last_micro_step;
+  return core_.of("micro step").accumulation().is_last(index_);
 }
 float MicroStep::loss_scale() const {
   return core_.of("micro step").stepper().loss_scale();
@@ -118,6 +122,25 @@ bool MicroSteps::iterator::repeats() const {
 MicroStep MicroSteps::iterator::operator*() const {
   core_.of("micro step").accumulation().begin_micro_step(index_, pass_);
   return {core_, index_};
+}
+
+Unit& Task::unit() const {
+  return core_.of("task").units()[unit_];
+}
+
+// The program's scopes are the instructions of the compute stream.
+Task Tasks::iterator::operator*() const {
+  const detail::Instruction& scope = *core_.of("task").accumulation().tasks()[number_];
+  return {core_, scope.target, scope.micro_batch, scope.op == detail::Op::forward};
+}
+
+Tasks::iterator Tasks::begin() const {
+  core_.of("list of tasks").accumulation().begin_tasks();
+  return {core_, 0};
+}
+
+Tasks::iterator Tasks::end() const {
+  return {core_, static_cast<int>(core_.of("list of tasks").accumulation().tasks().size())};
 }
 
 StepResult StepTicket::wait() const {

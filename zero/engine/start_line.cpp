@@ -52,6 +52,14 @@ std::optional<std::int64_t> held_at_stage_0(const TrainState& train) {
   }
 }
 
+// "pipeline of 2 stages (1f1b), ", or nothing.
+std::string stages_text(const TrainState& train) {
+  const int stages = train.plan.on.pipe.ranks;
+  if (stages == 1) return "";
+  return "pipeline of " + std::to_string(stages) + " stages (" + train.config.pipeline.schedule +
+         "), ";
+}
+
 }  // namespace
 
 std::string Engine::start_line() const {
@@ -67,8 +75,9 @@ std::string Engine::start_line() const {
   const std::optional<std::int64_t> at_0 = held_at_stage_0(train);
   return "zerocore " ZERO_VERSION ": " + strategy + ", " +
          (device.is_host() ? "CPU" : device.describe()) + ", " + train.runtime.world().describe() +
-         ", " + (limit > 0 ? "clipping " + shortest_text(limit) : "no clipping") + ", " +
-         byte_text(here) + " of states per rank" +
+         ", " + stages_text(train) +
+         (limit > 0 ? "clipping " + shortest_text(limit) : "no clipping") + ", " + byte_text(here) +
+         " of states per rank" +
          (at_0 && *at_0 != here ? " (stage 0: " + byte_text(*at_0) + ")" : "");
 }
 

@@ -16,6 +16,7 @@ std::string TraceNames::unit(const Span& span) const {
     case Target::chunk:
       return inputs_.layout->flat_unit(inputs_.chunks[span.target].flat_unit).name;
     case Target::all:
+    case Target::boundary:
       break;
   }
   return "";
@@ -54,7 +55,8 @@ std::string TraceNames::name_of_span(const Span& span) const {
 }
 
 std::string TraceNames::parameters(const Span& span) const {
-  if (span.target < 0 || target_of(span.op) == Target::all) return "";
+  const Target target = target_of(span.op);
+  if (span.target < 0 || target == Target::all || target == Target::boundary) return "";
   std::vector<std::string> names;
   if (target_of(span.op) == Target::unit) {
     for (const int param : inputs_.model->units[span.target].params)

@@ -52,9 +52,33 @@ int Accumulation::begin_micro_step(bool last) {
   return index;
 }
 
+const std::vector<const Instruction*>& Accumulation::tasks() {
+  if (tasks_.empty())
+    for (const Instruction& instruction : train_.plan.steps.tasks.instructions)
+      if (target_of(instruction.op) == Target::unit) tasks_.push_back(&instruction);
+  return tasks_;
+}
+
+void Accumulation::begin_tasks() {
+  if (tasks().empty())
+    throw UsageError(
+        train_.model.has_outputs()
+            ? "Engine::tasks() does not go with zero_core.rank_independent"
+            : "Engine::tasks() needs what each unit passes on: declare UnitSpec::output()");
+  if (guard_.phase() == Phase::micro_step && count_.all_at_once) end_open_micro_step();
+  if (count_.done > 0 || guard_.phase() == Phase::micro_step)
+    throw UsageError(
+        "Engine::tasks() was begun among the micro steps of a step: call Engine::step() once, "
+        "after all tasks");
+  count_.all_at_once = true;
+  start_micro_step(0, MicroStepCount::no_loop, true);
+}
+
 void Accumulation::start_micro_step(int index, std::int64_t loop, bool last) {
   end_open_micro_step();
   guard_.require(Call::micro_step);
+  if (!count_.all_at_once)
+    train_.refuse_in_stages("Engine::micro_steps()", "loop over Engine::tasks()");
   train_.require_values("");
   const bool counted = loop != MicroStepCount::no_loop;
   const bool after_last = index > 0 && train_.last_micro_step && !counted;
@@ -84,7 +108,7 @@ void Accumulation::start_micro_step(int index, std::int64_t loop, bool last) {
   if (passes_.order.waits())
     pass_.agree({.shows_order = true});
   else
-    pass_.follow(plan_of_micro_step());
+    pass_.follow(count_.all_at_once ? train_.plan.steps.tasks : plan_of_micro_step());
   count_.slots_changed = false;
   passes_.recomputation.begin_own(index);
 }
@@ -180,8 +204,8 @@ void Accumulation::end_open_micro_step() {
       serve_last_micro_step();
   });
   if (!passes_.recomputation.repeating()) {
-    losses_.end_micro_step();
-    ++count_.done;
+    if (train_.in_last_stage()) losses_.end_micro_step();
+    count_.done += count_.all_at_once ? own_micro_steps() : 1;
   }
   passes_.recomputation.end_micro_step();
   guard_.enter<Call::micro_step, Phase::between_steps>();
@@ -274,6 +298,7 @@ bool Accumulation::drop_gradients() {
   }
   if (std::exchange(count_.done, 0) == 0) return false;
   const bool open = guard_.phase() == Phase::micro_step;
+  count_.all_at_once = false;
   passes_.gradients.forget();
   open ? losses_.keep_newest() : losses_.begin_step();
   if (train_.offload) train_.offload->take_squares();
@@ -308,6 +333,7 @@ void Accumulation::end_step(std::optional<double> mean_over) {
     throw UsageError("StepOptions::mean_over is " + std::to_string(*mean_over) +
                      "; expected a positive number");
   train_.losses = mean_over.value_or(done);
+  count_.all_at_once = false;
   count_.done = count_.free = 0;
   passes_.gradients.name_unasked();
   losses_.name_missing();

@@ -35,6 +35,14 @@ class Accumulation {
   void begin_micro_step(int index, std::int64_t loop);
   // Outside of a loop; returns the index.
   int begin_micro_step(bool last);
+  // For a loop over Engine::tasks(): begins a pass over all micro steps of the step.
+  void begin_tasks();
+  // The scopes of that pass, in order.
+  const std::vector<const Instruction*>& tasks();
+  // Whether the open micro step, or that of the number in a list of tasks, is the last.
+  bool is_last(int index) const {
+    return train_.last_micro_step && (!count_.all_at_once || index + 1 == own_micro_steps());
+  }
   // Whether another micro step of this rank precedes step().
   bool more_micro_steps() { return begun_micro_steps() < own_micro_steps() || more_repeats(); }
   // After all of the rank's own micro steps: see Recomputation::goes_on().
@@ -110,6 +118,7 @@ class Accumulation {
   StepClock& clock_;
   StepLosses losses_;
   MicroStepCount count_;
+  std::vector<const Instruction*> tasks_;
   std::vector<int> forward_;  // units that this rank has opened in forward of the micro step
 };
 

@@ -52,7 +52,7 @@ void GradientUse::name_unasked() {
   std::vector<std::string> names;
   for (int p = 0; p < std::ssize(train_.model.params); ++p)
     if (const ParamDeclaration& param = train_.param(p);
-        param.options.trainable && param.elements > 0 && !ever_touched_[p])
+        param.options.trainable && param.elements > 0 && !ever_touched_[p] && !param.in_stages)
       names.push_back(param.name);
   if (!names.empty())
     std::fprintf(stderr, "zero: no gradient was asked for of %s; it counts as zero\n",

@@ -85,7 +85,10 @@ class Pass {
     agreed_ = false;
     open_.clear();
   }
+  // A planned pass whose scopes have all ended is finished first.
   void abandon() {
+    if (!agreed_ && open_.empty() && walker_.active() && walker_.next_compute() == nullptr)
+      walker_.finish();
     if (walker_.active()) walker_.abandon();
     end();
   }

@@ -82,22 +82,38 @@ const void* Scopes::value(int unit, std::string_view name, DType dtype) const {
 }
 
 // In a FullModel no pass is open, and each unit has the arrays of its first use.
-void* Scopes::kept(const OpenScope& scope, std::string_view name, DType dtype) const {
-  const TrainState& train = parts_.train;
-  const UnitDeclaration& unit = train.model.units[scope.unit];
-  const auto array = std::ranges::find(unit.kept, name, &KeptDeclaration::name);
-  if (array == unit.kept.end())
-    throw UsageError("unit " + unit.name + " keeps no array \"" + std::string(name) + "\"" +
-                     hint_among(unit.kept, name));
-  const DType own = array->dtype.value_or(train.policy().precision.compute);
-  if (dtype != own)
-    throw UsageError("the array \"" + array->name + "\" that unit " + unit.name + " keeps is " +
-                     name_of(own) + ", but " + name_of(dtype) + " was asked for");
-  std::size_t use = 0;
+int Scopes::use_of(const OpenScope& scope) const {
   for (const Pass* pass : {&parts_.passes.micro_step, &parts_.passes.evaluation})
     if (const auto open = std::ranges::find(pass->open(), scope); open != pass->open().end())
-      use = static_cast<std::size_t>(open->use);
-  return train.arrays.kept(scope.unit, use * unit.kept.size() + (array - unit.kept.begin()));
+      return open->use;
+  return 0;
+}
+
+void* Scopes::kept(const OpenScope& scope, std::string_view name, DType dtype) const {
+  const UnitDeclaration& unit = parts_.train.model.units[scope.unit];
+  const KeptArray array = parts_.train.kept(scope.unit, name, use_of(scope));
+  if (array.data == nullptr)
+    throw UsageError("unit " + unit.name + " keeps no array \"" + std::string(name) + "\"" +
+                     hint_among(unit.kept, name));
+  if (dtype != array.dtype)
+    throw UsageError("the array \"" + std::string(name) + "\" that unit " + unit.name +
+                     " keeps is " + name_of(array.dtype) + ", but " + name_of(dtype) +
+                     " was asked for");
+  return array.data;
+}
+
+void* Scopes::input(const OpenScope& scope, bool gradient, DType dtype) const {
+  if (scope.unit == 0 && !parts_.train.model.links.before) return nullptr;
+  if (scope.unit == 0) return kept(scope, gradient ? input_gradient_name : input_name, dtype);
+  const KeptArray array = parts_.train.kept(
+      scope.unit - 1, gradient ? output_gradient_name : output_name, use_of(scope));
+  const std::string& before = parts_.train.model.units[scope.unit - 1].name;
+  if (array.data == nullptr)
+    throw UsageError("unit " + before + " declares no output: add UnitSpec::output()");
+  if (dtype != array.dtype)
+    throw UsageError("the output of unit " + before + " is " + name_of(array.dtype) + ", but " +
+                     name_of(dtype) + " was asked for");
+  return array.data;
 }
 
 const void* Scopes::resident(std::string_view name, DType dtype) const {

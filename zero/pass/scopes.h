@@ -42,6 +42,9 @@ class Scopes {
   const void* value(int unit, std::string_view name, DType dtype) const;
   // Returns the memory of an array that the unit keeps (UnitSpec::keep()).
   void* kept(const OpenScope& scope, std::string_view name, DType dtype) const;
+  // Returns what the unit before passes on (UnitSpec::output()), or the gradient of that; null for
+  // the first unit of the model.
+  void* input(const OpenScope& scope, bool gradient, DType dtype) const;
   // Returns a parameter that is stored whole, by name in the model; null if sharded.
   const void* resident(std::string_view name, DType dtype) const;
   // Zeroed at the first use in a reduction period; or `beta` states whether kernels add.
@@ -53,6 +56,7 @@ class Scopes {
   int find_param(int unit, std::string_view name) const;
   void require_dtype(int param, DType dtype) const;
   const void* whole(int param, DType dtype) const;
+  int use_of(const OpenScope& scope) const;
 
   const Parts parts_;
   std::int64_t newest_ = 0;                              // number of the newest scope

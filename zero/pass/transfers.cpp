@@ -82,10 +82,55 @@ void Transfers::reserve_staging() {
 }
 
 void Transfers::issue(const Instruction& instruction) {
+  if (target_of(instruction.op) == Target::boundary) return queue_crossing(instruction);
   const FlatUnit& flat = train_.layout().flat_unit(instruction.target);
   count_as_issued(instruction.op, instruction.target, flat.elements());
   const DeviceRange range(train_.runtime, instruction.op, flat.name);
+  if (instruction.op == Op::add_uses) return queue_sum_of_uses(instruction.target);
   queue(instruction);
+}
+
+// The order of the sum is that of the stages.
+void Transfers::queue_sum_of_uses(int flat_unit) {
+  for (const SegmentId& id : train_.layout().trainable_of(flat_unit)) {
+    const ArrayId gradient{id, ArrayKind::gradient_shard};
+    const Range updated = train_.policy().updated(train_.layout().segment(id));
+    train_.shared_with(flat_unit).communicate(
+        [this, flat_unit, data = train_.store->address(gradient, updated.begin),
+         count = updated.count(), dtype = train_.store->dtype_of(gradient)](
+            comm::Communicator& communicator, Stream stream) {
+          maybe_delay();
+          communicator.set_subject(train_.subject(flat_unit));
+          traffic_ -= communicator.traffic();
+          communicator.all_reduce(data, count, dtype, stream);
+          traffic_ += communicator.traffic();
+        });
+  }
+}
+
+// A broadcast among the two ranks, of which that of the earlier stage is the first.
+void Transfers::queue_crossing(const Instruction& instruction) {
+  const Op op = instruction.op;
+  const bool backward = op == Op::receive_gradient || op == Op::send_gradient;
+  const bool to_before = op == Op::receive || op == Op::send_gradient;
+  const int unit = to_before ? 0 : static_cast<int>(train_.model.units.size()) - 1;
+  const char* name = to_before ? (backward ? input_gradient_name : input_name)
+                               : (backward ? output_gradient_name : output_name);
+  const KeptArray array = train_.kept(unit, name, instruction.target);
+  count_as_issued(op, instruction.micro_batch, array.count);
+  const AxisPlace& place = train_.plan.on.pipe;
+  const int lower = to_before ? place.rank - 1 : place.rank;
+  const std::string subject = (backward ? "the gradient of micro batch " : "micro batch ") +
+                              std::to_string(instruction.micro_batch) + " between stages " +
+                              std::to_string(lower) + " and " + std::to_string(lower + 1);
+  train_.group(to_before ? GroupId::link_before : GroupId::link_after)
+      .communicate([=, this](comm::Communicator& communicator, Stream stream) {
+        maybe_delay();
+        communicator.set_subject(subject);
+        traffic_ -= communicator.traffic();
+        communicator.broadcast(array.data, array.count, array.dtype, backward ? 1 : 0, stream);
+        traffic_ += communicator.traffic();
+      });
 }
 
 // Choose the routes now, because the micro step may have continued when the work runs.

@@ -61,6 +61,10 @@ class Transfers {
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
 
   void queue(const Instruction& instruction);
+  // Queues the sum of gradients over the stages that share a parameter.
+  void queue_sum_of_uses(int flat_unit);
+  // Queues the transfer of a micro batch between neighboring stages.
+  void queue_crossing(const Instruction& instruction);
   // shows_parameters: strict mode has hidden the destination of the works.
   void queue(std::vector<RouteWork> works, int flat_unit, bool shows_parameters);
   void run(const Route& route, const RouteWork& work, const Hops* hops, Stream stream);

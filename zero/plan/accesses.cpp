@@ -16,6 +16,7 @@ class AccessTable {
     if (counts == Target::all) add_all(op);
     if (counts == Target::flat_unit) add_transfer(op, target);
     if (counts == Target::chunk) add_chunk(op, target);
+    if (counts == Target::boundary) add_crossing(op, target);
     return std::move(accesses_);
   }
 
@@ -26,6 +27,13 @@ class AccessTable {
       if (op == Op::backward && gradient_slot(flat) >= 0)
         write(Resource::gradient_slot, gradient_slot(flat));
     }
+  }
+
+  void add_crossing(Op op, int place) {
+    if (op == Op::receive) write(Resource::stage_input, place);
+    if (op == Op::send) read(Resource::stage_output, place);
+    if (op == Op::receive_gradient) write(Resource::gradient_of_output, 0);
+    if (op == Op::send_gradient) read(Resource::gradient_of_input, 0);
   }
 
   // The program may edit gradients between the ranks' agreement and the update
@@ -58,6 +66,7 @@ class AccessTable {
       case Op::reduce:
       case Op::reduce_late:
       case Op::accumulate:
+      case Op::add_uses:
         write(Resource::gradient_slot, gradient_slot(flat));
         if (!offload_.gradients) write(Resource::gradient_shard, flat);
         return;
@@ -191,6 +200,23 @@ class AccessTable {
 
 std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int target) {
   return AccessTable(inputs).of(op, target);
+}
+
+std::vector<ResourceAccess> boundary_accesses_of(const PlanInputs& inputs, Op op, int unit,
+                                                 int micro_batch) {
+  std::vector<ResourceAccess> accesses;
+  const StageLinks& links = inputs.model->links;
+  const int place = micro_batch % inputs.in_flight;
+  const bool forward = op == Op::forward;
+  if (links.before && unit == 0) {
+    accesses.push_back({Resource::stage_input, place});
+    if (!forward) accesses.push_back({Resource::gradient_of_input, 0, true});
+  }
+  if (links.after && unit + 1 == std::ssize(inputs.model->units)) {
+    accesses.push_back({Resource::stage_output, place, forward});
+    if (!forward) accesses.push_back({Resource::gradient_of_output, 0});
+  }
+  return accesses;
 }
 
 }  // namespace zero::detail

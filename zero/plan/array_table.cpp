@@ -40,7 +40,7 @@ class TableMaker {
     open(Pool::second_copies, MemoryCategory::parameters);
     open(Pool::gradient_sums, MemoryCategory::gradients);
     open(Pool::optimizer, MemoryCategory::optimizer_state);
-    open(Pool::kept, MemoryCategory::activations);
+    open(Pool::kept, MemoryCategory::activations).slots = plan.inputs.model->has_outputs() ? 2 : 0;
     open(Pool::waiting_sums, MemoryCategory::communication).slots = 1;
   }
 
@@ -64,11 +64,14 @@ class TableMaker {
     const Model& model = *plan_.inputs.model;
     std::vector<ArrayRow>& rows = table_.pools[Pool::kept].rows;
     table_.first_kept.push_back(static_cast<int>(rows.size()));
-    const auto uses = static_cast<int>(std::ranges::count(model.order, number));
+    const auto uses =
+        std::max(plan_.inputs.in_flight, static_cast<int>(std::ranges::count(model.order, number)));
     for (int use = 0; use < uses; ++use)
       for (const KeptDeclaration& kept : model.units[number].kept) {
-        const std::int64_t elements = kept.elements * plan_.batch.micro;
+        const bool exists = use == 0 || !kept.of_backward;
+        const std::int64_t elements = exists ? kept.elements * plan_.batch.micro : 0;
         ArrayRow& row = rows.emplace_back(kept_row(kept, elements));
+        row.slot = exists ? kept.shared : -1;
         row.id.number = static_cast<int>(&kept - model.units[number].kept.data());
         row.unit = number;
         row.use = use;

@@ -284,6 +284,16 @@ void add_other_sections(RowList& rows) {
   rows.in("checkpoint.writer",
           {section("how files are written").or_null(),
            acts("decoupled", at<&Files::decoupled>, "save while training continues")});
+  rows.in(
+      "pipeline",
+      {section("pipeline parallelism, of train_gpt and of C++ programs that pass it on; DeepSpeed "
+               "reads no key of it"),
+       acts("stages", at<&PipelineOptions::stages>, ranks,
+            "ranks that share the units of a model: train_batch_size counts the ranks of one "
+            "stage"),
+       acts("partition", at<&PipelineOptions::partition>, Names{"best", "parameters", "uniform"},
+            "what the stages have in equal parts: parameters (best is the same), or numbers of "
+            "units")});
   rows.in("timers", {section("throughput timers")});
   rows.in("timers.throughput", {section("throughput timers")});
   rows.in("activation_checkpointing", {section("recomputation of activations")});

@@ -23,8 +23,9 @@ using Elastic = ElasticityOptions;
 inline auto sections(Config& config) {
   ZeroOptions& zero = config.zero_optimization;
   return std::tie(config, config.batch, config.batch.elasticity, zero, zero.offload_optimizer,
-                  zero.offload_param, config.zero_core, config.zero_core.wire, config.optimizer,
-                  config.scheduler, config.loss_scale, config.checkpoint, config.aio);
+                  zero.offload_param, config.zero_core, config.zero_core.wire, config.pipeline,
+                  config.optimizer, config.scheduler, config.loss_scale, config.checkpoint,
+                  config.aio);
 }
 
 template <class Section, class T>

@@ -128,6 +128,11 @@ void add_core(RowList& rows) {
        acts("max_error", at<&WireOptions::max_error>, rates,
             "measure the relative error of encodings, and print a warning if a unit's is larger; "
             "not set: it is not measured")});
+  rows.in("zero_core.pipeline",
+          {section("further options of `pipeline`"),
+           acts("schedule", at<&PipelineOptions::schedule>, Names{"1f1b", "gpipe"},
+                "order of micro batches: 1f1b keeps as many activations as there are stages, gpipe "
+                "those of all micro batches; the bits are the same")});
   rows.in("zero_core.param_groups", {section("optimizer groups by name")});
   rows.in(
       "zero_core.param_groups.*",

@@ -5,6 +5,7 @@
 
 #include "zero/base/error.h"
 #include "zero/plan/config_fields.h"
+#include "zero/plan/pipeline.h"
 #include "zero/plan/plan_checker.h"
 #include "zero/plan/rank_independence.h"
 
@@ -307,7 +308,8 @@ void check_inner_group(const Config& config, const EnginePlan& plan) {
 
 EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& rank)
     : EnginePlan(model, config, rank,
-                 grid_for(config.zero_core, rank.ranks, rank.neighbors(), rank.tensor.ranks)) {}
+                 grid_for(config.zero_core, rank.ranks, rank.neighbors(), rank.tensor.ranks,
+                          rank.pipe.ranks)) {}
 
 EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank& rank,
                        const ProcessGrid& asked)
@@ -330,12 +332,18 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       matrices(model, layout, updates, on.ranks > 1 ? updated_holding(*this) : Holding::whole),
       policy(make_state_policy(*this, config, asked)) {
   check_kept(model);
+  if (model.has_outputs()) check_units(model);
+  if (on.pipe.ranks > 1) check_pipeline(config, *this, model);
+  if (on.pipe.ranks > 1 || (model.has_outputs() && !rank_independent()))
+    schedule = schedule_of(config.pipeline.schedule, on.pipe, model.links,
+                           static_cast<int>(batch.accumulation));
   check_rank_independent(config, on);
   if (on.tensor.ranks > 1) check_split_matrices(model, updates);
   if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);
   check_inner_group(config, *this);
   inputs = make_plan_inputs(*this, model, config);
+  inputs.in_flight = in_flight_of(schedule);
   check_chunks(*this, config.optimizer.type);
   parameter_memory = inputs.parameter_slots, gradient_memory = inputs.gradient_slots;
   if (strict && !on.on_gpu) {
@@ -344,6 +352,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   }
   arrays = ArrayTable(*this);
   steps = make_step_plans(inputs, sync_each());
+  if (!schedule.empty()) steps.tasks = make_task_plan(inputs, sync_each(), schedule);
   check_plans(inputs, steps);
 }
 

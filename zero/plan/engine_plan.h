@@ -18,8 +18,8 @@
 
 namespace zero::detail {
 
-// The place on the tensor axis, over which parameters may be split.
-struct TensorPlace {
+// The place on an axis of the grid.
+struct AxisPlace {
   int rank = 0, ranks = 1;
 };
 
@@ -27,9 +27,10 @@ struct TensorPlace {
 struct PlanRank {
   int rank = 0, ranks = 1;
   bool on_gpu = false;
-  bool strict = false;  // see zero/runtime/strict_mode.h
-  TensorPlace tensor = {};
-  int node_ranks = 0;  // consecutive ranks per node; 0: all ranks on one node, -1: nodes differ
+  bool strict = false;    // see zero/runtime/strict_mode.h
+  AxisPlace tensor = {};  // parameters may be split over this axis
+  int node_ranks = 0;     // consecutive ranks per node; 0: all ranks on one node, -1: nodes differ
+  AxisPlace pipe = {};    // the model of the plan is that of this stage
 
   int neighbors() const { return node_ranks != 0 ? node_ranks : ranks; }
 };
@@ -95,6 +96,8 @@ struct EnginePlan {
   KeptBuffers buffers;
   MatrixPlan matrices;
   StatePolicy policy;
+  // The halves of a step, with transfers between stages; empty if units declare no outputs.
+  std::vector<HalfPass> schedule;
   PlanInputs inputs;
   // The slots with separate memory: those of `inputs`, or in strict mode a slot for each flat unit,
   // used by the same rules.

@@ -53,9 +53,13 @@ FlatUnit make_flat_unit(const Model& model, std::string name, Residence residenc
       };
       auto segment = std::find_if(unit.segments.begin(), unit.segments.end(), same_kind);
       if (segment == unit.segments.end())
-        segment = unit.segments.insert(
-            unit.segments.end(),
-            Segment{options.dtype, trainable, options.split, encoded, 0, 0, {}});
+        segment = unit.segments.insert(unit.segments.end(),
+                                       Segment{.dtype = options.dtype,
+                                               .trainable = trainable,
+                                               .split = options.split,
+                                               .elsewhere = model.params[index].elsewhere,
+                                               .encoded = encoded,
+                                               .params = {}});
       segment->params.push_back({index, segment->length});
       segment->length += aligned(model.params[index].elements, alignment);
     }
@@ -97,9 +101,10 @@ Layout make_layout(const Model& model, const ProcessGrid& grid,
   for (const UnitDeclaration& unit : model.units) {
     std::vector<int> own;
     for (const int param : unit.params) {
-      if (persistent[param])
+      const bool in_stages = model.params[param].in_stages;
+      if (persistent[param] && !in_stages)
         small.push_back(param);
-      else if (users[param].size() > 1)
+      else if (users[param].size() > 1 || in_stages)
         add(model.params[param].name, Residence::held, {param});
       else
         own.push_back(param);

@@ -50,6 +50,7 @@ struct Segment {
   std::optional<DType> dtype;  // empty: the compute dtype
   bool trainable = true;
   bool split = false;       // ParamOptions::split
+  bool elsewhere = false;   // ParamDeclaration::elsewhere
   bool encoded = false;     // gathered in the format of WireFormats
   std::int64_t slice = 0;   // elements of a slice, padding included
   std::int64_t length = 0;  // slice x ranks
@@ -79,8 +80,8 @@ enum class Residence {
 };
 
 // The object of a gather or a reduction. A declared unit has one flat unit; a parameter that
-// another unit borrows is a separate flat unit, and all persistent parameters together form
-// another.
+// another unit borrows, in this stage of a pipeline or another, is a separate flat unit, and all
+// persistent parameters together form another.
 struct FlatUnit {
   std::string name;
   Residence residence = Residence::in_turn;

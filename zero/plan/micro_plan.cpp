@@ -1,6 +1,7 @@
 // Plans of micro steps and evaluation passes: gathers ahead of the scopes that need them,
 // reductions after the last scope that adds to a gradient.
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "zero/plan/step_plan.h"
@@ -60,6 +61,9 @@ std::vector<GatherRequest> gathers_of(const PlanInputs& inputs, const std::vecto
   return requests;
 }
 
+// The transfers between stages that come before a step of the program, by the number of the step.
+using Crossings = std::multimap<int, HalfPass>;
+
 // Adds the instructions of other streams before and after each step of the program.
 class PlanBuilder {
  public:
@@ -69,9 +73,9 @@ class PlanBuilder {
       : inputs_(inputs), early_(early), last_(last) {}
 
   // Emits each step after the gathers that the step needs, and gathers for later steps as soon as
-  // slots are free.
+  // slots are free. `crossings`: transfers between stages, before each step and at the end.
   StepPlan build(std::string name, const std::vector<ScopeStep>& steps,
-                 const std::vector<GatherRequest>& gathers) {
+                 const std::vector<GatherRequest>& gathers, const Crossings& crossings = {}) {
     plan_.name = std::move(name);
     for (const ScopeStep& step : steps)
       micro_batches_ = std::max(micro_batches_, step.micro_batch + 1);
@@ -80,9 +84,13 @@ class PlanBuilder {
       for (; gather != gathers.end() && gather->freed_after < step; ++gather)
         emit_gather(gather->flat_unit, gather->again);
       if (step > 0) emit_reductions_after(steps, step - 1);
+      emit_crossings(crossings, step);
       emit_scope(steps, step);
     }
     if (!steps.empty()) emit_reductions_after(steps, static_cast<int>(steps.size()) - 1);
+    emit_crossings(crossings, static_cast<int>(steps.size()));
+    for (int f = 0; f < std::ssize(inputs_.layout->flat_units) && !crossings.empty(); ++f)
+      if (inputs_.is_in_stages(f)) emit(Op::add_uses, f);
     emit_loads_ahead();
     return finished();
   }
@@ -127,11 +135,21 @@ class PlanBuilder {
     emit(Op::gather, flat);
   }
 
+  void emit_crossings(const Crossings& crossings, int step) {
+    const auto [begin, end] = crossings.equal_range(step);
+    for (auto crossing = begin; crossing != end; ++crossing) {
+      micro_batch_ = crossing->second.micro_batch;
+      emit(crossing->second.op, micro_batch_ % inputs_.in_flight);
+    }
+  }
+
   void emit_scope(const std::vector<ScopeStep>& steps, int step) {
     const auto [op, unit, end, micro_batch] = steps[step];
     scopes_.push_back(plan_.instructions.size());
     micro_batch_ = micro_batch;
     emit(op, unit);
+    for (const ResourceAccess& access : boundary_accesses_of(inputs_, op, unit, micro_batch))
+      plan_.instructions.back().accesses.push_back(access);
     if (op != Op::backward) return;
     for (const int flat : inputs_.layout->needs_of_unit[unit]) {
       const bool later =
@@ -215,16 +233,22 @@ struct PassKind {
 };
 
 StepPlan make_pass(const PlanInputs& inputs, const PassKind& pass) {
-  const std::vector<ScopeStep> steps = pass.training
-                                           ? scope_steps(inputs, {{Op::forward}, {Op::backward}})
-                                           : forward_steps(inputs, false);
+  std::vector<ScopeStep> steps = forward_steps(inputs, pass.training);
+  if (pass.training)
+    std::ranges::copy(scope_steps(inputs, {Op::backward}, static_cast<int>(steps.size())),
+                      std::back_inserter(steps));
   // An evaluation may follow an update, or come at any time.
   SlotContents contents(inputs, pass.training && !pass.first);
   if (!pass.first) gathers_of(inputs, steps, contents);
   if (!pass.training) contents.gathered.assign(contents.gathered.size(), false);
   if (!pass.first && pass.training) reshard_after_micro_step(inputs, contents);
   const std::vector<GatherRequest> gathers = gathers_of(inputs, steps, contents);
-  StepPlan plan = PlanBuilder(inputs, pass.early, pass.last).build(pass.name, steps, gathers);
+  Crossings crossings;
+  if (!pass.training && inputs.model->links.before) crossings.emplace(0, HalfPass{Op::receive});
+  if (!pass.training && inputs.model->links.after)
+    crossings.emplace(static_cast<int>(steps.size()), HalfPass{Op::send});
+  StepPlan plan =
+      PlanBuilder(inputs, pass.early, pass.last).build(pass.name, steps, gathers, crossings);
   if (pass.training)
     plan.forward_scopes = static_cast<int>(forward_steps(inputs, pass.training).size());
   return plan;
@@ -272,12 +296,21 @@ HalfPlans make_half_plans(const PlanInputs& inputs, const std::vector<int>& used
           used.size() == inputs.order.size()};
 }
 
-StepPlan make_interleaved_plan(const PlanInputs& inputs, bool sync_each,
-                               const std::vector<ScopeStep>& steps) {
+StepPlan make_task_plan(const PlanInputs& inputs, bool sync_each,
+                        const std::vector<HalfPass>& schedule) {
+  std::vector<ScopeStep> steps;
+  Crossings crossings;
+  for (const HalfPass& half : schedule) {
+    const auto begin = static_cast<int>(steps.size());
+    if (target_of(half.op) == Target::boundary)
+      crossings.emplace(begin, half);
+    else
+      std::ranges::copy(scope_steps(inputs, half, begin), std::back_inserter(steps));
+  }
   SlotContents contents(inputs, false);
   const std::vector<GatherRequest> gathers = gathers_of(inputs, steps, contents);
   StepPlan plan = PlanBuilder(inputs, early_reduction(inputs, sync_each), true)
-                      .build("interleaved micro batches", steps, gathers);
+                      .build("all micro batches", steps, gathers, crossings);
   const auto backward = std::ranges::find(steps, Op::backward, &ScopeStep::op);
   plan.forward_scopes = static_cast<int>(backward - steps.begin());
   return plan;

@@ -83,7 +83,8 @@ std::string Model::describe() const {
     lines += "\n";
     for (const KeptDeclaration& kept : unit.kept)
       lines += "keeps " + kept.name + " " + to_text(kept.shape) +
-               (kept.dtype ? std::string(" ") + name_of(*kept.dtype) : "") + "\n";
+               (kept.dtype ? std::string(" ") + name_of(*kept.dtype) : "") +
+               (unit.has_output && kept.name == output_name ? " for the next unit" : "") + "\n";
     for (const int index : unit.params) {
       const ParamDeclaration& param = params[index];
       const ParamOptions& options = param.options;
@@ -237,6 +238,17 @@ UnitSpec& UnitSpec::keep(const std::string& name, Shape shape, std::optional<DTy
     throw UsageError("the " + text + " is declared twice");
   const std::int64_t elements = detail::elements_of("the " + text, shape);
   unit.kept.push_back({name, std::move(shape), elements, dtype});
+  return *this;
+}
+
+UnitSpec& UnitSpec::output(Shape shape, std::optional<DType> dtype) {
+  detail::UnitDeclaration& unit = model_.units[index_];
+  keep(detail::output_name, shape, dtype);
+  keep(detail::output_gradient_name, std::move(shape), dtype);
+  unit.kept.back().of_backward = true;
+  // The unit after reads the gradient of its own output while it writes this gradient.
+  unit.kept.back().shared = index_ % 2;
+  unit.has_output = true;
   return *this;
 }
 

@@ -24,6 +24,9 @@ struct ParamDeclaration {
   ParamOptions options;
   int unit = 0;
   std::vector<std::string> also_named = {};
+  // In a stage of a pipeline: whether units of several stages use the parameter, each of which has
+  // a copy and sums the gradients of its own uses; and whether another stage counts and saves it.
+  bool in_stages = false, elsewhere = false;
 
   // Whether the engine keeps bytes, of a type that it does not compute with.
   bool is_bytes() const { return options.dtype == DType::uint8; }
@@ -54,7 +57,16 @@ struct KeptDeclaration {
   Shape shape;       // of a sample
   std::int64_t elements = 0;
   std::optional<DType> dtype = {};  // empty: the compute dtype
+  // Written and read in backward, so that a single array serves all uses and micro batches; arrays
+  // of equal number share memory, -1: none do.
+  bool of_backward = false;
+  int shared = -1;
 };
+
+// The names of the arrays that UnitSpec::output() and stages of a pipeline declare.
+inline constexpr const char *output_name = "output", *output_gradient_name = "gradient of output",
+                            *input_name = "input of the stage",
+                            *input_gradient_name = "gradient of the input of the stage";
 
 struct UnitDeclaration {
   std::string name;
@@ -65,8 +77,17 @@ struct UnitDeclaration {
   int parent = -1;          // the unit that encloses its scopes, or -1
   bool optional = false;    // a pass may leave the scopes out
   bool repeats = false;     // occurs several times in a pass
+  bool has_output = false;  // UnitSpec::output()
   bool bare_names = false;  // global names omit the unit's name
   std::string global(const std::string& own) const { return bare_names ? own : name + "." + own; }
+};
+
+// The neighbors of a stage of a pipeline, and whether a gradient crosses the boundary: if a unit
+// before the boundary is trained.
+struct StageLinks {
+  bool before = false, after = false, gradient_before = false, gradient_after = false;
+
+  bool any() const { return before || after; }
 };
 
 struct Model {
@@ -81,6 +102,7 @@ struct Model {
   bool learns_order = false;          // the first pass decides the order
   bool any_order = false;             // later passes may deviate from `order`
   bool any_micro_steps = false;       // independent of the config's accumulation
+  StageLinks links;                   // of a stage of a larger model
 
   // Whether a parameter or a buffer has this global name, also as a further name.
   bool declares(const std::string& global_name) const {
@@ -98,6 +120,8 @@ struct Model {
     for (const ParamDeclaration& param : params) total += param.elements;
     return total;
   }
+  // Whether the step is a list of tasks (Engine::tasks()).
+  bool has_outputs() const { return std::ranges::any_of(units, &UnitDeclaration::has_output); }
   // Whether the unit's scopes are within those of `other`, at any depth.
   bool lies_within(int unit, int other) const {
     for (int outer = units[unit].parent; outer >= 0; outer = units[outer].parent)

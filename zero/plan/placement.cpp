@@ -63,9 +63,9 @@ Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& z
   return row.reshard_after_forward && !reshards ? shard_grad_op : row;
 }
 
-ProcessGrid grid_for(const CoreOptions& zero_core, int data_ranks, int node_ranks,
-                     int tensor_ranks) {
-  if (!zero_core.shard_group_size) return {1, data_ranks, tensor_ranks};
+ProcessGrid grid_for(const CoreOptions& zero_core, int data_ranks, int node_ranks, int tensor_ranks,
+                     int stages) {
+  if (!zero_core.shard_group_size) return {1, data_ranks, tensor_ranks, stages};
   const bool by_node = *zero_core.shard_group_size == 0;
   if (by_node && node_ranks < 0)
     throw ConfigError(
@@ -78,7 +78,7 @@ ProcessGrid grid_for(const CoreOptions& zero_core, int data_ranks, int node_rank
         "zero_core.shard_group_size is " + (by_node ? "\"node\", and a node has " : std::string()) +
         std::to_string(size) + (by_node ? " ranks" : "") + ", which does not divide " +
         std::to_string(data_ranks) + " ranks: give a divisor of it, or leave the key out");
-  return {static_cast<int>(data_ranks / size), static_cast<int>(size), tensor_ranks};
+  return {static_cast<int>(data_ranks / size), static_cast<int>(size), tensor_ranks, stages};
 }
 
 int second_copy_ranks(const ZeroOptions& zero_optimization, const ProcessGrid& asked) {

@@ -39,7 +39,7 @@ Strategy strategy_for(const ZeroOptions& zero_optimization, const CoreOptions& z
 // Returns the grid that the config requests. `node_ranks` is the number of consecutive data ranks
 // per node, or -1 if nodes differ. Throws ConfigError if the groups do not divide the data ranks.
 ProcessGrid grid_for(const CoreOptions& zero_core, int data_ranks, int node_ranks,
-                     int tensor_ranks = 1);
+                     int tensor_ranks = 1, int stages = 1);
 // Returns the number of ranks that share a second copy of gathered parameters (ZeRO++'s hpZ), or 0
 // without one. Throws ConfigError if this number does not divide the ranks, or if shard groups are
 // requested too.

@@ -98,6 +98,9 @@ void check_plans(const PlanInputs& inputs, const StepPlans& plans, const HalfPla
     sequences.push_back({&plans.first, &plans.middle, &plans.without_batch, &plans.update,
                          &plans.first, &plans.without_batch, &plans.update, &plans.first,
                          &plans.last, &plans.update});
+  if (!plans.tasks.instructions.empty())
+    sequences.push_back({&plans.tasks, &plans.update, &plans.evaluation_first,
+                         &plans.evaluation_next, &plans.tasks, &plans.update});
   if (inputs.repeats_batches)
     for (const StepPlan* last : {&plans.only, &plans.last, &plans.without_batch})
       sequences.push_back({&plans.first, last, &plans.repeated, &plans.repeated, &plans.update,

@@ -4,7 +4,7 @@ namespace zero::detail {
 
 const char* name_of(Axis axis) {
   static constexpr EnumArray<Axis, const char*, axis_count> names{
-      {{"replicate", "shard", "tensor"}}};
+      {{"pipe", "replicate", "shard", "tensor"}}};
   return names[axis];
 }
 

@@ -13,8 +13,11 @@ struct EnginePlan;
 
 // In the order of their creation.
 enum class GroupId : std::uint8_t {
-  everyone,        // all ranks of the grid
-  tensor,          // the ranks that hold parts of the same model
+  everyone,     // all ranks of the grid
+  tensor,       // the ranks that hold parts of the same parameters
+  pipe,         // the ranks that hold the stages of the same model
+  link_before,  // this rank and that of the stage before
+  link_after,
   data,            // the ranks that sum gradients
   shard,           // the ranks that share a copy of the shards; data without replicas
   replicas,        // the ranks that hold the same shard
@@ -25,7 +28,7 @@ enum class GroupId : std::uint8_t {
   gather_inside,   // hops of gathers, if the groups differ from those of reductions
   gather_between,
 };
-inline constexpr int group_id_count = 11;
+inline constexpr int group_id_count = 14;
 
 // A rank's arguments when a group is split off from the data ranks: groups are the ranks of equal
 // color, ordered by key.

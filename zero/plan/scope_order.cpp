@@ -45,8 +45,9 @@ std::vector<ScopeStep> forward_steps(const PlanInputs& inputs, bool training) {
 std::vector<ScopeStep> backward_steps(const PlanInputs& inputs) {
   const std::vector<int> ends = ends_of(inputs);
   const auto place_of = [&](const auto& found) { return found - inputs.order.begin(); };
-  const auto lowest =
-      place_of(std::ranges::find_if(inputs.order, [&](int unit) { return trains(inputs, unit); }));
+  const auto lowest = place_of(std::ranges::find_if(inputs.order, [&](int unit) {
+    return inputs.model->links.gradient_before || trains(inputs, unit);
+  }));
   // Scopes that end last in forward open first; of scopes that end together, the outermost first.
   std::vector<int> places(inputs.order.size());
   std::iota(places.begin(), places.end(), 0);
@@ -64,16 +65,12 @@ std::vector<ScopeStep> backward_steps(const PlanInputs& inputs) {
   return steps;
 }
 
-std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, const std::vector<HalfPass>& halves) {
-  std::vector<ScopeStep> steps;
-  for (const auto& [op, micro_batch] : halves) {
-    const auto offset = static_cast<int>(steps.size());
-    for (ScopeStep step :
-         op == Op::forward ? forward_steps(inputs, true) : backward_steps(inputs)) {
-      step.end += offset;
-      step.micro_batch = micro_batch;
-      steps.push_back(step);
-    }
+std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, const HalfPass& half, int begin) {
+  std::vector<ScopeStep> steps =
+      half.op == Op::forward ? forward_steps(inputs, true) : backward_steps(inputs);
+  for (ScopeStep& step : steps) {
+    step.end += begin;
+    step.micro_batch = half.micro_batch;
   }
   return steps;
 }

@@ -83,7 +83,9 @@ struct StatePolicy {
   // Whether this rank's gradient norm counts parameters that all ranks of a tensor group hold
   // equally. Only the first rank of the group counts them.
   bool counts_replicas = true;
-  bool counts(const Segment& segment) const { return segment.split || counts_replicas; }
+  bool counts(const Segment& segment) const {
+    return !segment.elsewhere && (segment.split || counts_replicas);
+  }
   // Whether the norm of a step counts this rank's measurement of a segment.
   bool measures(const Segment& segment) const { return counts(segment) && measures_shards(); }
   // If replicas update the same shard, only the first group counts the shard.

@@ -37,6 +37,11 @@ constexpr EnumArray<Op, OpTraits, op_count> traits = {{{
     {"update on the host", PlanStream::host, Target::chunk},
     {"upload", PlanStream::copies_in, Target::chunk},
     {"supply", PlanStream::copies_in, Target::flat_unit},
+    {"receive", PlanStream::communication, Target::boundary},
+    {"send", PlanStream::communication, Target::boundary},
+    {"receive gradient", PlanStream::communication, Target::boundary},
+    {"send gradient", PlanStream::communication, Target::boundary},
+    {"add uses", PlanStream::communication, Target::flat_unit},
 }}};
 
 }  // namespace
@@ -69,7 +74,11 @@ const char* name_of(Resource resource) {
                                                     "staging of shards",
                                                     "decision",
                                                     "turn of reads",
-                                                    "turn of writes"};
+                                                    "turn of writes",
+                                                    "input of the stage",
+                                                    "output of the stage",
+                                                    "gradient of the input",
+                                                    "gradient of the output"};
   return names[resource];
 }
 

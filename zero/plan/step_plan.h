@@ -59,11 +59,18 @@ enum class Op : std::uint8_t {
   update_on_host,  // optimizer on a chunk; parameters -> home, or slot
   upload,          // new parameters of a chunk: slot -> parameter shard
   supply,          // parameter shard: host memory -> the source buffer of the gather
+  // Between neighboring stages of a pipeline, of a micro batch:
+  receive,           // the input of the first unit
+  send,              // the output of the last unit
+  receive_gradient,  // that of the output
+  send_gradient,     // that of the input
+  add_uses,          // a flat unit that several stages use: their reduced gradients are summed
 };
-inline constexpr int op_count = 20;
+inline constexpr int op_count = 25;
 
-// Kind of index in Instruction::target.
-enum class Target : std::uint8_t { all, unit, flat_unit, chunk };
+// Kind of index in Instruction::target. `boundary`: the place in memory of a micro batch that is in
+// flight in a stage of a pipeline.
+enum class Target : std::uint8_t { all, unit, flat_unit, chunk, boundary };
 
 const char* name_of(Op op);
 // Whether the instruction fills the parameter slot of its flat unit.
@@ -93,8 +100,13 @@ enum class Resource : std::uint8_t {
   // Serialized because the config requests it:
   reads_in_turn,   // 0: offload_optimizer.pipeline_read is false
   writes_in_turn,  // 0: offload_optimizer.pipeline_write is false
+  // At the boundaries of a stage of a pipeline, per micro batch in flight; gradients: 0
+  stage_input,
+  stage_output,
+  gradient_of_input,
+  gradient_of_output,
 };
-inline constexpr int resource_count = 17;
+inline constexpr int resource_count = 20;
 template <class T>
 using ByResource = EnumArray<Resource, T, resource_count>;
 
@@ -148,8 +160,17 @@ struct PlanInputs {
     return policy->second_copy_ranks > 0 &&
            layout->flat_unit(flat_unit).residence != Residence::persistent;
   }
+  // Whether stages of a pipeline share the parameter of the flat unit, and train it.
+  bool is_in_stages(int flat_unit) const {
+    const FlatUnit& flat = layout->flat_unit(flat_unit);
+    const bool trains = flat.trainable_elements() > 0;
+    return trains && model->params[flat.segments[0].params[0].param].in_stages;
+  }
   bool spread_after_update = false;  // a group keeps shards, and a rank updates a slice
   std::optional<std::int64_t> max_reuse_distance;  // elements
+  // Micro batches whose forward has begun and whose backward has not ended, at most: more than 1 in
+  // a stage of a pipeline.
+  int in_flight = 1;
   bool repeats_batches = false;   // in some steps, to compare results: zero_core.recompute_every
   bool measures_tensors = false;  // for rules that need tensor norms
 };
@@ -159,6 +180,9 @@ int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunk
 // resource. A save in the background reads these parts.
 std::optional<int> saved_part(const ResourceAccess& access, const PlanInputs& inputs);
 std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int target);
+// Returns what a scope of the micro batch accesses at the boundaries of a stage of a pipeline.
+std::vector<ResourceAccess> boundary_accesses_of(const PlanInputs& inputs, Op op, int unit,
+                                                 int micro_batch);
 // Appends an instruction with its accesses.
 void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target);
 
@@ -173,13 +197,14 @@ std::vector<ScopeStep> forward_steps(const PlanInputs& inputs, bool training);
 // Backward follows the forward order in reverse, outer units first, down to the first unit with
 // trainable parameters.
 std::vector<ScopeStep> backward_steps(const PlanInputs& inputs);
-// Forward or backward of a micro batch.
+// Forward or backward of all units for a micro batch; in the schedule of a pipeline's stage also a
+// transfer between stages.
 struct HalfPass {
   Op op{};
   int micro_batch = 0;
 };
-// The scopes of several halves, one half after another.
-std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, const std::vector<HalfPass>& halves);
+// The scopes of a half, as those after `begin` others.
+std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, const HalfPass& half, int begin);
 
 // Inserts each unit that an order lacks at the declared position: after the unit declared before
 // within the same parent, otherwise directly after the parent.
@@ -202,14 +227,16 @@ struct StepPlans {
   StepPlan late_reductions;
   StepPlan update;
   StepPlan evaluation_first, evaluation_next;
+  // All micro steps of a step, for Engine::tasks(); empty if units declare no outputs.
+  StepPlan tasks;
 };
 
 StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each);
-// A plan of all micro batches of a step, for a list of scopes that may interleave micro batches.
-// Requires that each unit's backward scopes come in the order of micro batches, in which gradients
-// are summed. Takes the place of StepPlans::only.
-StepPlan make_interleaved_plan(const PlanInputs& inputs, bool sync_each,
-                               const std::vector<ScopeStep>& steps);
+// A plan of all micro batches of a step, for a schedule that may interleave these. Requires that
+// the backward halves come in the order of micro batches, in which gradients are summed. Takes the
+// place of StepPlans::only.
+StepPlan make_task_plan(const PlanInputs& inputs, bool sync_each,
+                        const std::vector<HalfPass>& schedule);
 // The two halves of a step's first micro step, if the order was learned after the first half.
 struct HalfPlans {
   StepPlan forward, backward;

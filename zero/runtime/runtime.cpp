@@ -1,8 +1,5 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <chrono>
 #include <csignal>
@@ -21,42 +18,15 @@
 #include "zero/runtime/fingerprint.h"
 #include "zero/runtime/outcome.h"
 #include "zero/runtime/runtime_core.h"
+#include "zero/runtime/stop_signals.h"
 
 namespace zero {
 
 namespace {
 
-volatile std::sig_atomic_t stop_signals = 0;
-std::atomic<pid_t> catching_process = 0;  // lock-free, so a signal handler may read this
-
-// The first signal requests an orderly stop at the next step border; the second ends the process.
-// A forked child (a worker that loads data) ends by its first signal.
-void on_stop_signal(int number) {
-  if (getpid() != catching_process) {
-    std::signal(number, SIG_DFL);
-    raise(number);
-    return;
-  }
-  stop_signals = stop_signals + 1;
-  // A launcher may forward SIGUSR2 more than once.
-  std::signal(number, number == SIGUSR2 ? on_stop_signal : SIG_DFL);
-}
-
-// Ignores signals that would end the process without a message: a file that grows beyond the limit
-// (SIGXFSZ), and output without a reader (SIGPIPE). The failing call then returns an error instead.
-// A handler of the program is kept.
-void ignore_system_signals() {
-  for (const int number : {SIGXFSZ, SIGPIPE}) {
-    struct sigaction current {};
-    if (sigaction(number, nullptr, &current) == 0 && (current.sa_flags & SA_SIGINFO) == 0 &&
-        current.sa_handler == SIG_DFL)
-      std::signal(number, SIG_IGN);
-  }
-}
-
 std::unique_ptr<comm::World> open_world(int& argc, char**& argv, const RuntimeOptions& options) {
   // The shared memory taken at start may exceed the limit too.
-  if (options.catch_signals) ignore_system_signals();
+  if (options.catch_signals) detail::ignore_system_signals();
   return comm::create_world(argc, argv, detail::world_options(options));
 }
 
@@ -112,18 +82,37 @@ RuntimeCore::RuntimeCore(std::unique_ptr<comm::World> world, RuntimeOptions opti
   split_ranks();
 }
 
-// Ranks of a tensor group are neighbors: tensor parallelism sends the most.
+// Ranks of a tensor group are neighbors, because tensor parallelism sends the most; stages of a
+// pipeline, which send the least, are farthest apart.
 void RuntimeCore::split_ranks() {
-  const int tensor_ranks = options_.tensor_ranks, ranks = world_->topology().size;
-  if (tensor_ranks < 1 || ranks % tensor_ranks != 0)
-    throw TopologyError("RuntimeOptions::tensor_ranks is " + std::to_string(tensor_ranks) +
-                        ", which does not divide " + std::to_string(ranks) + " ranks");
-  if (tensor_ranks == 1) return;
-  const int data_rank = world_rank() / tensor_ranks, tensor_rank = world_rank() % tensor_ranks;
-  data_ = everyone_.split("the start of data ranks", tensor_rank, data_rank);
-  tensor_ = everyone_.split("the start of tensor groups", data_rank, tensor_rank);
+  const int ranks = world_->topology().size;
+  const int tensor_ranks = options_.tensor_ranks, stages = options_.pipeline_stages;
+  for (const auto& [name, size] :
+       {std::pair("tensor_ranks", tensor_ranks), std::pair("pipeline_stages", stages)})
+    if (size < 1 || ranks % size != 0)
+      throw TopologyError("RuntimeOptions::" + std::string(name) + " is " + std::to_string(size) +
+                          ", which does not divide " + std::to_string(ranks) + " ranks");
+  if (ranks % (tensor_ranks * stages) != 0)
+    throw TopologyError("RuntimeOptions::tensor_ranks x pipeline_stages is " +
+                        std::to_string(tensor_ranks * stages) + ", which does not divide " +
+                        std::to_string(ranks) + " ranks");
+  if (tensor_ranks * stages == 1) return;
+  const int data_ranks = ranks / (tensor_ranks * stages);
+  const int tensor_rank = world_rank() % tensor_ranks;
+  const int data_rank = world_rank() / tensor_ranks % data_ranks;
+  const int stage = world_rank() / (tensor_ranks * data_ranks);
+  data_ = everyone_.split("the start of data ranks", stage * tensor_ranks + tensor_rank, data_rank);
   data_->place_on_nodes("data rank");
-  tensor_->place_on_nodes("tensor rank");
+  if (tensor_ranks > 1) {
+    tensor_ =
+        everyone_.split("the start of tensor groups", stage * data_ranks + data_rank, tensor_rank);
+    tensor_->place_on_nodes("tensor rank");
+  }
+  if (stages > 1) {
+    pipe_ =
+        everyone_.split("the start of pipelines", data_rank * tensor_ranks + tensor_rank, stage);
+    pipe_->place_on_nodes("stage");
+  }
 }
 
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes) {
@@ -187,8 +176,7 @@ void RuntimeCore::start_streams() {
 }
 
 void RuntimeCore::catch_signals(std::span<const int> numbers) {
-  catching_process = getpid();
-  for (const int number : numbers) std::signal(number, on_stop_signal);
+  request_stop_on(numbers);
   catches_signals_ = true;
   if (options_.abort_job && std::ranges::find(numbers, SIGUSR2) != numbers.end())
     mark("stoppable", world_rank(), process_name());
@@ -198,6 +186,7 @@ RuntimeCore::~RuntimeCore() {
   // zero::run() reports the cause to the peers; in other programs only this message is left.
   if (std::uncaught_exceptions() > exceptions_at_start_)
     publish_failure("an exception ended its Runtime; its own program has the reason", Error::code);
+  pipe_.reset();
   tensor_.reset();
   data_.reset();
   communication_.reset();
@@ -219,7 +208,7 @@ bool RuntimeCore::publish_failure(const std::string& reason, int exit_code) noex
 }
 
 bool RuntimeCore::stop_requested() const {
-  return catches_signals_ && stop_signals > 0;
+  return catches_signals_ && detail::stop_requested();
 }
 
 }  // namespace detail
@@ -256,8 +245,14 @@ int Runtime::tensor_rank() const {
 int Runtime::tensor_size() const {
   return core_->options().tensor_ranks;
 }
+int Runtime::pipeline_stage() const {
+  return core_->pipe() != nullptr ? core_->pipe()->topology().rank : 0;
+}
+int Runtime::pipeline_stages() const {
+  return core_->options().pipeline_stages;
+}
 bool Runtime::is_root() const {
-  return rank() == 0;
+  return rank() == 0 && (core_->pipe() == nullptr || core_->pipe()->topology().rank == 0);
 }
 int Runtime::threads() const {
   return core_->pool().threads();

@@ -61,8 +61,10 @@ class RuntimeCore {
   // The groups of ranks with the Runtime's terms; engines have separate terms.
   Ranks& everyone() { return everyone_; }
   Ranks& ranks() { return data_ ? *data_ : everyone_; }  // the data ranks
-  // The ranks that hold parts of the same model; null without tensor parallelism.
+  // The ranks that hold parts of the same parameters; null without tensor parallelism.
   Ranks* tensor() { return tensor_.get(); }
+  // The ranks that hold the stages of the same model; null without a pipeline.
+  Ranks* pipe() { return pipe_.get(); }
   // The world's communicator for buffers in the device's memory.
   comm::Communicator& communicator_on_device() {
     return accelerator_.communicator ? *accelerator_.communicator : world_->communicator();
@@ -104,9 +106,9 @@ class RuntimeCore {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<optim::DeviceKernels> host_kernels_;
   std::unique_ptr<ExecutionStream> compute_, communication_;
-  std::unique_ptr<Event> written_, exchanged_;  // for cross()
-  std::vector<comm::Communicator*> parts_;      // split from the device's communicator
-  std::unique_ptr<Ranks> data_, tensor_;        // null without tensor parallelism
+  std::unique_ptr<Event> written_, exchanged_;   // for cross()
+  std::vector<comm::Communicator*> parts_;       // split from the device's communicator
+  std::unique_ptr<Ranks> data_, tensor_, pipe_;  // null if these are all ranks, or this one
 };
 
 // Copies to, from or on the device, after the work queued on the compute stream, and waits. On a

@@ -16,6 +16,8 @@ PlanRank plan_rank(RuntimeCore& runtime) {
               strict_mode()};
   if (const Ranks* group = runtime.tensor())
     on.tensor = {group->topology().rank, group->topology().size};
+  if (const Ranks* group = runtime.pipe())
+    on.pipe = {group->topology().rank, group->topology().size};
   on.node_ranks = runtime.topology().neighbors_per_node();
   return on;
 }
@@ -32,7 +34,8 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
     : runtime(runtime_core),
       ranks(runtime.ranks()),
       config(std::move(given)),
-      model(spec.declared()),
+      stages(spec.declared(), config, plan_rank(runtime).pipe),
+      model(stages.empty() ? spec.declared() : stages.of_stage[plan_rank(runtime).pipe.rank].model),
       plan(model, config, plan_rank(runtime)),
       arrays(plan),
       buffers(runtime, plan.buffers),
@@ -48,10 +51,11 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
 }
 
 void TrainState::agree_at_start() {
-  if (runtime.tensor() != nullptr) {
+  if (runtime.tensor() != nullptr || runtime.pipe() != nullptr)
     groups_[GroupId::everyone] = std::make_unique<Ranks>(runtime.everyone());
+  if (runtime.tensor() != nullptr)
     groups_[GroupId::tensor] = std::make_unique<Ranks>(*runtime.tensor());
-  }
+  if (runtime.pipe() != nullptr) groups_[GroupId::pipe] = std::make_unique<Ranks>(*runtime.pipe());
   comm::CallTerms terms;
   terms.time_limit = time_limit_of(config.zero_core.time_limit_seconds);
   terms.deterministic = config.zero_core.deterministic;
@@ -65,6 +69,11 @@ void TrainState::agree_at_start() {
   const std::string text = describe(config) + (plan.strict ? "ZERO_STRICT = 1\n" : "");
   agree_on_text(everyone(), "config", text);
   agree_on_text(ranks, "model", model.describe());
+  if (!stages.empty()) {
+    agree_on_text(everyone(), "model", stages.whole.describe());
+    stages.lay_out(plan, config.pipeline.schedule);
+    link_stages();
+  }
   if (tensor() != nullptr) tensor_parts = TensorParts(*tensor(), model, plan);
   agree_on_text(ranks, "layout", plan.layout.describe(model));
   if (config.zero_core.verify_comm && !runtime.device().is_host())
@@ -89,6 +98,9 @@ void TrainState::split_ranks() {
       "",
       "",
       "",
+      "",
+      "",
+      "",
       "the start of shard groups",
       "the start of replicas",
       "the start of the update of matrices",
@@ -108,16 +120,55 @@ void TrainState::split_ranks() {
   }
 }
 
+// The pairs of neighbors are made in two rounds, since a stage is in two of them.
+void TrainState::link_stages() {
+  const AxisPlace& place = plan.on.pipe;
+  const int pipe = rank() * plan.grid.tensor_ranks() + plan.on.tensor.rank;
+  for (const int begin : {0, 1}) {
+    const int pair = (place.rank + begin) / 2, pairs = place.ranks / 2 + 1;
+    std::unique_ptr<Ranks> link =
+        everyone().split("the start of links between stages", pipe * pairs + pair, place.rank);
+    const bool is_lower = place.rank % 2 == begin;
+    if (link->topology().size == 1) continue;
+    groups_[is_lower ? GroupId::link_after : GroupId::link_before] = std::move(link);
+  }
+  // For each parameter of several stages, those ranks, and apart from these the others.
+  for (std::size_t param = 0; param < stages.homes.size(); ++param) {
+    const StageParts::Part& home = stages.of_stage[stages.homes[param].place];
+    if (!home.model.params[stages.homes[param].param].in_stages) continue;
+    const int own = stages.of_stage[stages.own].from_whole[param];
+    std::unique_ptr<Ranks> sharing = everyone().split("the start of stages that share a parameter",
+                                                      2 * pipe + (own < 0 ? 1 : 0), place.rank);
+    if (own >= 0) sharing_[plan.layout.place_of_param[own].flat_unit] = std::move(sharing);
+  }
+}
+
 void TrainState::for_groups(const std::function<void(Ranks&)>& each) {
   each(ranks);
   for (const std::unique_ptr<Ranks>& group : groups_)
     if (group) each(*group);
+  for (const auto& [flat_unit, sharing] : sharing_) each(*sharing);
 }
 
 std::int64_t TrainState::control_bytes() {
   std::int64_t bytes = 0;
   for_groups([&](const Ranks& group) { bytes += group.control_bytes(); });
   return bytes;
+}
+
+KeptArray TrainState::kept(int unit, std::string_view name, int use) const {
+  const std::vector<KeptDeclaration>& all = model.units[unit].kept;
+  const auto array = std::ranges::find(all, name, &KeptDeclaration::name);
+  if (array == all.end()) return {};
+  const std::size_t number = (array->of_backward ? 0 : use) * all.size() + (array - all.begin());
+  const ArrayRow& row = plan.arrays.pools[Pool::kept].rows[plan.arrays.first_kept[unit] + number];
+  return {arrays.kept(unit, number), row.encoding.dtype, row.count};
+}
+
+void TrainState::refuse_in_stages(const char* call, const char* instead) const {
+  if (!stages.empty())
+    throw UsageError(std::string(call) +
+                     " does not go with RuntimeOptions::pipeline_stages: " + instead);
 }
 
 void TrainState::require_values(const std::string& purpose) const {

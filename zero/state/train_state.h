@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,12 +16,20 @@
 #include "zero/state/buffers.h"
 #include "zero/state/change_bits.h"
 #include "zero/state/offload_tier.h"
+#include "zero/state/stage_parts.h"
 #include "zero/state/state.h"
 #include "zero/state/state_store.h"
 #include "zero/state/tensor_parts.h"
 #include "zero/zero.h"
 
 namespace zero::detail {
+
+// An array that a unit keeps; null if the unit has no array of the name.
+struct KeptArray {
+  std::byte* data = nullptr;
+  DType dtype = DType::fp32;
+  std::int64_t count = 0;
+};
 
 struct TrainState {
   // Collective: throws DisagreementError if ranks were given different configs or models.
@@ -36,6 +45,8 @@ struct TrainState {
   // Whether this rank keeps all parameters between passes, rather than shards that are gathered.
   bool keeps_parameters() const { return !policy().parameters_sharded; }
   const Layout& layout() const { return plan.layout; }
+  // The optimizer groups of the whole model, which the program knows.
+  const UpdateGroups& all_groups() const { return stages.empty() ? plan.updates : *stages.updates; }
   const ParamDeclaration& param(int index) const { return model.params[index]; }
   // The slice of a segment that this rank owns, by parameter.
   std::vector<ParamRange> own_params(const Segment& segment) const {
@@ -53,6 +64,12 @@ struct TrainState {
   }
   // "unit h.3": names the transfers of a flat unit in messages.
   const std::string& subject(int flat_unit) const { return subjects[flat_unit]; }
+
+  // Returns an array that a unit keeps, of a use in a pass.
+  KeptArray kept(int unit, std::string_view name, int use) const;
+  // Throws UsageError for a call that a stage of a pipeline does not support; `instead` says what
+  // to do.
+  void refuse_in_stages(const char* call, const char* instead) const;
 
   // The position in the step of an instruction of the current micro step's plan.
   StepPosition position(const Instruction& instruction) const {
@@ -72,6 +89,11 @@ struct TrainState {
   Ranks& everyone() { return group(GroupId::everyone); }
   // Null without tensor parallelism.
   Ranks* tensor() { return groups_[GroupId::tensor].get(); }
+  // Null without a pipeline.
+  Ranks* pipe() { return groups_[GroupId::pipe].get(); }
+  bool in_last_stage() const { return plan.on.pipe.rank + 1 == plan.on.pipe.ranks; }
+  // The ranks, one of each stage, that share the parameter of a flat unit.
+  Ranks& shared_with(int flat_unit) { return *sharing_.at(flat_unit); }
   bool has_replicas() const { return groups_[GroupId::replicas] != nullptr; }
   Ranks& update_group() { return group(detail::update_group(plan)); }
   // Calls each(ranks) for the data ranks, and then for every other group of this rank.
@@ -83,8 +105,9 @@ struct TrainState {
   RuntimeCore& runtime;
   Ranks ranks;  // the data ranks, with this engine's terms
   const Config config;
-  const Model model;
-  EnginePlan plan;  // the order may be learned in the first pass
+  StageParts stages;  // empty without a pipeline
+  const Model model;  // with a pipeline, that of this rank's stage
+  EnginePlan plan;    // the order may be learned in the first pass
   ModelState arrays;
   Buffers buffers;
   ChangeBits changes;
@@ -104,8 +127,10 @@ struct TrainState {
   void agree_at_start();
   void set_terms(const comm::CallTerms& terms);
   void split_ranks();
+  void link_stages();
 
   EnumArray<GroupId, std::unique_ptr<Ranks>, group_id_count> groups_;  // null: the data ranks
+  std::map<int, std::unique_ptr<Ranks>> sharing_;                      // by flat unit
 };
 
 }  // namespace zero::detail

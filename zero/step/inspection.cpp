@@ -38,6 +38,8 @@ double Stepper::gradient_norm() {
 double Stepper::gradient_norm(std::string_view name) {
   TrainState& train = parts_.train;
   const int param = train.model.find(name);
+  const bool elsewhere = param < 0 && train.stages.home_of(name).place >= 0;
+  if (elsewhere) return norm_over_ranks({}, std::string(name));
   if (param < 0 || !train.param(param).options.trainable)
     throw UsageError("no trainable parameter is named \"" + std::string(name) + "\"");
   const Place& place = train.place(param);

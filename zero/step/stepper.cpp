@@ -39,7 +39,7 @@ std::shared_ptr<PendingStep> Stepper::step(const StepOptions& options) {
   parts_.accumulation.end_open_micro_step();
   parts_.guard.require(Call::step);
   if (told_to_stop && !goes_on_said.exchange(true)) mark("goes-on", parts_.train.rank());
-  parts_.train.plan.updates.check(options.learning_rate, options.groups);
+  parts_.train.all_groups().check(options.learning_rate, options.groups);
   parts_.accumulation.end_step(options.mean_over);
   std::shared_ptr<PendingStep> pending;
   parts_.guard.or_poison([&] {
@@ -201,6 +201,7 @@ StepRequest Stepper::request_of(const StepOptions& options) const {
   request.micro_batches = train.plan.batch.micro_batches;
   request.tensor_ranks = train.plan.on.tensor.ranks;
   request.tensor_rank = train.plan.on.tensor.rank;
+  request.stages = train.plan.grid.stages();
   request.stop_requested = train.runtime.stop_requested();
   request.inspects = request.preliminary = static_cast<bool>(options.inspect);
   if (!options.groups.empty()) request.groups_hash = hash_of(text_of(options.groups));
@@ -356,7 +357,7 @@ void Stepper::adjust_loss_scale(bool overflow) {
 
 GroupValues Stepper::next_values(std::string_view group, std::int64_t ahead) {
   settle();
-  return parts_.train.plan.updates.values(group, parts_.train.applied_steps + 1 + ahead);
+  return parts_.train.all_groups().values(group, parts_.train.applied_steps + 1 + ahead);
 }
 
 // On a GPU the host's scaler follows the decisions that the host has read.

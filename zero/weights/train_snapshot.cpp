@@ -35,7 +35,7 @@ std::string cpu_type() {
 class TrainSnapshot : public checkpoint::Snapshot {
  public:
   explicit TrainSnapshot(TrainState& train)
-      : train_(train), layout_{train.plan, train.model, train.tensor_parts} {}
+      : train_(train), layout_{train.plan, train.model, train.tensor_parts, &train.stages} {}
 
   bool readable_during_steps() const override { return train_.store->readable_during_steps(); }
   bool rests_on_device() const override { return !train_.offloads_to_host(); }
@@ -57,12 +57,12 @@ class TrainSnapshot : public checkpoint::Snapshot {
       const auto axis = static_cast<Axis>(a);
       m.grid[name_of(axis)] = train_.plan.grid.size(axis);
     }
-    for (int p = 0; p < std::ssize(train_.model.params); ++p)
-      m.parameters.push_back(layout_.parameter(p));
-    for (int u = 0; u < std::ssize(train_.model.units); ++u)
-      for (const int p : train_.model.borrowed(u))
-        m.parameters[p].used_by.push_back(train_.model.units[u].name);
+    const Model& whole = layout_.whole();
+    for (int p = 0; p < std::ssize(whole.params); ++p) m.parameters.push_back(layout_.parameter(p));
+    for (int u = 0; u < std::ssize(whole.units); ++u)
+      for (const int p : whole.borrowed(u)) m.parameters[p].used_by.push_back(whole.units[u].name);
     if (trainable_only) {
+      refuse_in_stages("SaveOptions::trainable_only");
       const auto left_out = [&](int param) { return !m.parameters[param].trainable; };
       const std::vector<std::uint64_t> digests = whole_digests(left_out);
       for (int p = 0; p < std::ssize(digests); ++p)
@@ -99,8 +99,8 @@ class TrainSnapshot : public checkpoint::Snapshot {
   int group_count() const override { return static_cast<int>(train_.layout().flat_units.size()); }
 
   int group_of(int parameter) const override {
-    const bool changes = buffer_of(parameter) < 0 && train_.param(parameter).options.trainable;
-    return changes ? train_.place(parameter).flat_unit : -1;
+    const int own = buffer_of(parameter) < 0 ? layout_.in_own(parameter) : -1;
+    return own >= 0 && train_.param(own).options.trainable ? train_.place(own).flat_unit : -1;
   }
 
   bool has_values() const override {
@@ -124,7 +124,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     if (stored == DType::uint8) return;
     const std::string name =
         (range.kind > 0 ? train_.plan.updates.state_names()[range.kind - 1] + " of " : "") +
-        train_.param(range.parameter).name;
+        layout_.whole().params[range.parameter].name;
     std::array<float, 1 << 12> values;
     for (std::int64_t done = 0; done < range.count; done += std::ssize(values)) {
       const auto part = std::span(values).first(std::min(range.count - done, std::ssize(values)));
@@ -214,24 +214,30 @@ class TrainSnapshot : public checkpoint::Snapshot {
     });
   }
 
+  void refuse_in_stages(const std::string& what) const {
+    if (!train_.stages.empty())
+      throw UsageError(what + " does not go with RuntimeOptions::pipeline_stages");
+  }
+
   const std::vector<BufferDeclaration>& buffers() const { return train_.plan.buffers.all; }
 
   // Returns a buffer's index; -1 for a parameter.
   int buffer_of(int parameter) const {
-    return std::max(parameter - static_cast<int>(train_.model.params.size()), -1);
+    return std::max(parameter - static_cast<int>(layout_.whole().params.size()), -1);
   }
 
   ArrayId array_of(const ElementRange& range) const {
-    const Place& place = train_.place(range.parameter);
+    const int own = layout_.in_own(range.parameter);
+    const Place& place = train_.place(own);
     if (range.kind > 0) return {place, ArrayKind::state, range.kind - 1};
-    const bool trainable = train_.param(range.parameter).options.trainable;
+    const bool trainable = train_.param(own).options.trainable;
     return {place, trainable ? ArrayKind::master : ArrayKind::parameter_shard};
   }
 
   // Start of the range, in elements from the start of the segment.
   std::int64_t offset_of(const ElementRange& range) const {
-    return train_.place(range.parameter).offset + range.begin -
-           train_.begin_of_own_part(range.parameter);
+    const int own = layout_.in_own(range.parameter);
+    return train_.place(own).offset + range.begin - train_.begin_of_own_part(own);
   }
 
   void require_base(const std::string& path, int param) const {
@@ -255,12 +261,16 @@ class TrainSnapshot : public checkpoint::Snapshot {
           std::ranges::find(saved.parameters, train_.param(p).name, &ManifestParameter::name) ==
               saved.parameters.end())
         require_base(path, p);
+    if (std::ranges::any_of(saved.parameters, [](const ManifestParameter& parameter) {
+          return parameter.left_out.has_value();
+        }))
+      refuse_in_stages(path + ", saved without its frozen parameters,");
     if (std::ranges::count(left_out, nullptr) == std::ssize(left_out)) return;
     const std::vector<std::uint64_t> digests =
         whole_digests([&](int p) { return left_out[p] != nullptr; });
     for (int p = 0; p < std::ssize(left_out); ++p) {
       if (left_out[p] == nullptr) continue;
-      const bool comparable = left_out[p]->dtype == layout_.parameter(p).dtype;
+      const bool comparable = left_out[p]->dtype == layout_.parameter(layout_.in_whole(p)).dtype;
       if (comparable && checkpoint::Digest{0, digests[p]} != *left_out[p]->left_out)
         throw LoadError(path + " was trained over other values of the frozen parameter " +
                         left_out[p]->name + " than this run has: load those first");

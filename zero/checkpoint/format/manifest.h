@@ -113,8 +113,9 @@ struct Manifest {
   // "name@offset", "name:exp_avg@offset".
   std::string name_of(const ElementRange& range) const;
   std::int64_t data_bytes() const;  // total of all parameters and states
-  std::int64_t tensor_ranks() const {
-    const auto found = grid.find("tensor");
+  // The size of an axis of the grid that saved, by name.
+  std::int64_t ranks_of(const char* axis) const {
+    const auto found = grid.find(axis);
     return found == grid.end() ? 1 : std::max<std::int64_t>(1, found->second);
   }
 };

@@ -1,0 +1,343 @@
+// Pipelines: a model whose units are given to stages has the bits of the model on one stage, at
+// every ZeRO stage, schedule and number of ranks.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/plan_proof.h"
+#include "tests/support/refusal.h"
+#include "tests/support/stage_rows.h"
+#include "tests/support/staged_chain.h"
+#include "tests/support/temporary_directory.h"
+#include "zero/plan/pipeline.h"
+#include "zero/runtime/runtime_core.h"
+#include "zero/testing.h"
+
+namespace {
+
+using staged::config_of;
+using staged::describe;
+using staged::Outcome;
+using staged::Training;
+using staged::Variant;
+using zero::detail::HalfPass;
+using zero::detail::Op;
+using zero::tests::contains;
+using zero::tests::TemporaryDirectory;
+
+std::string refusal(const std::function<void()>& call) {
+  return zero::tests::refusal<zero::Error>(call);
+}
+
+// Runs on stages x data ranks, and returns the outcome of the last stage's first data rank.
+Outcome train(int stages, int data_ranks, const zero::Config& config, bool by_tasks = true,
+              const Variant& variant = {}) {
+  Outcome outcome;
+  zero::testing::run_ranks(stages * data_ranks,
+                           [&](zero::Runtime& runtime) {
+                             const Outcome own =
+                                 Training(runtime, config, variant).begin().run(3, by_tasks);
+                             if (runtime.pipeline_stage() + 1 == stages && runtime.rank() == 0)
+                               outcome = own;
+                           },
+                           {.pipeline_stages = stages});
+  return outcome;
+}
+
+std::vector<std::vector<HalfPass>> lists_of(const char* schedule, int stages, int micro_batches,
+                                            int first_trained = 0) {
+  std::vector<std::vector<HalfPass>> lists;
+  for (int stage = 0; stage < stages; ++stage) {
+    const zero::detail::StageLinks links{stage > 0, stage + 1 < stages, stage > first_trained,
+                                         stage + 1 < stages && stage >= first_trained};
+    lists.push_back(zero::detail::schedule_of(schedule, {stage, stages}, links, micro_batches));
+  }
+  return lists;
+}
+
+}  // namespace
+
+TEST_CASE("the lists of stages run to their ends, for any number of stages and micro batches") {
+  for (const char* schedule : {"gpipe", "1f1b"})
+    for (int stages = 1; stages <= 8; ++stages)
+      for (int micro_batches = 1; micro_batches <= 17; ++micro_batches)
+        for (int first_trained = 0; first_trained < stages; ++first_trained) {
+          const auto lists = lists_of(schedule, stages, micro_batches, first_trained);
+          CAPTURE(schedule);
+          CAPTURE(stages);
+          CAPTURE(micro_batches);
+          CHECK(find_schedule_fault(lists) == "");
+          const int kept = std::string(schedule) == "gpipe" ? micro_batches : stages;
+          CHECK(zero::detail::in_flight_of(lists[0]) == std::min(kept, micro_batches));
+        }
+}
+
+TEST_CASE("two entries of a list that change places are noticed") {
+  const auto lists = lists_of("1f1b", 3, 5);
+  int noticed = 0, all = 0;
+  for (std::size_t stage = 0; stage < lists.size(); ++stage)
+    for (std::size_t i = 0; i + 1 < lists[stage].size(); ++i) {
+      auto swapped = lists;
+      std::swap(swapped[stage][i], swapped[stage][i + 1]);
+      noticed += find_schedule_fault(swapped) != "";
+      ++all;
+    }
+  // A stage may also receive earlier, or send later, than it has to.
+  CHECK(noticed >= all / 2);
+  auto early = lists;
+  std::swap(early[2][0], early[2][1]);  // forward before the receive
+  CHECK(find_schedule_fault(early) ==
+        "forward of micro batch 0 in stage 2 comes before the receive");
+  auto gradients_first = lists;
+  for (auto& list : gradients_first)
+    for (std::size_t i = 0; i + 1 < list.size(); ++i)
+      if (list[i].op == Op::receive && list[i + 1].op == Op::send_gradient)
+        std::swap(list[i], list[i + 1]);
+  CHECK(find_schedule_fault(gradients_first).ends_with("waits for ever for the other stage"));
+}
+
+TEST_CASE("stages have equal numbers of parameters, or of units") {
+  const zero::ModelSpec model = describe();
+  using zero::detail::first_units;
+  CHECK(first_units(model.declared(), "uniform", 3) == std::vector{0, 2, 4});
+  // 209 elements are in the table, 38 or 57 in a layer, 19 in the head.
+  CHECK(first_units(model.declared(), "parameters", 2) == std::vector{0, 2});
+  CHECK(first_units(model.declared(), "parameters", 7) == std::vector{0, 1, 2, 3, 4, 5, 6});
+  CHECK_THROWS_WITH(first_units(model.declared(), "parameters", 8),
+                    doctest::Contains("the model has 7 units"));
+}
+
+TEST_CASE("a pipeline has the bits of one stage, at every ZeRO stage and in both schedules") {
+  struct Grid {
+    int stages, data_ranks;
+  };
+  for (const auto& row : zero::tests::stage_rows())
+    for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last})
+      for (const bool bf16 : {false, true}) {
+        zero::Config config = config_of(5);
+        row.change(config);
+        config.zero_core.gradient_sync = sync;
+        config.bf16_enabled = bf16;
+        CAPTURE(row.name);
+        CAPTURE(static_cast<int>(sync));
+        CAPTURE(bf16);
+        std::map<int, Outcome> plain;
+        for (const int data_ranks : {1, 2}) {
+          plain[data_ranks] = train(1, data_ranks, config, false);
+          CHECK(plain[data_ranks].numbers[0] > 0);
+          CHECK(train(1, data_ranks, config) == plain[data_ranks]);
+        }
+        for (const char* schedule : {"gpipe", "1f1b"})
+          for (const auto& [stages, data_ranks] : {Grid{2, 1}, {2, 2}, {3, 1}, {4, 1}}) {
+            config.pipeline.schedule = schedule;
+            config.pipeline.partition = stages == 3 ? "uniform" : "parameters";
+            CAPTURE(schedule);
+            CAPTURE(stages);
+            CAPTURE(data_ranks);
+            CHECK(train(stages, data_ranks, config) == plain[data_ranks]);
+          }
+      }
+}
+
+TEST_CASE("stages of fp16 skip a step together; frozen stages send no gradient back") {
+  zero::Config config = config_of(2);
+  config.zero_optimization.stage = 2;
+  config.fp16_enabled = true;
+  config.loss_scale = toy::overflowing_config(2, {}).loss_scale;
+  const Outcome plain = train(1, 1, config, false);
+  CHECK(train(2, 1, config) == plain);
+  CHECK(train(3, 1, config) == plain);
+  config.fp16_enabled = false;
+  const Variant frozen{.frozen_table = true};
+  const Outcome without_table = train(1, 2, config, false, frozen);
+  config.pipeline.partition = "uniform";
+  CHECK(train(7, 1, config, true, frozen) == train(1, 1, config, false, frozen));
+  CHECK(train(2, 2, config, true, frozen) == without_table);
+}
+
+// Each use's gradients are summed over the micro batches, and then the sums of the uses.
+TEST_CASE("a parameter that stages share has the same bits however the stages are cut") {
+  for (const auto& row : zero::tests::stage_rows())
+    for (const bool bf16 : {false, true})
+      for (const int data_ranks : {1, 2}) {
+        zero::Config config = config_of(3);
+        row.change(config);
+        config.bf16_enabled = bf16;
+        CAPTURE(row.name);
+        CAPTURE(bf16);
+        CAPTURE(data_ranks);
+        const Variant tied{.tied = true};
+        const Outcome two = train(2, data_ranks, config, true, tied);
+        if (data_ranks == 1) {
+          CHECK(train(3, 1, config, true, tied) == two);
+          config.pipeline.partition = "uniform";
+          CHECK(train(4, 1, config, true, tied) == two);
+        }
+        const Outcome plain = train(1, data_ranks, config, false, tied);
+        for (std::size_t i = 0; i < plain.numbers.size(); ++i)
+          CHECK(two.numbers[i] == doctest::Approx(plain.numbers[i]).epsilon(bf16 ? 1e-2 : 1e-5));
+        CHECK(two.numbers != train(2, data_ranks, config).numbers);
+      }
+}
+
+TEST_CASE("checkpoints of any grid load on any other") {
+  const zero::Config config = [] {
+    zero::Config made = config_of(4);
+    made.zero_optimization.stage = 3;
+    made.bf16_enabled = true;
+    return made;
+  }();
+  struct Grid {
+    int stages, data_ranks;
+  };
+  const Grid grids[] = {{1, 1}, {2, 2}, {3, 1}};
+  const Variant tied{.tied = true};
+  for (const Grid& saves : grids)
+    for (const Grid& loads : grids) {
+      const TemporaryDirectory directory;
+      std::uint64_t saved = 0, loaded = 0;
+      zero::testing::run_ranks(
+          saves.stages * saves.data_ranks,
+          [&](zero::Runtime& runtime) {
+            Training training(runtime, config, tied);
+            training.begin().run(2);
+            training.engine().save_checkpoint(directory / "saves", {.rank_state = "r"}).wait();
+            const std::uint64_t digest = training.engine().digest();
+            if (runtime.core().world_rank() == 0) saved = digest;
+          },
+          {.pipeline_stages = saves.stages});
+      zero::testing::run_ranks(loads.stages * loads.data_ranks,
+                               [&](zero::Runtime& runtime) {
+                                 Training training(runtime, config, tied);
+                                 const auto resumed = training.engine().resume(directory / "saves");
+                                 CHECK(resumed->step == 2);
+                                 CHECK(std::ssize(resumed->rank_states) == saves.data_ranks);
+                                 const std::uint64_t digest = training.engine().digest();
+                                 if (runtime.core().world_rank() == 0) loaded = digest;
+                                 training.run(1);
+                               },
+                               {.pipeline_stages = loads.stages});
+      CAPTURE(saves.stages);
+      CAPTURE(loads.stages);
+      CHECK(loaded == saved);
+    }
+}
+
+TEST_CASE("all ranks read and write the parameters of all stages") {
+  zero::testing::run_ranks(
+      4,
+      [](zero::Runtime& runtime) {
+        zero::Config config = config_of(2);
+        config.zero_optimization.stage = 3;
+        Training training(runtime, config, {.tied = true});
+        training.begin().run(1);
+        zero::Engine& engine = training.engine();
+        for (const char* name : {"in.table", "layer.4.w", "head.gain"}) {
+          std::vector<float> values(
+              std::string(name) == "in.table" ? staged::vocabulary * staged::width : staged::width);
+          engine.read(name, "exp_avg", values);
+          CHECK(runtime.sum(std::abs(values[1])) == runtime.size() * double{std::abs(values[1])});
+          for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.25f * float(i % 7);
+          engine.write(name, values);
+          std::vector<float> now(values.size());
+          engine.read(name, "value", now);
+          CHECK(now == values);
+        }
+        const std::string other = runtime.pipeline_stage() == 0 ? "head" : "in";
+        CHECK(contains(refusal([&] { engine.unit(other); }), "another stage"));
+        CHECK(contains(refusal([&] { engine.export_model("x"); }), "zero checkpoint export"));
+        CHECK(contains(refusal([&] { engine.begin_micro_step(); }), "Engine::tasks()"));
+      },
+      {.pipeline_stages = 2});
+}
+
+TEST_CASE("stages keep their state in files, with the bits of memory") {
+  for (const int number : {1, 3}) {
+    const TemporaryDirectory directory;
+    zero::Config config = config_of(3);
+    config.zero_optimization.stage = number;
+    config.bf16_enabled = true;
+    const Outcome plain = train(1, 2, config);
+    config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::nvme;
+    config.zero_optimization.offload_optimizer.nvme_path = directory.path().string();
+    if (number == 3) {
+      config.zero_optimization.offload_param.device = zero::OffloadDevice::nvme;
+      config.zero_optimization.offload_param.nvme_path = directory.path().string();
+    }
+    CHECK(train(2, 2, config) == plain);
+  }
+}
+
+TEST_CASE("random delays change no bit of a pipeline") {
+  zero::Config config = config_of(4);
+  config.zero_optimization.stage = 3;
+  const Outcome plain = train(1, 1, config);
+  zero::testing::inject_delays(7, 300);
+  const Outcome delayed = train(3, 1, config);
+  zero::testing::inject_delays(0, 0);
+  CHECK(delayed == plain);
+}
+
+TEST_CASE("what cannot be in a pipeline is refused by name") {
+  const auto on_two_stages = [](const zero::ModelSpec& model, zero::Config config = config_of(2)) {
+    return refusal([&] {
+      zero::testing::run_ranks(
+          2, [&](zero::Runtime& runtime) { zero::Engine(runtime, model, config); },
+          {.pipeline_stages = 2});
+    });
+  };
+  const auto says = [](const std::string& text, const char* part) {
+    CAPTURE(text);
+    CHECK(contains(text, part));
+  };
+  zero::ModelSpec unfinished = describe();
+  unfinished.unit("after the head");
+  says(on_two_stages(unfinished), "head declares none: add UnitSpec::output()");
+  zero::Config offloads = config_of(2);
+  offloads.zero_optimization.stage = 2;
+  offloads.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
+  says(on_two_stages(describe({.tied = true}), offloads),
+       "offload_optimizer does not go with in.table");
+  zero::Config rank_independent = config_of(0);
+  rank_independent.batch = {};
+  rank_independent.batch.train_batch_size = 4 * staged::samples;
+  rank_independent.batch.train_micro_batch_size_per_gpu = staged::samples;
+  rank_independent.zero_core.rank_independent = true;
+  says(on_two_stages(describe(), rank_independent), "zero_core.rank_independent does not go with");
+  says(refusal([] { zero::testing::run_ranks(3, [](zero::Runtime&) {}, {.pipeline_stages = 2}); }),
+       "RuntimeOptions::pipeline_stages is 2, which does not divide 3 ranks");
+}
+
+TEST_CASE("plans of stages cannot race, and plan the memory that is taken") {
+  for (const auto& row : zero::tests::stage_rows())
+    for (const int stages : {2, 3})
+      for (int stage = 0; stage < stages; ++stage) {
+        zero::Config config = config_of(5);
+        row.change(config);
+        const zero::ModelSpec model = describe();
+        const zero::detail::Model own = zero::detail::stage_of(
+            model.declared(), zero::detail::first_units(model.declared(), "parameters", stages),
+            stage);
+        const zero::detail::EnginePlan plan(own, config,
+                                            {.rank = 0, .ranks = 2, .pipe = {stage, stages}});
+        const auto& tasks = plan.steps.tasks;
+        CHECK(plan_proof::find_fault(
+                  plan.inputs, {&tasks, &plan.steps.update, &tasks, &plan.steps.update}) == "");
+        CHECK(plan_proof::find_missing_wait(plan.inputs, tasks) == "");
+      }
+  zero::testing::run_ranks(4,
+                           [](zero::Runtime& runtime) {
+                             zero::Config config = config_of(5);
+                             config.zero_optimization.stage = 3;
+                             Training training(runtime, config);
+                             training.begin().run(1);
+                             const zero::RankReport report = training.engine().rank_report();
+                             for (const zero::MemoryUse& use : report.memory)
+                               CHECK(use.planned == use.peak);
+                           },
+                           {.pipeline_stages = 2});
+}
