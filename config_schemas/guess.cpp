@@ -99,7 +99,8 @@ class Guesser {
     else if (name_ == known && can_stand_for(path, key))
       offer(Kind::elsewhere, remoteness(path, key), path, key);
     else if (near && (anywhere_ || (name_.size() >= 8 && can_stand_for(path, key))))
-      offer(Kind::similar, distance, path, key);
+      // Among names at the same distance, one that the text begins with is more likely.
+      offer(Kind::similar, 2 * distance + (name_.starts_with(last_name(path)) ? 0 : 1), path, key);
   }
 
   bool is_slip_of_section(std::string_view section) const {

@@ -42,7 +42,6 @@ void add_general_without_effect(RowList& rows) {
            block("expert_parallel", "expert parallelism",
                  "acts on the layers of experts that DeepSpeed itself has")
                .or_null(),
-           block("pipeline", "pipeline parallelism", "acts with DeepSpeed's pipeline modules only"),
            block("autotuning", "search for fast settings",
                  "zero tune reads it; in training, values act as they are written"),
            block("data_efficiency", "curricula and dropped tokens",
@@ -235,6 +234,12 @@ void add_models_without_effect(RowList& rows) {
        boolean("cpu_checkpointing", "false", "keep checkpoints in host memory"),
        boolean("synchronize_checkpoint_boundary", "false", "synchronize at each checkpoint"),
        boolean("profile", "false", "measure the recomputation")});
+  rows.in("pipeline", "acts with DeepSpeed's pipeline modules only",
+          {any("seed_layers", "a seed for each layer"),
+           any("activation_checkpoint_interval", "layers between two checkpoints of activations"),
+           any("pipe_partitioned", "activations are partitioned"),
+           any("grad_partitioned", "gradients of activations are partitioned"),
+           any("use_reentrant", "how torch recomputes")});
   rows.in("tensor_parallel", "acts with tensor parallelism only",
           {block("tensor_parallel", "tensor parallelism", all_data).also("tp").or_auto(),
            boolean("tp_overlap_comm", "false", "overlap communication with computation"),

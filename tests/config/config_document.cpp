@@ -112,7 +112,14 @@ std::string status_of(const Key& key) {
   }
 }
 
-std::string row(const Key& key) {
+// Whether a row has the reason of the row above.
+bool repeats(const Key& key, const Key* before) {
+  return before != nullptr && key.status == Status::no_effect && before->status == key.status &&
+         before->reason == key.reason;
+}
+
+// `before`: the key of the row above; null for the first.
+std::string row(const Key& key, const Key* before) {
   std::string name = "`" + key.path + "`";
   if (!key.alias.empty()) name += ", `" + std::string(key.alias) + "`";
   std::string meaning(key.meaning == never_read ? "-" : key.meaning);
@@ -123,19 +130,23 @@ std::string row(const Key& key) {
   const bool section = key.type == Type::section;
   return "| " + name + " | " + cell(meaning) + " | " + cell(allowed_values(key)) + " | " +
          (section || initial == not_set ? "-" : "`" + cell(initial) + "`") + " | " +
-         (section ? "-" : cell(status_of(key))) + " |\n";
+         (section                ? "-"
+          : repeats(key, before) ? "as above"
+                                 : cell(status_of(key))) +
+         " |\n";
 }
 
 std::string tables() {
   std::string text;
   std::map<std::string_view, std::string> sections;
+  std::map<std::string_view, const Key*> newest;
   std::vector<std::string_view> order;
   for (const Key& key : keys()) {
     std::string_view section = std::string_view(key.path).substr(0, key.path.find('.'));
     const bool alone = key.path == section && key.type != Type::section;
     if (alone) section = "";
     if (!sections.contains(section)) order.push_back(section);
-    sections[section] += row(key);
+    sections[section] += row(key, std::exchange(newest[section], &key));
   }
   for (const auto section : order) {
     text +=

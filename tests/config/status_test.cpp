@@ -200,12 +200,12 @@ TEST_CASE(
         "zero_optimization.overlap_comm false: no effect here: communication always overlaps with "
         "computation\n");
   const std::string text = notices(with_batch(
-      R"("timers": {"throughput": {"synchronized": false}}, "pipeline": {"stages": 2},
+      R"("timers": {"throughput": {"synchronized": false}}, "pipeline": {"seed_layers": true},
          "log_level": "info", "flops_profiler": {"enabled": true, "detailed": false})"));
   CHECK(has(text, "log_level \"info\": no effect here: diagnostic output"));
   CHECK(
       has(text, "flops_profiler.detailed false: no effect here: the profile is of the whole step"));
-  CHECK(has(text, "pipeline: no effect here: acts with DeepSpeed's pipeline modules only"));
+  CHECK(has(text, "pipeline.seed_layers true: no effect here: acts with DeepSpeed's pipeline modules"));
   CHECK(std::ranges::count(text, '\n') == 3);
   CHECK(has(notices(with_batch(R"("aio": {"use_gds": true})")), "aio.use_gds true: no effect"));
 }
