@@ -9,17 +9,18 @@
 namespace gpt {
 
 template <class T>
-Model<T>::Model(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
-                zero::ThreadPool& pool, Activations activations)
+Model<T>::Model(const ModelConfig& config, const Dims& dims, zero::ThreadPool& pool,
+                const Held& held)
     : names_(names_of(config)),
-      dims_(dims_of(config, batch, sequence)),
+      dims_(dims),
+      layers_(static_cast<int>(config.layers)),
       pool_(pool),
       matmul_(pool),
-      blocks_(make_blocks<CpuLayers<T>>(config, activations, dims_, matmul_)),
+      blocks_(make_blocks<CpuLayers<T>>(config, held.layers, dims_, matmul_)),
       head_(dims_, matmul_),
-      gradient_(dims_.rows() * dims_.channels),
+      gradient_(held.passes_itself ? dims_.rows() * dims_.channels : 0),
       rows_by_token_(dims_.rows()) {
-  for (std::int64_t i = 0; i <= config.layers; ++i)
+  for (std::int64_t i = 0; held.passes_itself && i <= config.layers; ++i)
     inputs_.emplace_back(dims_.rows() * dims_.channels);
 }
 
@@ -32,9 +33,14 @@ std::int64_t Model<T>::bytes() const {
 
 template <class T>
 void Model<T>::embed(const MicroBatch& batch, const ParameterValues<T>& parameters) {
+  embed(batch, parameters, input(0));
+}
+
+template <class T>
+void Model<T>::embed(const MicroBatch& batch, const ParameterValues<T>& parameters, T* output) {
   const T* positions = names_.positions.empty() ? nullptr : parameters.value(names_.positions);
   const EmbedForward<T> call{batch.tokens.data(), parameters.value(names_.tokens),
-                             positions,           input(0),
+                             positions,           output,
                              dims_.sequence,      dims_.channels};
   pool_.for_ranges(dims_.rows(), 1, [&](std::int64_t begin, std::int64_t end) {
     kernels<T>().embed_forward(call, {begin, end});
@@ -43,15 +49,20 @@ void Model<T>::embed(const MicroBatch& batch, const ParameterValues<T>& paramete
 
 template <class T>
 void Model<T>::block(int layer, const ParameterValues<T>& parameters) {
-  blocks_->forward(layer, input(layer), parameters, input(layer + 1));
+  block(layer, parameters, input(layer), input(layer + 1));
 }
 
 template <class T>
 double Model<T>::head(const MicroBatch& batch, double gradient_scale,
                       ParameterGradients<T>& parameters) {
-  return head_.run({input(layers()), batch.targets.data(), gradient_scale},
-                   head_values(names_, parameters), head_gradients(names_, parameters),
-                   gradient_.data());
+  return head(batch, gradient_scale, parameters, input(layers()), gradient_.data());
+}
+
+template <class T>
+double Model<T>::head(const MicroBatch& batch, double gradient_scale,
+                      ParameterGradients<T>& parameters, const T* input, T* input_gradient) {
+  return head_.run({input, batch.targets.data(), gradient_scale}, head_values(names_, parameters),
+                   head_gradients(names_, parameters), input_gradient);
 }
 
 template <class T>
@@ -59,8 +70,22 @@ void Model<T>::block_backward(int layer, ParameterGradients<T>& parameters) {
   blocks_->backward(layer, input(layer), parameters, gradient_.data());
 }
 
+// Blocks turn the gradient of the output into that of the input, in place.
+template <class T>
+void Model<T>::block_backward(int number, ParameterGradients<T>& parameters, const T* input,
+                              const T* output_gradient, T* input_gradient) {
+  std::copy_n(output_gradient, dims_.rows() * dims_.channels, input_gradient);
+  blocks_->backward(number, input, parameters, input_gradient);
+}
+
 template <class T>
 void Model<T>::embed_backward(const MicroBatch& batch, ParameterGradients<T>& parameters) {
+  embed_backward(batch, parameters, gradient_.data());
+}
+
+template <class T>
+void Model<T>::embed_backward(const MicroBatch& batch, ParameterGradients<T>& parameters,
+                              const T* output_gradient) {
   const auto order = rows_by_token_.span();
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
@@ -70,8 +95,8 @@ void Model<T>::embed_backward(const MicroBatch& batch, ParameterGradients<T>& pa
   });
   T* positions = names_.positions.empty() ? nullptr : parameters.grad(names_.positions);
   const EmbedBackward<T> call{
-      batch.tokens.data(), order.data(), gradient_.data(), parameters.grad(names_.tokens),
-      positions,           dims_.rows(), dims_.sequence,   dims_.channels};
+      batch.tokens.data(), order.data(), output_gradient, parameters.grad(names_.tokens),
+      positions,           dims_.rows(), dims_.sequence,  dims_.channels};
   pool_.for_ranges(dims_.channels, 64, [&](std::int64_t begin, std::int64_t end) {
     kernels<T>().embed_backward(call, {begin, end});
   });

@@ -1,6 +1,6 @@
 // A hand-written transformer of any family: embedding, blocks, loss head. Independent of ranks and
 // shards: the caller passes the parameters of one part at a time (training_step.h takes them from
-// scopes).
+// scopes). In a stage of a pipeline the caller also passes what parts pass on to each other.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,20 @@ class Model {
   using Loss = double;
   using Scale = float;
 
+  // `held_layers`: layers whose activations are held, by those of several micro-batches if several
+  // are in flight; the rest is recomputed. 0: for a stage of a pipeline without blocks.
+  struct Held {
+    std::int64_t layers = 1;
+    bool passes_itself = true;  // between its parts
+  };
   Model(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
-        zero::ThreadPool& pool, Activations activations = Activations::keep);
+        zero::ThreadPool& pool, Activations activations = Activations::keep)
+      : Model(config, dims_of(config, batch, sequence), pool,
+              Held{activations == Activations::keep ? config.layers : 1}) {}
+  Model(const ModelConfig& config, const Dims& dims, zero::ThreadPool& pool, const Held& held);
   Model(const Model&) = delete;
 
-  int layers() const { return static_cast<int>(inputs_.size()) - 1; }
+  int layers() const { return layers_; }
   const PartNames& names() const { return names_; }
   std::int64_t bytes() const;
 
@@ -40,11 +49,25 @@ class Model {
   void block_backward(int layer, ParameterGradients<T>& parameters);
   void embed_backward(const MicroBatch& batch, ParameterGradients<T>& parameters);
 
+  // The same for parts of a stage of a pipeline. Arrays are [rows, C]; a block's number is that of
+  // the layer among all layers whose activations are held, in turn over the micro-batches.
+  void embed(const MicroBatch& batch, const ParameterValues<T>& parameters, T* output);
+  void block(int number, const ParameterValues<T>& parameters, const T* input, T* output) {
+    blocks_->forward(number, input, parameters, output);
+  }
+  Loss head(const MicroBatch& batch, double gradient_scale, ParameterGradients<T>& parameters,
+            const T* input, T* input_gradient);
+  void block_backward(int number, ParameterGradients<T>& parameters, const T* input,
+                      const T* output_gradient, T* input_gradient);
+  void embed_backward(const MicroBatch& batch, ParameterGradients<T>& parameters,
+                      const T* output_gradient);
+
  private:
   T* input(int layer) { return inputs_[static_cast<std::size_t>(layer)].data(); }
 
   PartNames names_;
   Dims dims_;
+  int layers_;
   zero::ThreadPool& pool_;
   Matmul matmul_;
   std::unique_ptr<Blocks<T>> blocks_;

@@ -17,7 +17,16 @@ std::unique_ptr<Blocks<typename Layers::T>> make_blocks(const ModelConfig& confi
                                                         Activations activations, const Dims& dims,
                                                         typename Layers::Products& matmul,
                                                         Products products = Products::apart) {
-  const std::int64_t held = activations == Activations::keep ? config.layers : 1;
+  return make_blocks<Layers>(config, activations == Activations::keep ? config.layers : 1, dims,
+                             matmul, products);
+}
+
+// For the activations of `held` layers.
+template <class Layers>
+std::unique_ptr<Blocks<typename Layers::T>> make_blocks(const ModelConfig& config,
+                                                        std::int64_t held, const Dims& dims,
+                                                        typename Layers::Products& matmul,
+                                                        Products products = Products::apart) {
   return std::make_unique<ListedBlocks<Layers>>(held, dims, block_plan_of(config, products),
                                                 config.rope, matmul);
 }

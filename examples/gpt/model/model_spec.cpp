@@ -4,7 +4,7 @@
 
 namespace gpt {
 
-zero::ModelSpec describe(const ModelConfig& config, bool trains) {
+zero::ModelSpec describe(const ModelConfig& config, bool trains, std::int64_t passed_tokens) {
   zero::ModelSpec model;
   for (const Unit& unit : units_of(config)) {
     zero::UnitSpec& declared = model.unit(unit.name);
@@ -15,7 +15,9 @@ zero::ModelSpec describe(const ModelConfig& config, bool trains) {
       declared.param(parameter.name, parameter.shape, options);
     }
     for (const std::string& name : unit.uses) declared.uses(name);
-    if (!unit.uses.empty()) declared.fused();  // the head: forward and backward at once
+    const bool is_head = unit.name == names_of(config).head_unit;
+    if (is_head) declared.fused();  // forward and backward at once
+    if (!is_head && passed_tokens > 0) declared.output({passed_tokens, config.channels});
   }
   return model;
 }

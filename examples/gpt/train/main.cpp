@@ -8,6 +8,7 @@
 #include "examples/gpt/train/options.h"
 #include "examples/gpt/train/same_on_all_ranks.h"
 #include "examples/gpt/train/stage_comparison.h"
+#include "examples/gpt/train/task.h"
 #include "examples/gpt/train/trainer.h"
 #include "tools/options/result_file.h"
 #include "zero/zero.h"
@@ -20,6 +21,7 @@ int run(int argc, char** argv, gpt::Options& options, const std::string& problem
   runtime_options.device = options.device;
   runtime_options.threads = options.threads;
   runtime_options.start_limit_seconds = options.start_limit;
+  if (problem.empty()) runtime_options.pipeline_stages = gpt::pipeline_stages_of(options);
   int code = 0;
   const int failed = zero::run(
       argc, argv,

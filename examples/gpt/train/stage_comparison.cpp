@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "examples/gpt/model/model_spec.h"
 #include "examples/gpt/train/log_json.h"
 #include "examples/gpt/train/progress.h"
 #include "examples/gpt/train/same_on_all_ranks.h"
@@ -142,7 +141,7 @@ class Comparing {
     const Task& task = tasks_[index];
     try {
       std::unique_ptr<TrainingLoop> loop;  // outlives the engine, which may use its memory
-      zero::Engine engine(runtime_, describe(task.model), task.config);
+      zero::Engine engine(runtime_, spec_of(task), task.config);
       loop = make_training_loop(runtime_, engine, task);
       body(engine, task, *loop);
     } catch (const zero::MemoryError& error) {
@@ -174,7 +173,7 @@ class Comparing {
     const Task& first = tasks_.front();
     return {.model = first.model.name,
             .parameters = first.model.parameters(),
-            .ranks = runtime_.size(),
+            .ranks = runtime_.size() * runtime_.pipeline_stages(),
             .steps = options_.steps,
             .warm_up = warm_up_,
             .sync_each = first.config.zero_core.gradient_sync == zero::GradientSync::each};

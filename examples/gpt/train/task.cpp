@@ -8,6 +8,7 @@
 #include "examples/gpt/cpu/gemm.h"
 #include "examples/gpt/model/architecture.h"
 #include "examples/gpt/model/initial_values.h"
+#include "examples/gpt/model/model_spec.h"
 
 namespace gpt {
 namespace {
@@ -34,6 +35,20 @@ bool names_lack_prefix(std::filesystem::path file) {
   return in && header.find("\"wte.weight\"") != std::string::npos;
 }
 
+// Names what a pipeline of train_gpt cannot do.
+void check_pipeline(const Task& task) {
+  const Options& options = task.options;
+  const std::pair<bool, const char*> refused[] = {
+      {options.device == "cuda", "--device cuda"},
+      {options.generate > 0, "--generate"},
+      {!options.save_directory.empty(),
+       "--save-model (give --checkpoint, of which `zero checkpoint export` makes a model)"}};
+  for (const auto& [given, name] : refused)
+    if (given && task.config.pipeline.stages > 1)
+      throw zero::ConfigError("pipeline.stages " + std::to_string(task.config.pipeline.stages) +
+                              " does not go with " + name + " in train_gpt");
+}
+
 std::string products_of(const zero::Runtime& runtime, const Task& task) {
   if (task.options.device == "cuda") return "cuBLASLt";
   return std::string(Gemm::name()) + ", " + std::to_string(runtime.threads()) +
@@ -56,9 +71,22 @@ Task resolve(const Options& options) {
     throw zero::ConfigError("--sequence-length " + std::to_string(task.sequence_length) +
                             " is beyond the model's context of " +
                             std::to_string(task.model.context));
+  check_pipeline(task);
   task.data = open_data(
       {options.data, type, task.sequence_length, task.model.vocabulary, task.config.seed});
   return task;
+}
+
+zero::ModelSpec spec_of(const Task& task) {
+  return describe(task.model, true, task.config.pipeline.stages > 1 ? task.sequence_length : 0);
+}
+
+int pipeline_stages_of(const Options& options) {
+  try {
+    return load_training_config(options, 1).pipeline.stages;
+  } catch (const zero::ConfigError&) {
+    return 1;
+  }
 }
 
 double flops_per_token(const Task& task) {

@@ -25,6 +25,13 @@ struct Task {
 // Throws ConfigError.
 Task resolve(const Options& options);
 
+// The model in the engine's terms; with a pipeline, with what units pass on.
+zero::ModelSpec spec_of(const Task& task);
+
+// Returns the stages of the pipeline that the config requests; 1 if it has an error, which
+// resolve() then throws.
+int pipeline_stages_of(const Options& options);
+
 // Returns multiplications and additions per token, forward and backward, without recomputation.
 double flops_per_token(const Task& task);
 

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "examples/gpt/model/model_spec.h"
 #include "examples/gpt/train/checkpoints.h"
 #include "examples/gpt/train/log_json.h"
 #include "examples/gpt/train/memory_advice.h"
@@ -159,7 +158,7 @@ void keep_batch(zero::Runtime& runtime, Task& task) {
 void take_memory(zero::Runtime& runtime, const Task& task, std::optional<zero::Engine>& engine,
                  std::unique_ptr<TrainingLoop>& loop) {
   try {
-    engine.emplace(runtime, describe(task.model), task.config);
+    engine.emplace(runtime, spec_of(task), task.config);
     loop = make_training_loop(runtime, *engine, task);
   } catch (const zero::MemoryError& error) {
     throw zero::MemoryError(std::string(error.what()) + "\n" + memory_advice(runtime, task));

@@ -1,5 +1,6 @@
 #include "examples/gpt/train/training_loop.h"
 
+#include <algorithm>
 #include <new>
 
 #include "examples/gpt/cpu/model.h"
@@ -16,6 +17,16 @@ template <class T>
 std::unique_ptr<TrainingLoop> make(zero::Runtime& runtime, zero::Engine& engine, const Task& task) {
   const zero::Batch batch = engine.batch();
   try {
+    if (runtime.pipeline_stages() > 1) {
+      const std::int64_t blocks = blocks_in_stage(engine, names_of(task.model));
+      const std::int64_t in_flight = task.options.recompute ? 1 : engine.micro_batches_in_flight();
+      return std::make_unique<TrainingLoopOf<Model<T>>>(
+          runtime, engine, task, task.model, dims_of(task.model, batch.micro, task.sequence_length),
+          runtime.pool(),
+          typename Model<T>::Held{
+              task.options.recompute ? std::min<std::int64_t>(blocks, 1) : blocks * in_flight,
+              false});
+    }
     return std::make_unique<TrainingLoopOf<Model<T>>>(
         runtime, engine, task, task.model, batch.micro, task.sequence_length, runtime.pool(),
         task.options.recompute ? Activations::recompute : Activations::keep);
@@ -47,7 +58,7 @@ void require_activations(zero::Runtime& runtime, const zero::Engine& engine, con
 std::unique_ptr<TrainingLoop> make_training_loop(zero::Runtime& runtime, zero::Engine& engine,
                                                  const Task& task) {
   if (task.options.device == "cuda") return make_gpu_training_loop(runtime, engine, task);
-  require_activations(runtime, engine, task);
+  if (runtime.pipeline_stages() == 1) require_activations(runtime, engine, task);
   return make_of_type(engine.compute_dtype(),
                       [&]<class T>() { return make<T>(runtime, engine, task); });
 }

@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 
 #include "examples/gpt/data/batch_loader.h"
+#include "examples/gpt/train/pipeline_step.h"
 #include "examples/gpt/train/training_loop.h"
 #include "examples/gpt/train/training_step.h"
 
@@ -22,10 +24,10 @@ class TrainingLoopOf final : public TrainingLoop {
       : runtime_(runtime),
         engine_(engine),
         model_(settings...),
-        step_(engine, model_),
         loader_(*task.data, engine.batch(), task.sequence_length),
         tokens_(static_cast<double>(engine.batch().global * task.sequence_length)),
         flops_(tokens_ * flops_per_token(task)) {
+    if (runtime.pipeline_stages() == 1) step_.emplace(engine, model_);
     runtime.track("activations", model_.bytes());
   }
   ~TrainingLoopOf() override { runtime_.track("activations", 0); }
@@ -34,8 +36,11 @@ class TrainingLoopOf final : public TrainingLoop {
   std::optional<TrainingRecord> step(std::int64_t index, bool& stop,
                                      const zero::StepOptions& options = {}) override {
     if (!begin_) begin_ = Clock::now();
-    for (zero::MicroStep micro : engine_.micro_steps())
-      micro.loss(step_.run(loader_.load(index, micro.number()), scale_of(micro)));
+    if (step_)
+      for (zero::MicroStep micro : engine_.micro_steps())
+        micro.loss(step_->run(loader_.load(index, micro.number()), scale_of(micro)));
+    else
+      run_tasks(index);
     if (!std::exchange(stepped_once_, true))
       runtime_.track("activations", model_.bytes());  // again: some are allocated at first use
     const Pending queued{index, engine_.step(options)};
@@ -78,6 +83,13 @@ class TrainingLoopOf final : public TrainingLoop {
       return micro.loss_scale();
   }
 
+  void run_tasks(std::int64_t index) {
+    if constexpr (!on_device)
+      PipelineStep<Model>(engine_, model_).run([&](const zero::MicroStep& micro) {
+        return loader_.load(index, micro.number());
+      });
+  }
+
   // A step's time ends when its result is available; the next step's time begins then.
   TrainingRecord record_of(const Pending& step, bool& stop) {
     const zero::StepResult result = step.ticket.wait();
@@ -103,7 +115,7 @@ class TrainingLoopOf final : public TrainingLoop {
   zero::Runtime& runtime_;
   zero::Engine& engine_;
   Model model_;
-  TrainingStep<Model> step_;
+  std::optional<TrainingStep<Model>> step_;  // none in a stage of a pipeline
   BatchLoader loader_;
   double tokens_, flops_;
   bool stepped_once_ = false;
