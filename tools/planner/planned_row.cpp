@@ -44,6 +44,10 @@ Config row_config(const Request& request, const PlanRow& row) {
     overrides["elasticity.enabled"] = "false";
   }
   Config config = load_config(request, overrides).config;
+  if (config.pipeline.stages > 1)
+    throw ConfigError("pipeline.stages is " + std::to_string(config.pipeline.stages) +
+                      ", and plans are of ranks that each have all units: add --set "
+                      "pipeline.stages=1, and give --ranks that of one stage");
   BatchOptions& batch = config.batch;
   if (!batch.given()) batch.train_micro_batch_size_per_gpu = 1;
   if (row.complete()) clear_strategy(config, row);

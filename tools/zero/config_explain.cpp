@@ -41,7 +41,9 @@ int states_of(const optim::OptimizerOptions& options, bool auxiliary) {
 
 // Returns the requested grid: of the given number of ranks, or of two groups if no number is given.
 detail::ProcessGrid grid_of(const ConfigOptions& options, const Config& config) {
-  if (options.ranks > 0) return detail::grid_for(config.zero_core, options.ranks, options.ranks);
+  if (options.ranks > 0)
+    return detail::grid_for(config.zero_core, options.ranks, options.ranks, 1,
+                            config.pipeline.stages);
   const auto group = static_cast<int>(config.zero_core.shard_group_size.value_or(0));
   return group > 0 ? detail::ProcessGrid{2, group} : detail::ProcessGrid{};
 }
@@ -117,8 +119,19 @@ void print_exchanges(const std::vector<detail::Exchange>& exchanges, const Confi
   }
 }
 
-void explain_file(const ConfigOptions& options) {
-  Loaded loaded = options.load();
+// Returns the options for the ranks of one stage of a pipeline.
+ConfigOptions in_one_stage(ConfigOptions options, const Config& config) {
+  const int stages = config.pipeline.stages;
+  if (options.ranks % stages != 0)
+    throw ConfigError("pipeline.stages " + std::to_string(stages) + " does not divide " +
+                      std::to_string(options.ranks) + " ranks");
+  options.ranks /= stages;
+  return options;
+}
+
+void explain_file(const ConfigOptions& given) {
+  Loaded loaded = given.load();
+  const ConfigOptions options = in_one_stage(given, loaded.config);
   Explanation explanation{loaded, std::nullopt, {}, {}};
   if (options.ranks > 0) {
     explanation.batch =
