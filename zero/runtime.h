@@ -48,7 +48,7 @@ struct RuntimeOptions {
   // the number of ranks.
   int tensor_ranks = 1;
   // Pipeline parallelism: the ranks are cut into this many blocks of neighbors, the stages, and
-  // each stage has consecutive units of the model (zero_core.pipeline.partition), of which all
+  // each stage has consecutive units of the model (pipeline.partition), of which all
   // ranks declare all. The engine sends activations and gradients between stages, see
   // Engine::tasks(). rank() and size() are then those of the data ranks of a stage. Norm, clipping,
   // decisions, losses, digests and checkpoints span all ranks, with the bits of one stage. A

@@ -92,7 +92,7 @@ int Scopes::use_of(const OpenScope& scope) const {
 void* Scopes::kept(const OpenScope& scope, std::string_view name, DType dtype) const {
   const UnitDeclaration& unit = parts_.train.model.units[scope.unit];
   const KeptArray array = parts_.train.kept(scope.unit, name, use_of(scope));
-  if (array.data == nullptr)
+  if (!array.exists)
     throw UsageError("unit " + unit.name + " keeps no array \"" + std::string(name) + "\"" +
                      hint_among(unit.kept, name));
   if (dtype != array.dtype)
@@ -108,7 +108,7 @@ void* Scopes::input(const OpenScope& scope, bool gradient, DType dtype) const {
   const KeptArray array = parts_.train.kept(
       scope.unit - 1, gradient ? output_gradient_name : output_name, use_of(scope));
   const std::string& before = parts_.train.model.units[scope.unit - 1].name;
-  if (array.data == nullptr)
+  if (!array.exists)
     throw UsageError("unit " + before + " declares no output: add UnitSpec::output()");
   if (dtype != array.dtype)
     throw UsageError("the output of unit " + before + " is " + name_of(array.dtype) + ", but " +

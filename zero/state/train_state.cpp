@@ -162,7 +162,7 @@ KeptArray TrainState::kept(int unit, std::string_view name, int use) const {
   if (array == all.end()) return {};
   const std::size_t number = (array->of_backward ? 0 : use) * all.size() + (array - all.begin());
   const ArrayRow& row = plan.arrays.pools[Pool::kept].rows[plan.arrays.first_kept[unit] + number];
-  return {arrays.kept(unit, number), row.encoding.dtype, row.count};
+  return {true, arrays.kept(unit, number), row.encoding.dtype, row.count};
 }
 
 void TrainState::refuse_in_stages(const char* call, const char* instead) const {

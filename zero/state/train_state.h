@@ -24,8 +24,9 @@
 
 namespace zero::detail {
 
-// An array that a unit keeps; null if the unit has no array of the name.
+// An array that a unit keeps, if it does.
 struct KeptArray {
+  bool exists = false;
   std::byte* data = nullptr;
   DType dtype = DType::fp32;
   std::int64_t count = 0;

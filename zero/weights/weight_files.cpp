@@ -68,7 +68,7 @@ std::vector<std::int64_t> hashes_of(const checkpoint::ModelReader& reader,
 // once.
 void agree_on_tensors(TrainState& train, const checkpoint::ModelReader& reader,
                       const std::vector<std::string>& tensors) {
-  Ranks& ranks = train.everyone();
+  Ranks& ranks = train.stages.empty() ? train.everyone() : train.ranks;
   const std::string subject = "the comparison of " + reader.path();
   const std::vector<std::int64_t> identities =
       ranks.gather_words(subject, {identity_of(reader.path())});
@@ -173,6 +173,8 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
     in_file.push_back(look(declaration.name, whole_of(train_, p).shape, dtype));
     count_others(declaration.also_named);
   }
+  for (const ParamDeclaration& other : train_.stages.whole.params)
+    if (!train_.stages.has(other.name)) count_others({other.name});
   std::vector<int> buffers;
   for (int b = 0; b < std::ssize(train_.model.buffers); ++b) {
     const BufferDeclaration& buffer = train_.model.buffers[b];
@@ -190,7 +192,8 @@ std::vector<std::string> Weights::load(const std::string& file, const LoadOption
   if (train_.collective() || train_.tensor() != nullptr) {
     std::string absent;
     for (const std::string& name : lacking) absent += name + " ";
-    agree_on_values(train_.everyone(), {{"what a file of weights lacks", absent}});
+    Ranks& ranks = train_.stages.empty() ? train_.everyone() : train_.ranks;
+    agree_on_values(ranks, {{"what a file of weights lacks", absent}});
     std::vector<std::string> tensors;
     for (std::size_t p = 0; p < in_file.size(); ++p)
       if (in_file[p]) tensors.push_back(name_in_file(train_.param(static_cast<int>(p)).name));
