@@ -2,11 +2,63 @@
 
 #include <algorithm>
 
+#include "tools/options/help_formatter.h"
 #include "zero/base/error.h"
 #include "zero/base/spelling.h"
 #include "zero/base/text.h"
 
 namespace zero {
+namespace {
+
+// An option that takes one value, with this value.
+struct Given {
+  const CLI::Option* option = nullptr;
+  std::string name, value;
+};
+
+// Returns the option whose value comes before the word; without an option, if there is none.
+Given given_before(const CLI::App& command, const std::string& word,
+                   const std::vector<std::string>& typed) {
+  for (std::size_t at = 1; at < typed.size(); ++at) {
+    if (typed[at] != word) continue;
+    const std::string& last = typed[at - 1];
+    const std::size_t equals = last.find('=');
+    Given given;
+    if (last.starts_with("--") && equals != std::string::npos)
+      given = {nullptr, last.substr(0, equals), last.substr(equals + 1)};
+    else if (at >= 2 && typed[at - 2].starts_with('-'))
+      given = {nullptr, typed[at - 2], last};
+    if (given.name.empty()) continue;
+    given.option = command.get_option_no_throw(given.name);
+    if (given.option != nullptr && given.option->get_expected_max() > 0) return given;
+  }
+  return {};
+}
+
+// Returns the error about a list whose items are words of their own, in the right form.
+std::string commas_text(const Given& given, const std::vector<std::string>& words) {
+  std::string typed = given.value, list = given.value;
+  for (const std::string& word : words) {
+    if (word.find('.') != std::string::npos || word.starts_with('-')) break;  // a file, an option
+    typed += " " + word;
+    list.erase(list.find_last_not_of(',') + 1);
+    list += "," + word.substr(std::min(word.find_first_not_of(','), word.size()));
+  }
+  list.erase(list.find_last_not_of(',') + 1);
+  return given.name + " " + printable(typed) +
+         ": commas separate the items of a list: " + given.name + " " + printable(list);
+}
+
+std::string behind_value_text(const Given& given, const std::vector<std::string>& words,
+                              const std::string& help) {
+  if (value_name(*given.option) == "LIST") return commas_text(given, words);
+  const bool repeats = given.option->get_expected_max() > 1;
+  return "unexpected argument " + printable(words.front()) + " behind " + given.name + " " +
+         printable(given.value) + ", which is one value" +
+         (repeats ? ": write " + given.name + " " + printable(words.front()) : help);
+}
+
+}  // namespace
 
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> names;
@@ -32,7 +84,8 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-std::string unexpected_text(const CLI::App& command, const std::vector<std::string>& words) {
+std::string unexpected_text(const CLI::App& command, const std::vector<std::string>& words,
+                            const std::vector<std::string>& typed) {
   const auto option =
       std::ranges::find_if(words, [](const std::string& word) { return word.starts_with('-'); });
   const std::string word =
@@ -41,6 +94,8 @@ std::string unexpected_text(const CLI::App& command, const std::vector<std::stri
   if (option == words.end()) {
     const bool config =
         word.ends_with(".json") && command.get_option_no_throw("--deepspeed-config");
+    const Given given = given_before(command, word, typed);
+    if (!config && given.option != nullptr) return behind_value_text(given, words, help);
     return "unexpected argument " + printable(word) +
            (config ? "; did you mean --deepspeed_config " + printable(word) + "?" : help);
   }
@@ -66,6 +121,15 @@ std::vector<std::string> program_words(const CLI::App& command) {
   std::vector<std::string> words = command.remaining();
   if (words.empty()) throw ConfigError("no program given; see " + full_name(command) + " --help");
   if (words.front().starts_with('-')) throw ConfigError(unexpected_text(command, words));
+  // A program's name hardly begins with a digit.
+  const auto is_item = [](const std::string& word) {
+    return word.find_first_of(",0123456789") == 0;
+  };
+  const std::vector<std::string> items(words.begin(), std::ranges::find_if_not(words, is_item));
+  for (const CLI::Option* option : command.get_options())
+    if (!items.empty() && value_name(*option) == "LIST" && option->count() > 0)
+      throw ConfigError(
+          commas_text({option, option->get_name(), option->results().front()}, items));
   return words;
 }
 

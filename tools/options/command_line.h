@@ -8,14 +8,16 @@
 namespace zero {
 
 // Returns the error about words that are left after the command has been parsed, with the nearest
-// option's name: "unknown option --modell; did you mean "--model"?".
-std::string unexpected_text(const CLI::App& command, const std::vector<std::string>& words);
+// option's name: "unknown option --modell; did you mean "--model"?". With the whole command line
+// as typed, it also says which option's value a word follows.
+std::string unexpected_text(const CLI::App& command, const std::vector<std::string>& words,
+                            const std::vector<std::string>& typed = {});
 
 // Returns the error about a missing value or argument, with the command for help.
 std::string wrong_use_text(const CLI::App& command, const CLI::ParseError& error);
 
 // Returns the words from the program on, for a command with prefix_command(). Throws ConfigError if
-// an option comes first, or nothing.
+// an option comes first, nothing, or an item of a list that lacks commas.
 std::vector<std::string> program_words(const CLI::App& command);
 
 // The names of a command's options, such as "--model".

@@ -64,6 +64,14 @@ bool is_worth_saying(const std::string& range) {
   return !range.empty() && range.size() <= longest;
 }
 
+}  // namespace
+
+std::string value_name(const CLI::Option& option) {
+  return value_of(option).name;
+}
+
+namespace {
+
 std::string left_side(const CLI::Option& option, bool is_positional) {
   std::string text = option.get_name(is_positional, !is_positional);
   if (!is_positional && option.get_type_size() != 0) text += " " + value_of(option).name;

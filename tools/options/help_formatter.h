@@ -9,6 +9,9 @@
 
 namespace zero {
 
+// The name of an option's value in the help, such as N, FILE or LIST.
+std::string value_name(const CLI::Option& option);
+
 // The width is COLUMNS or the terminal's, from 60 to 120, or 100 if standard output is no terminal.
 // Indented lines of a description or a footer are commands, and stay as they are.
 class HelpFormatter : public CLI::Formatter {

@@ -123,7 +123,7 @@ int run_program(int argc, char** argv) {
       app.parse(arguments_of(app, argc, argv));
     } catch (const CLI::ExtrasError&) {
       const CLI::App& command = parsed_command(app);
-      throw ConfigError(unexpected_text(command, app.remaining(true)));
+      throw ConfigError(unexpected_text(command, app.remaining(true), {argv + 1, argv + argc}));
     } catch (const CLI::ParseError& error) {
       if (error.get_exit_code() != 0) throw ConfigError(wrong_use_text(parsed_command(app), error));
       app.exit(error);

@@ -248,7 +248,7 @@ Options parse_options(int argc, const char* const* argv) {
     parsed.options.answer = std::string(version.what()) + "\n";
     return parsed.options;
   } catch (const CLI::ExtrasError&) {
-    throw zero::ConfigError(zero::unexpected_text(app, app.remaining()));
+    throw zero::ConfigError(zero::unexpected_text(app, app.remaining(), normalized(argc, argv)));
   } catch (const CLI::ParseError& error) {
     throw zero::ConfigError(zero::wrong_use_text(app, error));
   }
