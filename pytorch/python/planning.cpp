@@ -31,6 +31,7 @@ std::string plan(ModelShape shape, const std::string& config, const Terms& terms
   request.cluster = {load_device(terms.device), terms.ranks, terms.per_node};
   request.micro_batch = terms.micro_batch;
   request.sequence = terms.sequence_length;
+  check_sequence(request.shape, request.sequence);
   request.recompute = terms.recompute;
   if (!terms.kernels.empty()) request.kernels = kernels_named(terms.kernels);
   std::vector<PlanRow> rows =

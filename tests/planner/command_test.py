@@ -44,6 +44,16 @@ class Command(unittest.TestCase):
                 self.assertLessEqual(KEYS, set(row), row["row"])
         self.assertEqual([row["row"] for row in self.rows("--model", "gpt2", "--rows", "0,3")], ["0", "3"])
 
+    def test_samples_beyond_the_context(self):
+        llama = self.path("config.json", json.dumps({
+            "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 1000,
+            "intermediate_size": 128, "max_position_embeddings": 128, "hidden_act": "silu"}))
+        self.assertNotIn("notice", plan("--model", llama, "--sequence-length", "128").stdout)
+        run = plan("--model", llama, "--sequence-length", "256")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("notice: --sequence-length 256 is beyond the model's context of 128: transformers trains that",
+                      " ".join(run.stdout.split()))
+
     def test_up_to_4096_ranks(self):
         for ranks in ("1024", "4096"):
             rows = self.rows("--params", "70B", "--layers", "80", "--hidden", "8192", "--ranks", ranks)

@@ -49,6 +49,31 @@ TEST_CASE("names and shapes of any program give units by their numbers") {
   CHECK(shape.parameters == 2 * 64'000 + 2 * 64 * 64 + 256 * 64);
 }
 
+TEST_CASE("a sample beyond the context is refused if positions are a table, and noted otherwise") {
+  const auto shape_with = [](const char* table) {
+    return shape_of_tensors("ours", {{table, {512, 64}}, {"layers.2.mlp.weight", {256, 64}}}, {},
+                            {.context = 510});
+  };
+  ModelShape learned = shape_with("embeddings.position_embeddings.weight");
+  CHECK(learned.context == 510);
+  check_sequence(learned, 510);
+  CHECK_THROWS_WITH_AS(check_sequence(learned, 511),
+                       doctest::Contains("--sequence-length 511 is beyond the model's context of "
+                                         "510, the rows of its table of positions"),
+                       zero::ConfigError);
+  ModelShape computed = shape_with("relative_position_bias.weight");
+  check_sequence(computed, 511);
+  REQUIRE(computed.notices.size() == 1);
+  CHECK(computed.notices[0].find("511 is beyond the model's context of 510") != std::string::npos);
+  CHECK(shape_of_tensors("ours", {{"wpe.weight", {512, 64}}}).context == 512);
+  ModelShape preset = load_shape("llama-tiny");
+  CHECK_THROWS_WITH_AS(check_sequence(preset, 300), doctest::Contains("give at most 256"),
+                       zero::ConfigError);
+  ModelShape any = decoder_shape({7'000'000'000});
+  check_sequence(any, 1 << 20);
+  CHECK(any.notices.empty());
+}
+
 TEST_CASE("counts are read with their suffixes, and refused by the name of the option") {
   CHECK(parse_count("--params", "7B") == 7'000'000'000);
   CHECK(parse_count("--params", "7e9") == 7'000'000'000);

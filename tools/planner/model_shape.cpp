@@ -73,6 +73,8 @@ ModelShape shape_of_trained(const gpt::ModelConfig& config) {
   shape.hidden = config.channels;
   shape.vocabulary = config.vocabulary;
   shape.context = std::min<std::int64_t>(config.context, 2048);
+  shape.longest = config.context;
+  shape.has_position_table = !names.positions.empty();
   shape.looked_up = static_cast<double>(gpt::looked_up(config));
   shape.work.push_back(embedding_work(names.embedding_unit, config.channels));
   for (std::int64_t layer = 0; layer < config.layers; ++layer)
@@ -91,6 +93,27 @@ double ModelShape::flops_per_token(std::int64_t sequence) const {
   for (const UnitWork& unit : work) attended += static_cast<double>(unit.attention_width);
   return 6 * (static_cast<double>(parameters) - looked_up) +
          6 * attended * static_cast<double>(sequence);
+}
+
+std::string beyond_context(std::int64_t tokens, std::int64_t context, bool has_table) {
+  const std::string most = std::to_string(context);
+  return "--sequence-length " + std::to_string(tokens) + " is beyond the model's context of " +
+         most +
+         (has_table ? ", the rows of its table of positions: give at most " + most +
+                          ", or a model with a larger table"
+                    : ": give at most " + most +
+                          ", or a config.json with a larger max_position_embeddings");
+}
+
+void check_sequence(ModelShape& shape, std::int64_t tokens) {
+  if (shape.longest == 0 || tokens <= shape.longest) return;
+  if (shape.has_position_table || shape.is_preset)
+    throw ConfigError(beyond_context(tokens, shape.longest, shape.has_position_table));
+  shape.notices.push_back(
+      "--sequence-length " + std::to_string(tokens) + " is beyond the model's context of " +
+      std::to_string(shape.longest) +
+      ": transformers trains that, and train_gpt if max_position_embeddings in the config.json "
+      "is as large");
 }
 
 std::int64_t parse_count(const std::string& option, const std::string& text) {
@@ -112,7 +135,9 @@ std::int64_t parse_count(const std::string& option, const std::string& text) {
 ModelShape load_shape(const std::string& name_or_file) {
   if (std::optional<ModelShape> shape = shape_of_download(name_or_file)) return std::move(*shape);
   constexpr std::int64_t bytes_as_tokens = 256;
-  return shape_of_trained(gpt::load_model_config(name_or_file, bytes_as_tokens));
+  ModelShape shape = shape_of_trained(gpt::load_model_config(name_or_file, bytes_as_tokens));
+  shape.is_preset = true;
+  return shape;
 }
 
 }  // namespace zero::planner

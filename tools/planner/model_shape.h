@@ -53,9 +53,12 @@ struct ModelShape {
   std::string name;
   ModelSpec spec;
   std::int64_t parameters = 0, layers = 0, hidden = 0, vocabulary = 0;
-  std::int64_t context = 2048;  // tokens of a sample if the user gives none
-  std::vector<UnitWork> work;   // of the units of `spec`, in order
-  double looked_up = 0;         // parameters that take part in no product of a token
+  std::int64_t context = 2048;      // tokens of a sample if the user gives none
+  std::int64_t longest = 0;         // tokens of a sample at most; 0: not known
+  bool has_position_table = false;  // longer samples have no row in it
+  bool is_preset = false;           // of train_gpt, which refuses longer samples
+  std::vector<UnitWork> work;       // of the units of `spec`, in order
+  double looked_up = 0;             // parameters that take part in no product of a token
   // Bytes of activations, by the rules of activations.h.
   std::function<std::int64_t(const ActivationTerms&)> activation_bytes;
   std::string activation_model;  // the rule's name, in a few words
@@ -67,6 +70,14 @@ struct ModelShape {
   // of MFU, as in train_gpt.
   double flops_per_token(std::int64_t sequence) const;
 };
+
+// Says that samples are longer than the model's context, and what to do. With a table of positions,
+// a longer context is another model.
+std::string beyond_context(std::int64_t tokens, std::int64_t context, bool has_table);
+
+// Throws ConfigError if samples are too long for the model, and otherwise adds a notice if they are
+// beyond its context.
+void check_sequence(ModelShape& shape, std::int64_t tokens);
 
 // Parses "124M" or "7e9". Throws ConfigError that names the option.
 std::int64_t parse_count(const std::string& option, const std::string& text);

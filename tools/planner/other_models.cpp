@@ -32,6 +32,13 @@ bool is_lookup(const std::string& name) {
   return contains_any(name, {"embed", "wte", "wpe", "tok_", "shared.weight"});
 }
 
+// Returns the rows of a learned table of positions; 0 for other parameters.
+std::int64_t positions_of(const NamedTensor& tensor) {
+  const bool table = contains_any(tensor.name, {"wpe.", "position"}) &&
+                     !contains_any(tensor.name, {"relative"}) && tensor.shape.size() == 2;
+  return table ? tensor.shape.front() : 0;
+}
+
 bool is_expert(const std::string& name) {
   return contains_any(name, {"experts."}) && !contains_any(name, {"shared_expert"});
 }
@@ -242,7 +249,11 @@ ModelShape shape_of_tensors(const std::string& name, const std::vector<NamedTens
   ModelShape shape;
   shape.name = name;
   shape.hidden = channels_of(units);
-  if (terms.context > 0) shape.context = std::min(terms.context, shape.context);
+  for (const NamedTensor& tensor : tensors)
+    shape.longest = std::max(shape.longest, positions_of(tensor));
+  shape.has_position_table = shape.longest > 0;
+  if (terms.context > 0) shape.longest = terms.context;
+  if (shape.longest > 0) shape.context = std::min(shape.longest, shape.context);
   ModelTerms known = terms;
   if (known.query_channels == 0) known.query_channels = shape.hidden;
   for (const Unit& unit : units) {

@@ -86,6 +86,7 @@ Request request_of(const PlanOptions& options) {
   request.cluster = cluster_of(options);
   if (options.micro_batch > 0) request.micro_batch = options.micro_batch;
   request.sequence = options.sequence;
+  check_sequence(request.shape, request.sequence);
   request.recompute = options.recompute;
   if (!options.kernels.empty()) request.kernels = kernels_named(options.kernels);
   return request;

@@ -152,6 +152,7 @@ TuneOptions tune_options(const TuneArguments& given, const std::string& program,
   request.shape = planner::load_shape(model_of(given, arguments));
   request.cluster = {planner::load_device(given.device), given.ranks, given.ranks};
   request.sequence = sequence_of(given, arguments);
+  check_sequence(request.shape, request.sequence);
   request.recompute = argument_of(arguments, "--recompute").has_value();
   read_block(Json::parse(request.config_text), options);
   if (given.trials) options.trials = *given.trials;

@@ -9,6 +9,7 @@
 #include "examples/gpt/model/architecture.h"
 #include "examples/gpt/model/initial_values.h"
 #include "examples/gpt/model/model_spec.h"
+#include "tools/planner/model_shape.h"
 
 namespace gpt {
 namespace {
@@ -68,9 +69,8 @@ Task resolve(const Options& options) {
   if (task.sequence_length == 0)
     task.sequence_length = std::min(task.model.context, largest_default_sequence);
   if (task.sequence_length > task.model.context)
-    throw zero::ConfigError("--sequence-length " + std::to_string(task.sequence_length) +
-                            " is beyond the model's context of " +
-                            std::to_string(task.model.context));
+    throw zero::ConfigError(zero::planner::beyond_context(task.sequence_length, task.model.context,
+                                                          !names_of(task.model).positions.empty()));
   check_pipeline(task);
   task.data = open_data(
       {options.data, type, task.sequence_length, task.model.vocabulary, task.config.seed});
