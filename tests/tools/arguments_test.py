@@ -144,6 +144,20 @@ class Arguments(unittest.TestCase):
                               ZERO, "run", "-n", "1", "train.py"),
                              ("program trian_gpt is not in PATH; did you mean \"train_gpt\"?", ZERO, "run", "-n", "1", "trian_gpt"),
                              ("--params 7: too few parameters for a model; give a unit", ZERO, "plan", "--params", "7"),
+                             ("--compare-stages 0 1 2: commas separate the items of a list: --compare-stages 0,1,2",
+                              TRAIN_GPT, "--compare_stages", "0", "1", "2", "--steps", "1"),
+                             ("--rows 0, 3+cpu: commas separate the items of a list: --rows 0,3+cpu",
+                              ZERO, "plan", "--model", "gpt2", "--rows", "0,", "3+cpu"),
+                             ("--rows 0 1 2: commas separate the items of a list: --rows 0,1,2",
+                              ZERO, "tune", "-n", "2", "--rows", "0", "1", "2", TRAIN_GPT),
+                             ("unexpected argument 2 behind --ranks 1, which is one value; zero plan --help lists",
+                              ZERO, "plan", "--ranks", "1", "2", "--model", "gpt2"),
+                             ("unexpected argument fp16.enabled=1 behind --set seed=1, which is one value: write --set fp16",
+                              ZERO, "plan", "--model", "gpt2", "--set", "seed=1", "fp16.enabled=1"),
+                             ("--sequence-length 2048 is beyond the model's context of 1024, the rows of its table of "
+                              "positions: give at most 1024", ZERO, "plan", "--model", "gpt2", "--sequence-length", "2048"),
+                             ("--sequence-length 300 is beyond the model's context of 256: give at most 256, or a config.json",
+                              TRAIN_GPT, "--model", "llama-tiny", "--sequence-length", "300"),
                              ("the number of layers is missing behind the x", ZERO, "plan", "--params", "7Bx")):
             self.refused(text, *words)
 
@@ -227,6 +241,19 @@ class Arguments(unittest.TestCase):
         broken.unlink()
         os.mkfifo(broken)
         self.refused("not a regular file", ZERO, "compare", self.folder)
+
+    def test_a_file_that_is_none_is_refused_unread(self):
+        large = self.folder / "report.json"
+        for bytes_of_file, text in ((3 << 30, "is larger than 1024 MiB"), (900 << 20, "does not begin with {, as JSON does")):
+            large.write_bytes(b"")
+            os.truncate(large, bytes_of_file)  # sparse
+            with subprocess.Popen([ZERO, "compare", large], stderr=subprocess.PIPE, text=True) as process:
+                error = process.stderr.read()
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, 10, error)
+            self.assertIn(text, error)
+            self.assertLess(usage.ru_maxrss, 200 << 10, "KiB")
 
     def test_models_that_are_none(self):
         train = [TRAIN_GPT, *SMALL[2:], "--steps", "1", "--model"]

@@ -121,12 +121,12 @@ class Compare(unittest.TestCase):
         self.assertIn(f"{self.reports['failed']}: stage 2: did not run.", both.stdout)
 
     def test_unusable_files(self):
-        for name, content in (("empty", ""), ("text", "step 1\n")):
+        for name, content, text in (("empty", "", " is no report.json"), ("text", "step 1\n", ": does not begin with {")):
             path = pathlib.Path(self.folder.name, name)
             path.write_text(content)
             result = self.compare(str(path))
             self.assertEqual(result.returncode, 10)
-            self.assertIn(f"{path} is no report.json", result.stderr)
+            self.assertIn(f"{path}{text}", result.stderr)
         result = self.compare(str(pathlib.Path(self.folder.name, "none")))
         self.assertEqual(result.returncode, 10)
         self.assertIn("cannot be read", result.stderr)

@@ -35,7 +35,7 @@ report::Comparison read_report(const std::string& given) {
                         " has no report.json; expected the directory that --report wrote to");
   }
   const std::string text = read_input_file(
-      {file, file, largest_report_mebibytes, "the report.json of train_gpt --report"});
+      {file, file, largest_report_mebibytes, "the report.json of train_gpt --report", true});
   return report::is_log(text) ? report::comparison_of_log(text, file)
                               : report::comparison_of(text, file);
 }

@@ -35,6 +35,11 @@ int open_regular(const InputFile& file) {
   return descriptor;
 }
 
+[[noreturn]] void refuse_size(const InputFile& file) {
+  refuse(file, "is larger than " + std::to_string(file.most_mebibytes) + " MiB; " + file.wanted +
+                   " is needed");
+}
+
 void check_kind(const InputFile& file, int descriptor) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0)
@@ -43,6 +48,13 @@ void check_kind(const InputFile& file, int descriptor) {
     refuse(file, std::string("is a directory; ") + file.wanted + " is needed");
   if (!S_ISREG(status.st_mode))
     refuse(file, std::string("is not a regular file; ") + file.wanted + " is needed");
+  if (status.st_size > static_cast<std::int64_t>(file.most_mebibytes << 20)) refuse_size(file);
+}
+
+void check_begin(const InputFile& file, const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && text[first] != '{')
+    refuse(file, std::string("does not begin with {, as JSON does; ") + file.wanted + " is needed");
 }
 
 }  // namespace
@@ -61,9 +73,8 @@ std::string read_input_file(const InputFile& file) {
     if (got < 0 && error == EINTR) continue;
     if (got < 0) refuse(file, "cannot be read: " + std::string(std::strerror(error)));
     if (got == 0) return text;
-    if (text.size() > file.most_mebibytes << 20)
-      refuse(file, "is larger than " + std::to_string(file.most_mebibytes) + " MiB; " +
-                       file.wanted + " is needed");
+    if (text.size() > file.most_mebibytes << 20) refuse_size(file);  // the file has grown
+    if (before == 0 && file.is_json) check_begin(file, text);
   }
 }
 
