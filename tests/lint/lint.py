@@ -52,7 +52,7 @@ EDGES = {
     # These may also include the public headers:
     "pytorch": ("comm/loaded_mpi/library.h", "tools/doctor", "tools/planner", "tools/report", "zero/base/notice.h"),
     "examples": ("tools/options", "tools/planner", "tools/report", "pytorch/module.h", "zero/base/input_file.h",
-                 "zero/base/number_text.h", "zero/base/output_file.h", "zero/base/simd.h",
+                 "zero/base/number_text.h", "zero/base/output_file.h", "zero/base/simd.h", "zero/base/spelling.h",
                  "zero/checkpoint/model_directory.h"),
 }
 ON_PUBLIC_HEADERS = ("pytorch", "examples")

@@ -150,6 +150,7 @@ class Arguments(unittest.TestCase):
                               ZERO, "plan", "--model", "gpt2", "--rows", "0,", "3+cpu"),
                              ("--rows 0 1 2: commas separate the items of a list: --rows 0,1,2",
                               ZERO, "tune", "-n", "2", "--rows", "0", "1", "2", TRAIN_GPT),
+                             ("nor a file; did you mean \"gpt2\"?", TRAIN_GPT, "--model", "gtp2"),
                              ("unexpected argument 2 behind --ranks 1, which is one value; zero plan --help lists",
                               ZERO, "plan", "--ranks", "1", "2", "--model", "gpt2"),
                              ("unexpected argument fp16.enabled=1 behind --set seed=1, which is one value: write --set fp16",

@@ -11,6 +11,7 @@
 #include "tools/options/json_text.h"
 #include "tools/options/result_file.h"
 #include "zero/base/input_file.h"
+#include "zero/base/spelling.h"
 #include "zero/zero.h"
 
 namespace gpt {
@@ -59,8 +60,10 @@ ModelConfig from_json(const Json& json, const std::string& file) {
 ModelConfig read_file(const std::string& file) {
   std::error_code error;
   if (!std::filesystem::exists(file, error)) {
+    std::vector<std::string> names;
+    for (const ModelConfig& preset : presets()) names.push_back(preset.name);
     throw zero::ConfigError("--model " + file + ": neither a preset (" + preset_names() +
-                            ") nor a file");
+                            ") nor a file" + zero::hint_for(file, names));
   }
   const std::string text =
       zero::read_input_file({file, "--model " + file, 16, "the config.json in a model's folder"});
