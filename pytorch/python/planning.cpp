@@ -46,17 +46,12 @@ std::string plan(ModelShape shape, const std::string& config, const Terms& terms
 
 using TensorList = std::vector<std::tuple<std::string, zero::Shape, bool>>;
 
-std::string plan_tensors(const std::string& name, const TensorList& tensors,
-                         const std::vector<std::string>& units, const std::string& config,
-                         const Terms& terms) {
+ModelShape shape_of(const std::string& name, const TensorList& tensors,
+                    const std::vector<std::string>& units) {
   std::vector<NamedTensor> named;
   for (const auto& [tensor, shape, trainable] : tensors)
     named.push_back({tensor, shape, trainable});
-  return plan(shape_of_tensors(name, named, units), config, terms);
-}
-
-std::string plan_model(const std::string& model, const std::string& config, const Terms& terms) {
-  return plan(load_shape(model), config, terms);
+  return shape_of_tensors(name, named, units);
 }
 
 }  // namespace
@@ -73,6 +68,8 @@ void declare_planner(py::module_& module) {
       .def_readwrite("sequence_length", &Terms::sequence_length)
       .def_readwrite("recompute", &Terms::recompute)
       .def_readwrite("as_text", &Terms::as_text);
-  module.def("plan_tensors", &plan_tensors);
-  module.def("plan_model", &plan_model);
+  py::class_<ModelShape>(module, "ModelShape");
+  module.def("shape_of_tensors", &shape_of);
+  module.def("load_shape", &load_shape);
+  module.def("plan", &plan);
 }

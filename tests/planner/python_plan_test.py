@@ -126,6 +126,17 @@ class Plan(unittest.TestCase):
         for arguments, message in ((("gpt5",), "--model gpt5"), (("gpt2", {"zero_optimization": {"stage": 7}}), "stage")):
             with self.subTest(arguments=arguments), self.assertRaisesRegex(zerocore.ConfigError, message):
                 zerocore.plan(*arguments)
+        # Another model would not help, so nothing says that transformers has none.
+        for options, message in (({"rows": "7"}, "--rows 7"), ({"sequence_length": 2048}, "beyond the model's context of 1024")):
+            with self.subTest(options=options), self.assertRaisesRegex(zerocore.ConfigError, message) as refused:
+                zerocore.plan("gpt2", **options)
+            self.assertNotIn("transformers", str(refused.exception))
+
+    def test_a_sample_beyond_a_table_of_positions(self):
+        model = torch.nn.ModuleDict({"position_embeddings": torch.nn.Embedding(64, 32), "head": torch.nn.Linear(32, 32)})
+        self.assertEqual(zerocore.plan(model, rows="0"), zerocore.plan(model, rows="0", sequence_length=64))
+        with self.assertRaisesRegex(zerocore.ConfigError, "--sequence-length 65 is beyond the model's context of 64"):
+            zerocore.plan(model, rows="0", sequence_length=65)
 
 
 if __name__ == "__main__":

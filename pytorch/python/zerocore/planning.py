@@ -51,24 +51,28 @@ def _answer(model, ds_config, as_text, **options):
     for name, value in (*options.items(), ("as_text", as_text)):
         setattr(terms, name, value)
     given = "" if ds_config is None else json.dumps(configs.find(None, ds_config).as_dict())
+    return _native.plan(_shape_of(model), given, terms)
+
+
+def _shape_of(model):
     if isinstance(model, nn.Module):
-        return _plan_module(model, given, terms)
+        return _shape_of_module(model)
     try:
         if isinstance(model, (str, os.PathLike)):
-            return _native.plan_model(os.fspath(model), given, terms)
-        return _plan_described(model.to_dict() if hasattr(model, "to_dict") else model, given, terms)
+            return _native.load_shape(os.fspath(model))
+        return _shape_of_config(model.to_dict() if hasattr(model, "to_dict") else model)
     except ConfigError as error:
         module = _meta_module(model, error)
-    return _plan_module(module, given, terms)
+    return _shape_of_module(module)
 
 
-def _plan_described(config, given, terms):
+def _shape_of_config(config):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "config.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(config, file, default=str)
         try:
-            return _native.plan_model(path, given, terms)
+            return _native.load_shape(path)
         except ConfigError as error:
             raise ConfigError(str(error).replace(f"--model {path}", "the config").replace(path, "the config")) from None
 
@@ -106,7 +110,7 @@ def _class_of(config, transformers):
     raise ValueError(f"it has no model for {type(config).__name__}")
 
 
-def _plan_module(module, given, terms):
+def _shape_of_module(module):
     names = units.names_of_units(module)
     tensors = [(name, list(parameter.shape) or [1], parameter.requires_grad) for _, name, parameter in names]
-    return _native.plan_tensors(type(module).__name__, tensors, [unit or "root" for unit, _, _ in names], given, terms)
+    return _native.shape_of_tensors(type(module).__name__, tensors, [unit or "root" for unit, _, _ in names])
