@@ -6,6 +6,7 @@ usage: arguments_test.py ZERO TRAIN_GPT
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -108,6 +109,9 @@ class Arguments(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertRegex(done.stdout, r" -n 2 .*true( -- -np)?\n")
         self.assertIn("true -- -np", call(ZERO, "run", "--dry-run", "-np", "2", "--", "true", "--", "-np").stdout)
+        alone = shutil.copy(ZERO, self.folder / "zero")  # as in a wheel
+        self.refused("program train_gpt is not in PATH; it is in a build of the sources, not in the wheel",
+                     alone, "run", "-n", "1", "train_gpt", environment={"PATH": "/usr/bin:/bin"})
         for words in ((script,), ("-n", "2", script)):
             self.refused(f"python {script}", ZERO, "run", *words)
         self.refused("--device-memory 24: expected a size with its unit, from 1 MiB to 1 PiB, such as 24GiB", ZERO, "plan", "--model", "gpt2", "--device-memory", "24")

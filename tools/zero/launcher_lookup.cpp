@@ -45,7 +45,9 @@ void check_program(const std::string& program) {
     throw ConfigError(program + " is a script, which Python runs: python " + program +
                       (exists ? "" : " (there is no such file here)"));
   if (program.find('/') == std::string::npos) {
-    std::string hint = hint_for(program, {"train_gpt"});
+    const std::string trainer = "train_gpt";
+    std::string hint = program == trainer ? "; it is in a build of the sources, not in the wheel"
+                                          : hint_for(program, {trainer});
     for (const std::string& path : {"./" + program, installed_program(program)})
       if (is_program(path)) hint = "; " + path + " exists";
     throw ConfigError("program " + program + " is not in PATH" + hint);
