@@ -3,6 +3,7 @@
 import torch
 
 from . import _native
+from .parts import named_parts
 
 
 class Buffers:
@@ -12,7 +13,7 @@ class Buffers:
         self._model = model
         self._held = list(persistent(model))
         self._paths = {path for path, *_ in self._held}
-        self._bytes = [(name, parameter) for name, parameter in model.named_parameters() if not is_in_engine(parameter)]
+        self._bytes = [(name, parameter) for name, parameter in named_parts(model).items() if not is_in_engine(parameter)]
         self._said = False
 
     def named(self):
@@ -84,7 +85,7 @@ def note_shared_parts(model, settings):
     """Adds a notice for buffers that share a part of their memory with other buffers or parameters: in the engine each
     has memory of its own, so that what is written to one of them does not reach the others."""
     places = {}
-    for path, tensor in [*((path, buffer) for path, _, _, buffer in persistent(model)), *model.named_parameters()]:
+    for path, tensor in [*((path, buffer) for path, _, _, buffer in persistent(model)), *named_parts(model).items()]:
         if tensor.numel() > 0 and not _native.is_at_rest(tensor) and not tensor.is_meta:
             begin = tensor.data_ptr()
             places.setdefault(memory_of(tensor), (begin, begin + tensor.numel() * tensor.element_size(), path))

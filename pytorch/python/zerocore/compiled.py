@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from . import _native
+from .parts import named_parts
 from .units import is_in_engine
 
 
@@ -54,7 +55,7 @@ class CompiledModules:
 
     def _innermost(self, module):
         """Returns a parameter of the unit that contains the module."""
-        parameters = list(filter(is_in_engine, module.parameters()))
+        parameters = list(filter(is_in_engine, named_parts(module).values()))
         if not parameters:
             return None
         innermost = max(parameters, key=lambda parameter: len(self._unit_of[id(parameter)]))

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from . import _native, ranks, views
 from .codes import from_numbers
+from .parts import is_split, named_parts
 from .passes import PlainState
 from .wrapping import replace_once
 
@@ -147,7 +148,8 @@ class Slices:
 
     def take(self, parameter):
         """Cuts a new parameter into slices, and opens it for its constructor. Collective."""
-        if slice_of(parameter) is None and parameter.layout == torch.strided and not parameter.is_meta:
+        if slice_of(parameter) is None and parameter.layout == torch.strided and not (
+                parameter.is_meta or is_split(parameter)):
             parameter._zerocore_slice = Slice(parameter)
             parameter.__getstate__ = PlainState(parameter)
             parameter.ds_status = ZeroParamStatus.AVAILABLE
@@ -321,7 +323,7 @@ def take_slices(model, engine_of):
     """Returns {name: (parameter, its Slice or SliceInEngine)} of the parameters that zero.Init constructed, and of those
     that are sharded in an engine, engine_of(parameter), and frees their memory."""
     taken = {}
-    for name, parameter in model.named_parameters():
+    for name, parameter in named_parts(model).items():
         own = slice_of(parameter)
         if own is None and engine_of(parameter) is not None and _native.is_at_rest(parameter):
             _native.free_memory(parameter, None)

@@ -18,15 +18,16 @@ from .evaluation import Evaluation
 from .figures import Figures
 from .gradients import GivenGradients, read_gradient
 from .guard import Guard
-from .integrations.bitsandbytes import named_scales
 from .integrations.peft import tuners_in
 from .loaders import loader_of
 from .micro_batches import MicroBatches
 from .optimizers import guard_others, refuse_missing_metrics
+from .parts import is_split, named_parts, parts_of
 from .passes import Link, PlainState, Tree, has_pass, make_passes, refuse_no_loss, supersede
 from .progress import NoTimer, Progress
 from .ranks import register
 from .schedules import ConfigSchedule
+from .streams import whole_values
 from .units import is_in_engine
 from .weights import Weights
 from .zero import describe
@@ -46,7 +47,9 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         self._ranks = ranks
         self._settings = settings
         self._config_source = config_source
-        count = sum(parameter.numel() for parameter in module.parameters() if is_in_engine(parameter))
+        parts = named_parts(module)
+        self._tensors = list(parts.values())  # that have the values of the module's parameters
+        count = sum(tensor.numel() for tensor in self._tensors if is_in_engine(tensor))
         self._progress = Progress(settings, ranks, count)
         self._scaled = False  # whether this micro-batch's loss was multiplied by the loss scale
         self._guard = Guard(self)
@@ -68,11 +71,10 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         self.tput_timer = NoTimer()
         self.others = [parameter for _, parameter in others]  # trained ones outside of the module
         self._trained = {id(p) for p in [*module.parameters(), *self.others] if p.requires_grad}
-        scales = list(named_scales(module))
-        self.scales = [tensor for _, tensor in scales]  # of codes in the module's parameters
-        self._names = {id(parameter): name for name, parameter in [*module.named_parameters(), *scales, *others]}
+        self._names = {id(parameter): name for name, parameter in [*parts.items(), *others]}
+        self._split_names = {id(parameter): name for name, parameter in module.named_parameters() if is_split(parameter)}
         sharded = self._rests_sharded()
-        for index, parameter in enumerate([*module.parameters(), *self.scales, *self.others]):
+        for index, parameter in enumerate([*self._tensors, *self.others]):
             describe(parameter, index, ranks.size, sharded)
             parameter.__getstate__ = PlainState(parameter)
             supersede(parameter, self)
@@ -117,7 +119,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
                                      f"its model, a {type(module).__name__}, has none either") from None
 
     def _rests_sharded(self):
-        largest = max(filter(is_in_engine, self.module.parameters()), key=torch.Tensor.numel)
+        largest = max(filter(is_in_engine, self._tensors), key=torch.Tensor.numel)
         return self.zero_optimization_stage() == 3 or not self.native.is_resident(self.name_of(largest), largest.dtype)
 
     def train(self, mode=True):
@@ -329,13 +331,17 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
 
     def name_of(self, parameter):
         """Returns the parameter's name in the model."""
-        return self._names[id(parameter)]
+        return self._names.get(id(parameter)) or self._split_names[id(parameter)]
+
+    def _has(self, tensor):
+        """Returns whether the tensor is a parameter of this engine, or a part of one."""
+        return id(tensor) in self._names or id(tensor) in self._split_names
 
     def read(self, parameter, what="value"):
         """Returns all of "value", "grad", "master" or an optimizer state ("exp_avg", ...) as fp32, in the
         parameter's shape. Between backward() and step() the gradient is that of the micro-batches so far, averaged
         over ranks and micro-batches, without loss scale; later that of the last step. Collective."""
-        if not is_in_engine(parameter):
+        if not is_in_engine(parameter) or is_split(parameter):
             return self._read_bytes(parameter, what)
         with self._guarded("read", settles=True):
             if what == "grad":
@@ -347,12 +353,20 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
     def _read_bytes(self, parameter, what):
         if what != "value":
             raise _native.UsageError(f"parameter {self.name_of(parameter)} holds bytes and is frozen: it has no {what}")
-        return parameter.detach().clone()
+        with self._guarded("read", settles=True):
+            return whole_values(self, parameter)
 
     def write(self, parameter, values):
         """Sets a parameter to `values`, which must be equal on all ranks. Collective."""
         if not is_in_engine(parameter):
             parameter.data.copy_(values)
+            return
+        if is_split(parameter):
+            if type(values) is not type(parameter):
+                raise _native.UsageError(f"engine.write: parameter {self.name_of(parameter)} is a {type(parameter).__name__}, and "
+                                         f"the values are a {type(values).__name__}: give values of its class")
+            for (_, tensor), (_, value) in zip(parts_of(parameter), parts_of(values)):
+                self.write(tensor, value)
             return
         with self._guarded("write", settles=True):
             self.native.write(self.name_of(parameter), to_numbers(parameter, values))

@@ -3,7 +3,7 @@
 import torch
 
 from . import (_native, buffers, config as configs, construction, ending, evaluation, module_state, norms, optimizers,
-               schedules, units)
+               parts, schedules, units)
 from .engine import Engine
 from .errors import AssertedUsage
 from .integrations import accelerate
@@ -115,6 +115,7 @@ def _refuse_unfit(model):
             raise _native.UsageError(f"zerocore.initialize: {name or 'the model'} is a {type(module).__name__}, which has "
                                      "gradients of its own: give the module inside of it")
     for name, parameter in model.named_parameters():
+        parts.refuse_unfit(name, parameter)
         if torch.nn.parameter.is_lazy(parameter):
             raise _native.UsageError(f"zerocore.initialize: parameter {name} of a lazy module has no shape yet: call the "
                                      "model once before")

@@ -126,7 +126,7 @@ def gathered(engine, rank, exclude_frozen_parameters):
     tied ones under all of their names, on `rank`, or on every rank if that is None; None on the others. Collective."""
     state, read, keeps = {}, {}, streams.receives(engine, rank)
     for name, value in engine.module.state_dict(keep_vars=True).items():
-        if id(value) in engine._names:
+        if engine._has(value):
             if exclude_frozen_parameters and not value.requires_grad:
                 continue
             if id(value) not in read:

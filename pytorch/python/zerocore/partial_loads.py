@@ -20,7 +20,7 @@ def load(engine, directory, tag, job, strict=True, module_only=False):
     if not tag:
         return None, None
     weights, state = _read(engine, directory, tag, job, strict)
-    for parameter in [*engine.module.parameters(), *engine.scales, *engine.others]:
+    for parameter in [*engine._tensors, *engine.others]:
         name = engine.name_of(parameter)
         if not is_in_engine(parameter):
             parameter.detach().copy_(weights.get(name, parameter.detach()))
@@ -48,7 +48,7 @@ def _read(engine, directory, tag, job, strict):
 
 def _problem(engine, weights, strict):
     """Returns what does not fit the model, as text; empty if all does."""
-    for parameter in filter(is_in_engine, [*engine.module.parameters(), *engine.others]):
+    for parameter in filter(is_in_engine, [*engine._tensors, *engine.others]):
         name = engine.name_of(parameter)
         if name not in weights:
             if strict:

@@ -12,6 +12,7 @@ from torch import nn
 from . import _native
 from .compiled import refuse_compiled
 from .errors import AssertedUsage
+from .parts import is_split, named_parts, parts_of
 
 
 class Link:
@@ -51,6 +52,9 @@ class PlainState:
 
     def __call__(self):
         return {key: value for key, value in self._parameter().__dict__.items() if key not in self._OURS}
+
+    def __deepcopy__(self, memo):
+        return dict  # copies of tensors that are no nn.Parameter have all attributes, and this one returns {} there
 
 
 class Forward:
@@ -127,7 +131,7 @@ def remove(engine):
         forward = module.__dict__.get("forward")
         if isinstance(forward, Pass):
             forward.remove(engine)
-    for parameter in engine.module.parameters():
+    for parameter in engine._tensors:
         link = vars(parameter).get("_zerocore_engine")
         if link is not None and link.is_to(engine):
             lost = hasattr(parameter, "ds_tensor")  # it was sharded, by describe()
@@ -203,6 +207,8 @@ def supersede(parameter, engine):
 def engine_of(parameter):
     """Returns the engine that has the parameter, or None."""
     link = getattr(parameter, "_zerocore_engine", None)
+    if link is None and is_split(parameter):
+        return next((engine_of(tensor) for _, tensor in parts_of(parameter)), None)
     return link() if link is not None else None
 
 
@@ -210,7 +216,7 @@ def refuse_shared(model):
     """Raises UsageError if this model shares some parameters, but not all, with another engine's model, or if an
     engine has ended with a parameter's values."""
     mine = {id(parameter) for parameter in model.parameters()}
-    for name, parameter in model.named_parameters():
+    for name, parameter in named_parts(model).items():
         engine = engine_of(parameter)
         if engine is None or engine._successor is not None:
             _refuse_lost(name, parameter)

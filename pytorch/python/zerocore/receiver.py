@@ -3,7 +3,7 @@
 import torch
 
 from . import _native
-from .integrations.bitsandbytes import named_tensors
+from .parts import named_parts
 
 _WORD = 1 << 64
 _PIECE = 1 << 20  # elements that are hashed at a time
@@ -22,7 +22,7 @@ class WeightReceiver:
 
     def __init__(self, tensors):
         if isinstance(tensors, torch.nn.Module):
-            tensors = named_tensors(tensors)
+            tensors = named_parts(tensors)
         self._tensors = {name: tensor.detach() for name, tensor in tensors.items()}
         self.digest = self.sequence = None
 

@@ -8,7 +8,7 @@ import torch
 from . import _native
 from .codes import is_code, to_numbers
 from .integrations import peft
-from .integrations.bitsandbytes import named_tensors
+from .parts import is_split, joined, named_parts
 from .ranks import bytes_from
 from .units import is_in_engine
 
@@ -21,6 +21,8 @@ def receives(engine, rank):
 def whole_values(engine, parameter, rank=None):
     """Returns a parameter's values, in its dtype and on its device, on `rank` or by default on every rank, and else None.
     Collective."""
+    if is_split(parameter):
+        return joined(parameter, lambda part: whole_values(engine, part, rank))
     whole = None
     if not is_in_engine(parameter) or parameter.numel() == 0:
         return parameter.detach().clone() if receives(engine, rank) else None
@@ -38,7 +40,7 @@ class WeightStream:
         self._engine, self._rank, self._dtype = engine, rank, dtype
         self._ready, self._ended_by, self._units = [], None, []
         self._all = peft.merged_units(engine.module, engine.name_of) if merge_adapters else [
-            (None, {name: tensor}, []) for name, tensor in named_tensors(engine.module).items()]
+            (None, {name: tensor}, []) for name, tensor in named_parts(engine.module).items()]
         self._refuse_quantized()
         self._refuse_small(budget)
         self._units = list(self._all)
@@ -98,8 +100,10 @@ class WeightStream:
     def _refuse_quantized(self):
         for layer, named, _ in self._all:
             for name, parameter in named.items():
-                if (is_code(parameter) or not is_in_engine(parameter)) and (layer is not None or self._dtype is not None):
-                    raise _native.UsageError(f"engine.stream_weights: parameter {name} holds bytes ({parameter.dtype}), which "
+                is_number = is_in_engine(parameter) and not is_code(parameter) and not is_split(parameter)
+                if not is_number and (layer is not None or self._dtype is not None):
+                    kind = type(parameter).__name__ if is_split(parameter) else parameter.dtype
+                    raise _native.UsageError(f"engine.stream_weights: parameter {name} holds bytes ({kind}), which "
                                              "neither another dtype nor merge_adapters=True can change")
 
     def _refuse_small(self, budget):
@@ -125,7 +129,7 @@ class ChangeStream(WeightStream):
 
     def __init__(self, engine, since, budget, rank, sequence):
         self._changes = None
-        self._codes = {name: parameter.dtype for name, parameter in engine.module.named_parameters() if is_code(parameter)}
+        self._codes = {name: tensor.dtype for name, tensor in named_parts(engine.module).items() if is_code(tensor)}
         super().__init__(engine, budget, None, False, rank)
         changes = engine.native.changes(since, budget, -1 if rank is None else rank)
         self.head = {"sequence": sequence, "since": changes.since, "digest": changes.digest}
@@ -148,7 +152,7 @@ class ChangeStream(WeightStream):
 
 def load(engine, stream, allow_missing, source):
     """engine.load_stream(), between the checks of the guard. Returns the names that were missing."""
-    parameters = named_tensors(engine.module, remove_duplicate=False)
+    parameters = named_parts(engine.module, remove_duplicate=False)
     missing = {engine.name_of(each) for each in parameters.values()}
     job = engine._ranks
     own = iter(stream if stream is not None else ())

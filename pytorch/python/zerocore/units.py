@@ -8,7 +8,7 @@ from torch import nn
 from . import _native
 from .buffers import is_in_engine, memory_of
 from .codes import is_code
-from .integrations.bitsandbytes import scales_of
+from .parts import is_split, named_parts, parts_of
 
 _COMPUTE = {torch.float32, torch.bfloat16, torch.float16}
 
@@ -33,17 +33,19 @@ class _Collector:
         self.names = [""]
         self.parents = [-1]
         self.modules = {}  # id of a module -> the unit that contains it
-        self.parameters = {}  # id of a parameter -> [unit, names, parameter]
+        self.parameters = {}  # id of a parameter or a part of one -> [unit, names, tensor]
+        self.unchanged = set()  # ids of parts, which keep their dtype
         self.buffers = {}  # by memory -> [unit, names, tensors]
 
     def visit(self, module, prefix, unit, lists):
         self.modules[id(module)] = unit
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            held = self.parameters.setdefault(id(parameter), [unit, [], parameter])
-            held[0] = self._innermost_around(held[0], unit)
-            held[1].append(prefix + name)
-            for suffix, scales in scales_of(parameter):
-                self.parameters.setdefault(id(scales), [held[0], [f"{prefix}{name}.{suffix}"], scales])[0] = held[0]
+            for text, tensor in parts_of(parameter):
+                held = self.parameters.setdefault(id(tensor), [unit, [], tensor])
+                held[0] = self._innermost_around(held[0], unit)
+                held[1].append(prefix + name + text)
+                if text:
+                    self.unchanged.add(id(tensor))
         for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
             if name not in module._non_persistent_buffers_set:
                 key = memory_of(buffer) if buffer.numel() > 0 else id(buffer)
@@ -86,7 +88,7 @@ def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=Non
     """Returns the module's units for the engine and, by the id of each parameter, its unit and those around it,
     innermost first.
 
-    Floating-point parameters are converted to the compute dtype; buffers keep their own, or are converted to
+    Floating-point parameters are converted to the compute dtype, but not their scales; buffers keep their own, or are converted to
     `buffer_dtype`. `group_of(parameter)` returns the parameter's optimizer group, or "". `matrices`: whether Muon's rule
     for whole matrices updates all trained parameters; if None, their shapes and names decide.
     `others` are (name, parameter) of trained parameters outside the model, such as a criterion's: they keep their
@@ -114,7 +116,8 @@ def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=Non
             buffers[unit].append(_native.Buffer(name=names[0], tensors=[parameter], also_named=names[1:]))
             continue
         vars(parameter).pop("_zerocore_bytes", None)  # of an earlier engine
-        dtype = compute_dtype if parameter.is_floating_point() and not is_code(parameter) else parameter.dtype
+        converts = parameter.is_floating_point() and not is_code(parameter) and id(parameter) not in collector.unchanged
+        dtype = compute_dtype if converts else parameter.dtype
         parameters[unit].append(declared(names, parameter, dtype))
     parameters[0].extend(declared([name], parameter, parameter.dtype) for name, parameter in others)
     for unit, names, tensors in collector.buffers.values():
@@ -126,7 +129,7 @@ def declare(module, policy, compute_dtype, group_of, others=(), buffer_dtype=Non
 
 def tell_of_bytes(module, rank):
     """Rank 0 prints how many parameters stay whole because they hold bytes."""
-    held = {name: parameter.nbytes for name, parameter in module.named_parameters() if not is_in_engine(parameter)}
+    held = {name: tensor.nbytes for name, tensor in named_parts(module).items() if not is_in_engine(tensor)}
     if held and rank == 0:
         names = ", ".join(list(held)[:4]) + (", ..." if len(held) > 4 else "")
         print(f"zero: {len(held)} frozen parameters hold bytes rather than numbers ({names}): each rank keeps them whole, "
@@ -136,8 +139,8 @@ def tell_of_bytes(module, rank):
 def note_codes(module, settings):
     """Adds a notice if frozen numbers look like codes of a quantizer that says nothing of them."""
     names = [name for name, parameter in module.named_parameters()
-             if parameter.dtype in _COMPUTE and not parameter.requires_grad and not _holds_bytes(name, parameter)
-             and _has_memory(parameter) and bool(parameter.detach().isnan().any())]
+             if parameter.dtype in _COMPUTE and not parameter.requires_grad and not is_split(parameter)
+             and not _holds_bytes(name, parameter) and _has_memory(parameter) and bool(parameter.detach().isnan().any())]
     if names:
         settings.note(f"{len(names)} frozen parameters have NaNs, {names[0]} among them, and are taken for numbers: if a quantizer "
                       "keeps its codes there, set parameter.zerocore_bytes = True before zerocore.initialize()")
@@ -170,7 +173,7 @@ def _refuse_unfit(module):
                 f"{name} is an {type(submodule).__name__} with max_norm, which writes to its weight in forward, on each "
                 "rank other rows: leave max_norm out, and scale what it returns, or its weight between steps")
     ends = {}
-    for name, parameter in module.named_parameters():
+    for name, parameter in named_parts(module).items():
         if parameter.is_meta or parameter.numel() == 0 or parameter.layout != torch.strided:
             continue
         if any(stride == 0 and size > 1 for size, stride in zip(parameter.shape, parameter.stride())):

@@ -9,6 +9,7 @@ import torch
 from . import _native, checkpoints, module_state, streams
 from .buffers import is_in_engine
 from .integrations import peft
+from .parts import named_parts
 from .ranks import text_of_root
 
 
@@ -173,7 +174,7 @@ def names_in_file(module, path, rule, job):
     if isinstance(rule, dict):
         rule = _replacing(rule)
     by_tensor = {}
-    for name, tensor in (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)):
+    for name, tensor in (*named_parts(module, remove_duplicate=False).items(), *module.named_buffers(remove_duplicate=False)):
         by_tensor.setdefault(id(tensor), []).append(name)
     there = {own[0]: [name if rule is None else rule(name) for name in own] for own in by_tensor.values()}
     names = {name: own[0] for name, own in there.items()}

@@ -8,8 +8,8 @@ import torch
 
 from . import _native, construction
 from .construction import ZeroParamStatus
-from .integrations.bitsandbytes import scales_of
 from .integrations.peft import Unmerging
+from .parts import is_split, parts_of
 from .passes import engine_of
 from .streams import whole_values
 
@@ -24,7 +24,7 @@ class GatheredParameters(contextlib.AbstractContextManager):
         one = isinstance(params, torch.Tensor)
         params = ([params] if one else list(params)) if enabled else []
         params = [each for each in params if each is not None]  # a missing bias is None
-        params += [scales for parameter in params for _, scales in scales_of(parameter)]
+        params = [tensor for parameter in params for _, tensor in parts_of(parameter)]
         self._params = list({id(each): each for each in params}.values())
         self._modifier_rank = modifier_rank
         self._slices = []  # Slices of parameters that zero.Init constructed and that have no engine yet
@@ -150,7 +150,7 @@ def leave_meta(model):
     replaced, names = {}, set()
     for path, module in model.named_modules():
         for name, parameter in module._parameters.items():
-            if parameter is None or not parameter.is_meta:
+            if parameter is None or not parameter.is_meta or is_split(parameter):
                 continue
             if id(parameter) not in replaced:
                 empty = _native.without_memory(list(parameter.shape), parameter.dtype)

@@ -23,7 +23,16 @@ def quantized():
         return
     with tempfile.TemporaryDirectory() as folder:
         for ranks, part in ((2, "train"), (3, "resume")):
-            contains(run(ranks, folder, part, script="quantized.py")[0], f"{part}: bitsandbytes")
+            contains(run(ranks, folder, part, "bitsandbytes", script="quantized.py")[0], f"{part}: bitsandbytes")
+
+
+def torchao():
+    """The same with torchao's classes, which have codes and scales in tensors of their own."""
+    if lacks("transformers", "peft", "torchao"):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks, part in ((1, "train"), (2, "train"), (3, "resume")):
+            contains(run(ranks, folder, part, "torchao", script="quantized.py")[0], f"{part}: torchao")
 
 
 def several_engines():

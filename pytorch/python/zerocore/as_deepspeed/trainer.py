@@ -95,7 +95,7 @@ def end(engine):
     """Ends the engine, whose model then has all values, whole on each rank. After a failure there are none. Collective."""
     if engine.native is None or engine._guard.failure is not None or engine._successor is not None:
         return
-    inside = [parameter for parameter in engine.module.parameters() if is_in_engine(parameter)]
+    inside = [tensor for tensor in engine._tensors if is_in_engine(tensor)]
     rounded = {str(parameter.dtype).removeprefix("torch.") for parameter in inside} - {"float32"}
     if rounded:
         tell([f"the next engine of {type(engine.module).__name__} starts from its weights, rounded to {', '.join(sorted(rounded))}"])
