@@ -167,12 +167,14 @@ assert all(map(find_spec, ('datasets', 'trl', 'lightning', 'twine', 'wheel', 'sp
     sphinx myst-parser furo
 }
 
-# Its test is skipped without it.
-install_bitsandbytes() {
-  local python=$HOME/.cache/zerocore/torch/bin/python3
-  "$python" -c "from importlib.util import find_spec; assert find_spec('bitsandbytes')" 2>/dev/null ||
-    timeout 300 "$python" -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 30 --no-deps bitsandbytes ||
-    echo "bitsandbytes cannot be installed from PyPI"
+# Their tests are skipped without them.
+install_quantizers() {
+  local python=$HOME/.cache/zerocore/torch/bin/python3 package
+  for package in bitsandbytes torchao; do
+    "$python" -c "from importlib.util import find_spec; assert find_spec('$package')" 2>/dev/null ||
+      timeout 300 "$python" -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 30 --no-deps "$package" ||
+      echo "$package cannot be installed from PyPI"
+  done
 }
 
 # Headers of the oldest torch that is supported, which the tests' build is compiled against too.
@@ -209,7 +211,7 @@ install_launchers() {
 
 if [[ ${1:-} == --torch ]]; then
   install_torch >&2
-  install_bitsandbytes >&2
+  install_quantizers >&2
   install_launchers >&2
   install_torch_headers >&2
   echo "$HOME/.cache/zerocore/torch/bin/python3"
