@@ -27,7 +27,8 @@ REST_IN_BF16 = 5e-3  # norms and means of logits have bf16's own digits
 SHORT = {
     2: ["features:stage=2,schedule=linear", "features:stage=3,bf16=1", "features:stage=1,schedule=linear,lora=1",
         "features:fsdp=2,schedule=linear", "sft:yaml=zero3,bf16=1,lora=1", "sft:yaml=fsdp1", "dpo:yaml=zero2,bf16=1",
-        "dpo:stage=3,lora=1", "reward:yaml=fsdp2,bf16=1", "reward:stage=1,lora=1", "grpo:yaml=zero3,bf16=1", "grpo:stage=2,lora=1",
+        "dpo:stage=3", "dpo:stage=3,lora=1", "reward:yaml=fsdp2,bf16=1", "reward:stage=1,lora=1", "grpo:yaml=zero3,bf16=1",
+        "grpo:stage=2", "grpo:stage=3", "grpo:stage=2,lora=1",
         "loop:stage=3", "loop:yaml=zero1,clip=1,bf16=1", "loop:yaml=fsdp2", "loop:yaml=multi_gpu", "interrupted:stage=3,in=shared",
         "given:stage=1", "given:stage=3", "compiled:stage=3"],
     1: ["resumed:stage=2,in=shared", "features:stage=3,schedule=linear,lora=1", "grpo:yaml=zero3,bf16=1,lora=1", "loop:stage=2",
