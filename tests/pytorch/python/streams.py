@@ -337,6 +337,25 @@ def changes(steps):
             engine.destroy()
 
 
+def load_in_vllm(weights, pieces):
+    """Changes a server's weights as vLLM does: by its own function where it is installed, and else by one that keeps to its
+    documentation, with patches in coordinates of the checkpoint, whose 32-bit indices are unique and whose values no NaNs."""
+    class Model:
+        def load_weights(self, pairs):
+            for name, tensor in pairs:
+                weights[name].copy_(tensor)
+    try:
+        from vllm.model_executor.model_loader import checkpoint_weight_patch as vllm
+    except ImportError:
+        for name, shape, values, numbers in pieces:
+            assert weights[name].shape == shape and weights[name].dtype == values.dtype and values.shape == numbers.shape
+            assert numbers.dtype == torch.int32 and numbers.unique().numel() == numbers.numel() and not values.isnan().any()
+            weights[name].view(-1).index_copy_(0, numbers.long(), values)
+    else:
+        vllm.load_checkpoint_weight_patches(Model(), [
+            vllm.CheckpointWeightPatch(name, shape, values.dtype, values, numbers) for name, shape, values, numbers in pieces])
+
+
 def servers():
     """The forms of other packages."""
     from zerocore.integrations import servers as forms
@@ -345,9 +364,12 @@ def servers():
     with refusal("for_vllm: all weights follow"):
         next(forms.for_vllm(stream))
     assert len(list(stream)) == 14
-    step(engine, 0)
-    for name, shape, values, numbers in forms.for_vllm(engine.stream_changes(stream.head["digest"], 1 << 20)):
-        assert values.numel() == numbers.numel() and engine.module.get_parameter(name).shape == shape
+    server = {name: engine.read(each).to(each.dtype) for name, each in engine.module.named_parameters()}
+    for number in range(3):
+        step(engine, number)
+        stream = engine.stream_changes(stream.head["digest"], 1 << 20)
+        load_in_vllm(server, list(forms.for_vllm(stream)))
+    assert all(torch.equal(engine.read(each).to(each.dtype), server[name]) for name, each in engine.module.named_parameters())
 
     class Client:
         def update_named_params(self, metadata, named_params):
