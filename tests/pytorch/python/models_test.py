@@ -35,6 +35,17 @@ def torchao():
             contains(run(ranks, folder, part, "torchao", script="quantized.py")[0], f"{part}: torchao")
 
 
+def share_of_changes():
+    """How many bf16 weights a step of AdamW leaves, as docs/pytorch.md has it; prints a table."""
+    if lacks("transformers"):
+        return
+    for kind, least in (("gpt2", 97), ("llama", 98)):
+        output = run(2, kind, script="share_of_changes.py")[0]
+        print(output)
+        if float(output.split("mean")[1].split()[1]) < least:
+            raise SystemExit(f"{kind}: less than {least} % of weights stay")
+
+
 def several_engines():
     """A student next to a frozen teacher and a frozen judge."""
     for ranks in (1, 3):
