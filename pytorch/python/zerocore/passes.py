@@ -51,7 +51,10 @@ class PlainState:
         self._parameter = weakref.ref(parameter)
 
     def __call__(self):
-        return {key: value for key, value in self._parameter().__dict__.items() if key not in self._OURS}
+        parameter = self._parameter()
+        state_of = getattr(type(parameter), "__getstate__", None)  # bitsandbytes' codes have one, which their copies need
+        state = vars(parameter) if state_of in (None, getattr(object, "__getstate__", None)) else state_of(parameter)
+        return {key: value for key, value in state.items() if key not in self._OURS}
 
     def __deepcopy__(self, memo):
         return dict  # copies of tensors that are no nn.Parameter have all attributes, and this one returns {} there
