@@ -70,15 +70,14 @@ void Accumulation::begin_tasks() {
     throw UsageError(
         "Engine::tasks() was begun among the micro steps of a step: call Engine::step() once, "
         "after all tasks");
-  count_.all_at_once = true;
-  start_micro_step(0, MicroStepCount::no_loop, true);
+  start_micro_step(0, MicroStepCount::no_loop, true, true);
 }
 
-void Accumulation::start_micro_step(int index, std::int64_t loop, bool last) {
+void Accumulation::start_micro_step(int index, std::int64_t loop, bool last, bool all_at_once) {
   end_open_micro_step();
   guard_.require(Call::micro_step);
-  if (!count_.all_at_once)
-    train_.refuse_in_stages("Engine::micro_steps()", "loop over Engine::tasks()");
+  count_.all_at_once = all_at_once;
+  if (!all_at_once) train_.refuse_in_stages("Engine::micro_steps()", "loop over Engine::tasks()");
   train_.require_values("");
   const bool counted = loop != MicroStepCount::no_loop;
   const bool after_last = index > 0 && train_.last_micro_step && !counted;
@@ -298,7 +297,6 @@ bool Accumulation::drop_gradients() {
   }
   if (std::exchange(count_.done, 0) == 0) return false;
   const bool open = guard_.phase() == Phase::micro_step;
-  count_.all_at_once = false;
   passes_.gradients.forget();
   open ? losses_.keep_newest() : losses_.begin_step();
   if (train_.offload) train_.offload->take_squares();
@@ -333,7 +331,6 @@ void Accumulation::end_step(std::optional<double> mean_over) {
     throw UsageError("StepOptions::mean_over is " + std::to_string(*mean_over) +
                      "; expected a positive number");
   train_.losses = mean_over.value_or(done);
-  count_.all_at_once = false;
   count_.done = count_.free = 0;
   passes_.gradients.name_unasked();
   losses_.name_missing();

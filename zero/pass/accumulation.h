@@ -102,7 +102,8 @@ class Accumulation {
   bool someone_leaves(bool self);
   void refuse_among_micro_batches() const;
   void check_order(int index) const;
-  void start_micro_step(int index, std::int64_t loop, bool last);
+  // all_at_once: a list of tasks.
+  void start_micro_step(int index, std::int64_t loop, bool last, bool all_at_once = false);
   void start_repeated(int index, std::int64_t loop);
   void serve_last_micro_step();
   void end_first_forward();

@@ -11,7 +11,7 @@ struct MicroStepCount {
   int ended() const { return done - free; }
 
   int done = 0;
-  bool all_at_once = false;      // the open micro step is a list of tasks
+  bool all_at_once = false;      // the newest micro step is a list of tasks
   int free = 0;                  // of these, continuations of micro steps that left the plan
   bool more_after_last = false;  // a micro step has followed the declared last
   bool slots_changed = false;    // since the previous micro step: no plan matches the contents
