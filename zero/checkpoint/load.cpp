@@ -95,13 +95,15 @@ class Load {
   // there.
   std::vector<std::string> own_rank_states() const {
     const std::int64_t parts = saved_.ranks_of("tensor"), stages = saved_.ranks_of("pipe");
-    const std::int64_t block = std::ssize(saved_.rank_states) / stages;
     const bool same = parts == own_.ranks_of("tensor") && stages == own_.ranks_of("pipe");
-    const std::int64_t own = same && block > 0 ? context_.rank() : 0;
-    const std::int64_t begin = own - (block > 0 ? own % block : 0);
+    const std::int64_t rank = same ? context_.rank() : 0;
+    // The ranks of a stage, saved and now.
+    const std::int64_t block = std::ssize(saved_.rank_states) / stages;
+    const std::int64_t own_block = context_.rank_count() / own_.ranks_of("pipe");
+    const std::int64_t begin = rank / own_block * block;
     std::vector<std::string> states;
-    for (std::int64_t rank = own % parts; rank < block; rank += parts)
-      states.push_back(saved_.rank_states[begin + rank]);
+    for (std::int64_t at = rank % parts; at < block; at += parts)
+      states.push_back(saved_.rank_states[begin + at]);
     return states;
   }
 
