@@ -354,9 +354,9 @@ TEST_CASE("tensor groups work on devices") {
       const Outcome whole = train_on({2, 1}, c);
       for (const auto order : {mock::Order::random, mock::Order::one_last}) {
         INFO("stage " << stage << " " << optimizer);
-        mock::run_ranks(
-            4, order, 7, [&](zero::Runtime& runtime) { CHECK(train(runtime, c, 3) == whole); },
-            mock::connect_threads, 2);
+        mock::run_ranks(4, order, 7,
+                        [&](zero::Runtime& runtime) { CHECK(train(runtime, c, 3) == whole); },
+                        mock::connect_threads, {.tensor_ranks = 2});
       }
     }
 }

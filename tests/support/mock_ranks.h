@@ -53,8 +53,14 @@ inline std::unique_ptr<zero::comm::Communicator> connect_threads(zero::comm::Wor
   return world.communicator().split(0, world.topology().rank);
 }
 
+// The parts of the model that ranks hold.
+struct Parts {
+  int tensor_ranks = 1, stages = 1;
+};
+
 inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order order,
-                                std::uint64_t seed, const Connect& connect, int stages = 1) {
+                                std::uint64_t seed, const Connect& connect,
+                                const Parts& parts = {}) {
   zero::detail::Accelerator accelerator;
   auto device = std::make_unique<Device>(order, seed);
   Scheduler& scheduler = device->scheduler();
@@ -64,7 +70,8 @@ inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order 
   zero::RuntimeOptions options;
   options.abort_job = options.catch_signals = false;
   options.threads = 1;
-  options.pipeline_stages = stages;
+  options.tensor_ranks = parts.tensor_ranks;
+  options.pipeline_stages = parts.stages;
   return zero::Runtime(std::make_unique<zero::detail::RuntimeCore>(
       std::make_unique<DrainingWorld>(std::move(world), scheduler), options,
       std::move(accelerator)));
@@ -73,7 +80,7 @@ inline zero::Runtime runtime_of(std::unique_ptr<zero::comm::World> world, Order 
 // Rethrows the first failure of any rank.
 inline void run_ranks(int ranks, Order order, std::uint64_t seed,
                       const std::function<void(zero::Runtime&)>& body,
-                      const Connect& connect = connect_threads, int stages = 1) {
+                      const Connect& connect = connect_threads, const Parts& parts = {}) {
   zero::comm::WorldOptions world_options;
   world_options.abort_job = false;
   auto worlds = zero::comm::create_thread_worlds(ranks, world_options);
@@ -83,7 +90,7 @@ inline void run_ranks(int ranks, Order order, std::uint64_t seed,
     try {
       zero::Runtime runtime =
           runtime_of(std::move(worlds[static_cast<std::size_t>(rank)]), order,
-                     seed * 31 + static_cast<std::uint64_t>(rank), connect, stages);
+                     seed * 31 + static_cast<std::uint64_t>(rank), connect, parts);
       try {
         body(runtime);
       } catch (const std::exception& error) {

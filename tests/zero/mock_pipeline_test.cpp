@@ -17,14 +17,14 @@ constexpr mock::Order orders[] = {mock::Order::compute_first,  mock::Order::comm
 // Returns the outcome of the last rank.
 staged::Outcome train(int stages, int data_ranks, mock::Order order, const zero::Config& config) {
   staged::Outcome outcome;
-  mock::run_ranks(
-      stages * data_ranks, order, 3,
-      [&](zero::Runtime& runtime) {
-        const staged::Outcome own =
-            staged::Training(runtime, config, {.tied = true}).begin().run(2);
-        if (runtime.pipeline_stage() + 1 == stages && runtime.rank() == 0) outcome = own;
-      },
-      mock::connect_threads, stages);
+  mock::run_ranks(stages * data_ranks, order, 3,
+                  [&](zero::Runtime& runtime) {
+                    const staged::Outcome own =
+                        staged::Training(runtime, config, {.tied = true}).begin().run(2);
+                    if (runtime.pipeline_stage() + 1 == stages && runtime.rank() == 0)
+                      outcome = own;
+                  },
+                  mock::connect_threads, {.stages = stages});
   return outcome;
 }
 
