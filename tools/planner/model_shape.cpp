@@ -95,10 +95,18 @@ double ModelShape::flops_per_token(std::int64_t sequence) const {
          6 * attended * static_cast<double>(sequence);
 }
 
+namespace {
+
+std::string is_beyond(std::int64_t tokens, std::int64_t context) {
+  return "--sequence-length " + std::to_string(tokens) + " is beyond the model's context of " +
+         std::to_string(context);
+}
+
+}  // namespace
+
 std::string beyond_context(std::int64_t tokens, std::int64_t context, bool has_table) {
   const std::string most = std::to_string(context);
-  return "--sequence-length " + std::to_string(tokens) + " is beyond the model's context of " +
-         most +
+  return is_beyond(tokens, context) +
          (has_table ? ", the rows of its table of positions: give at most " + most +
                           ", or a model with a larger table"
                     : ": give at most " + most +
@@ -110,8 +118,7 @@ void check_sequence(ModelShape& shape, std::int64_t tokens) {
   if (shape.has_position_table || shape.is_preset)
     throw ConfigError(beyond_context(tokens, shape.longest, shape.has_position_table));
   shape.notices.push_back(
-      "--sequence-length " + std::to_string(tokens) + " is beyond the model's context of " +
-      std::to_string(shape.longest) +
+      is_beyond(tokens, shape.longest) +
       ": transformers trains that, and train_gpt if max_position_embeddings in the config.json "
       "is as large");
 }

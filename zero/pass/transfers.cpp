@@ -21,22 +21,23 @@ void Transfers::transfer(GroupId first, std::optional<GroupId> second, int flat_
   } else if (!second) {
     train_.group(first).communicate(
         [this, flat_unit, work = std::move(work)](comm::Communicator& communicator, Stream stream) {
-          exchange({communicator}, flat_unit, work, stream);
+          exchange({communicator}, train_.subject(flat_unit), work, stream);
         });
   } else {
     train_.group(first).communicate_with(
         train_.group(*second),
         [this, flat_unit, work = std::move(work)](comm::Communicator& inside,
                                                   comm::Communicator& between, Stream stream) {
-          exchange({inside, &between}, flat_unit, work, stream);
+          exchange({inside, &between}, train_.subject(flat_unit), work, stream);
         });
   }
 }
 
-void Transfers::exchange(const Hops& hops, int flat_unit, const Work& work, Stream stream) {
+void Transfers::exchange(const Hops& hops, const std::string& subject, const Work& work,
+                         Stream stream) {
   for (comm::Communicator* communicator : {&hops.first, hops.second}) {
     if (communicator == nullptr) continue;
-    communicator->set_subject(train_.subject(flat_unit));
+    communicator->set_subject(subject);
     communicator->use_staging(staging_.data(), staging_.size());
     traffic_ -= communicator->traffic();
   }
@@ -99,11 +100,10 @@ void Transfers::queue_sum_of_uses(int flat_unit) {
         [this, flat_unit, data = train_.store->address(gradient, updated.begin),
          count = updated.count(), dtype = train_.store->dtype_of(gradient)](
             comm::Communicator& communicator, Stream stream) {
-          maybe_delay();
-          communicator.set_subject(train_.subject(flat_unit));
-          traffic_ -= communicator.traffic();
-          communicator.all_reduce(data, count, dtype, stream);
-          traffic_ += communicator.traffic();
+          const auto sum = [&](const Hops* hops, Stream on) {
+            hops->first.all_reduce(data, count, dtype, on);
+          };
+          exchange({communicator}, train_.subject(flat_unit), sum, stream);
         });
   }
 }
@@ -125,11 +125,10 @@ void Transfers::queue_crossing(const Instruction& instruction) {
                               std::to_string(lower) + " and " + std::to_string(lower + 1);
   train_.group(to_before ? GroupId::link_before : GroupId::link_after)
       .communicate([=, this](comm::Communicator& communicator, Stream stream) {
-        maybe_delay();
-        communicator.set_subject(subject);
-        traffic_ -= communicator.traffic();
-        communicator.broadcast(array.data, array.count, array.dtype, backward ? 1 : 0, stream);
-        traffic_ += communicator.traffic();
+        const auto cross = [&](const Hops* hops, Stream on) {
+          hops->first.broadcast(array.data, array.count, array.dtype, backward ? 1 : 0, on);
+        };
+        exchange({communicator}, subject, cross, stream);
       });
 }
 

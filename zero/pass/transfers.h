@@ -57,7 +57,7 @@ class Transfers {
   // the bytes. On a single rank there are no hops.
   using Work = std::function<void(const Hops*, Stream)>;
   void transfer(GroupId first, std::optional<GroupId> second, int flat_unit, Work work);
-  void exchange(const Hops& hops, int flat_unit, const Work& work, Stream stream);
+  void exchange(const Hops& hops, const std::string& subject, const Work& work, Stream stream);
   void count_as_issued(Op op, int flat_unit, std::int64_t elements);
 
   void queue(const Instruction& instruction);

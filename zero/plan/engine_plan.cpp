@@ -334,6 +334,8 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   check_kept(model);
   if (model.has_outputs()) check_units(model);
   if (on.pipe.ranks > 1) check_pipeline(config, *this, model);
+  // Empty if units declare no outputs.
+  std::vector<HalfPass> schedule;
   if (on.pipe.ranks > 1 || (model.has_outputs() && !rank_independent()))
     schedule = schedule_of(config.pipeline.schedule, on.pipe, model.links,
                            static_cast<int>(batch.accumulation));

@@ -96,8 +96,6 @@ struct EnginePlan {
   KeptBuffers buffers;
   MatrixPlan matrices;
   StatePolicy policy;
-  // The halves of a step, with transfers between stages; empty if units declare no outputs.
-  std::vector<HalfPass> schedule;
   PlanInputs inputs;
   // The slots with separate memory: those of `inputs`, or in strict mode a slot for each flat unit,
   // used by the same rules.

@@ -64,6 +64,31 @@ std::vector<GatherRequest> gathers_of(const PlanInputs& inputs, const std::vecto
 // The transfers between stages that come before a step of the program, by the number of the step.
 using Crossings = std::multimap<int, HalfPass>;
 
+// The scopes of a schedule, one half after another, and the transfers.
+struct Listed {
+  std::vector<ScopeStep> steps;
+  Crossings crossings;
+};
+
+Listed listed(const PlanInputs& inputs, const std::vector<HalfPass>& schedule,
+              bool training = true) {
+  Listed scopes;
+  for (const HalfPass& half : schedule) {
+    const auto begin = static_cast<int>(scopes.steps.size());
+    if (target_of(half.op) == Target::boundary) {
+      scopes.crossings.emplace(begin, half);
+      continue;
+    }
+    for (ScopeStep step :
+         half.op == Op::forward ? forward_steps(inputs, training) : backward_steps(inputs)) {
+      step.end += begin;
+      step.micro_batch = half.micro_batch;
+      scopes.steps.push_back(step);
+    }
+  }
+  return scopes;
+}
+
 // Adds the instructions of other streams before and after each step of the program.
 class PlanBuilder {
  public:
@@ -233,20 +258,18 @@ struct PassKind {
 };
 
 StepPlan make_pass(const PlanInputs& inputs, const PassKind& pass) {
-  std::vector<ScopeStep> steps = forward_steps(inputs, pass.training);
-  if (pass.training)
-    std::ranges::copy(scope_steps(inputs, {Op::backward}, static_cast<int>(steps.size())),
-                      std::back_inserter(steps));
+  const StageLinks& links = inputs.model->links;
+  std::vector<HalfPass> schedule = {{Op::forward}};
+  if (pass.training) schedule.push_back({Op::backward});
+  if (!pass.training && links.before) schedule.insert(schedule.begin(), HalfPass{Op::receive});
+  if (!pass.training && links.after) schedule.push_back({Op::send});
+  const auto [steps, crossings] = listed(inputs, schedule, pass.training);
   // An evaluation may follow an update, or come at any time.
   SlotContents contents(inputs, pass.training && !pass.first);
   if (!pass.first) gathers_of(inputs, steps, contents);
   if (!pass.training) contents.gathered.assign(contents.gathered.size(), false);
   if (!pass.first && pass.training) reshard_after_micro_step(inputs, contents);
   const std::vector<GatherRequest> gathers = gathers_of(inputs, steps, contents);
-  Crossings crossings;
-  if (!pass.training && inputs.model->links.before) crossings.emplace(0, HalfPass{Op::receive});
-  if (!pass.training && inputs.model->links.after)
-    crossings.emplace(static_cast<int>(steps.size()), HalfPass{Op::send});
   StepPlan plan =
       PlanBuilder(inputs, pass.early, pass.last).build(pass.name, steps, gathers, crossings);
   if (pass.training)
@@ -298,15 +321,7 @@ HalfPlans make_half_plans(const PlanInputs& inputs, const std::vector<int>& used
 
 StepPlan make_task_plan(const PlanInputs& inputs, bool sync_each,
                         const std::vector<HalfPass>& schedule) {
-  std::vector<ScopeStep> steps;
-  Crossings crossings;
-  for (const HalfPass& half : schedule) {
-    const auto begin = static_cast<int>(steps.size());
-    if (target_of(half.op) == Target::boundary)
-      crossings.emplace(begin, half);
-    else
-      std::ranges::copy(scope_steps(inputs, half, begin), std::back_inserter(steps));
-  }
+  const auto [steps, crossings] = listed(inputs, schedule);
   SlotContents contents(inputs, false);
   const std::vector<GatherRequest> gathers = gathers_of(inputs, steps, contents);
   StepPlan plan = PlanBuilder(inputs, early_reduction(inputs, sync_each), true)

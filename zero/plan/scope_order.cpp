@@ -65,16 +65,6 @@ std::vector<ScopeStep> backward_steps(const PlanInputs& inputs) {
   return steps;
 }
 
-std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, const HalfPass& half, int begin) {
-  std::vector<ScopeStep> steps =
-      half.op == Op::forward ? forward_steps(inputs, true) : backward_steps(inputs);
-  for (ScopeStep& step : steps) {
-    step.end += begin;
-    step.micro_batch = half.micro_batch;
-  }
-  return steps;
-}
-
 void insert_missing(const Model& model, std::vector<int>& order) {
   for (int unit = 0; unit < std::ssize(model.units); ++unit) {
     if (std::ranges::count(order, unit) > 0) continue;

@@ -59,7 +59,7 @@ enum class Op : std::uint8_t {
   update_on_host,  // optimizer on a chunk; parameters -> home, or slot
   upload,          // new parameters of a chunk: slot -> parameter shard
   supply,          // parameter shard: host memory -> the source buffer of the gather
-  // Between neighboring stages of a pipeline, of a micro batch:
+  // Transfers between neighboring stages of a pipeline, of a micro batch:
   receive,           // the input of the first unit
   send,              // the output of the last unit
   receive_gradient,  // that of the output
@@ -203,8 +203,6 @@ struct HalfPass {
   Op op{};
   int micro_batch = 0;
 };
-// The scopes of a half, as those after `begin` others.
-std::vector<ScopeStep> scope_steps(const PlanInputs& inputs, const HalfPass& half, int begin);
 
 // Inserts each unit that an order lacks at the declared position: after the unit declared before
 // within the same parent, otherwise directly after the parent.

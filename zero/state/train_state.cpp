@@ -35,7 +35,7 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
       ranks(runtime.ranks()),
       config(std::move(given)),
       stages(spec.declared(), config, plan_rank(runtime).pipe),
-      model(stages.empty() ? spec.declared() : stages.of_stage[plan_rank(runtime).pipe.rank].model),
+      model(stages.empty() ? spec.declared() : stages.of_stage[stages.own].model),
       plan(model, config, plan_rank(runtime)),
       arrays(plan),
       buffers(runtime, plan.buffers),
@@ -165,10 +165,9 @@ KeptArray TrainState::kept(int unit, std::string_view name, int use) const {
   return {true, arrays.kept(unit, number), row.encoding.dtype, row.count};
 }
 
-void TrainState::refuse_in_stages(const char* call, const char* instead) const {
+void TrainState::refuse_in_stages(const std::string& call, const char* instead) const {
   if (!stages.empty())
-    throw UsageError(std::string(call) +
-                     " does not go with RuntimeOptions::pipeline_stages: " + instead);
+    throw UsageError(call + " does not go with RuntimeOptions::pipeline_stages: " + instead);
 }
 
 void TrainState::require_values(const std::string& purpose) const {

@@ -70,7 +70,7 @@ struct TrainState {
   KeptArray kept(int unit, std::string_view name, int use) const;
   // Throws UsageError for a call that a stage of a pipeline does not support; `instead` says what
   // to do.
-  void refuse_in_stages(const char* call, const char* instead) const;
+  void refuse_in_stages(const std::string& call, const char* instead) const;
 
   // The position in the step of an instruction of the current micro step's plan.
   StepPosition position(const Instruction& instruction) const {

@@ -62,7 +62,7 @@ class TrainSnapshot : public checkpoint::Snapshot {
     for (int u = 0; u < std::ssize(whole.units); ++u)
       for (const int p : whole.borrowed(u)) m.parameters[p].used_by.push_back(whole.units[u].name);
     if (trainable_only) {
-      refuse_in_stages("SaveOptions::trainable_only");
+      train_.refuse_in_stages("SaveOptions::trainable_only", "save all parameters");
       const auto left_out = [&](int param) { return !m.parameters[param].trainable; };
       const std::vector<std::uint64_t> digests = whole_digests(left_out);
       for (int p = 0; p < std::ssize(digests); ++p)
@@ -214,11 +214,6 @@ class TrainSnapshot : public checkpoint::Snapshot {
     });
   }
 
-  void refuse_in_stages(const std::string& what) const {
-    if (!train_.stages.empty())
-      throw UsageError(what + " does not go with RuntimeOptions::pipeline_stages");
-  }
-
   const std::vector<BufferDeclaration>& buffers() const { return train_.plan.buffers.all; }
 
   // Returns a buffer's index; -1 for a parameter.
@@ -264,7 +259,8 @@ class TrainSnapshot : public checkpoint::Snapshot {
     if (std::ranges::any_of(saved.parameters, [](const ManifestParameter& parameter) {
           return parameter.left_out.has_value();
         }))
-      refuse_in_stages(path + ", saved without its frozen parameters,");
+      train_.refuse_in_stages(path + ", saved without its frozen parameters,",
+                              "resume it on one stage");
     if (std::ranges::count(left_out, nullptr) == std::ssize(left_out)) return;
     const std::vector<std::uint64_t> digests =
         whole_digests([&](int p) { return left_out[p] != nullptr; });

@@ -2,6 +2,7 @@
 // operations. Activations are kept per layer, or held for one layer at a time and recomputed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,6 +25,11 @@ namespace gpt {
 // The memory kept between forward and backward: everything that backward reads, or only each
 // block's input, from which backward computes the rest again. Both give the same bits.
 enum class Activations { keep, recompute };
+
+// The layers, of this many, whose activations are in memory at once.
+inline std::int64_t held_layers(Activations activations, std::int64_t layers) {
+  return activations == Activations::keep ? layers : std::min<std::int64_t>(layers, 1);
+}
 
 // A layer's backward() must follow a forward() of the same micro-batch with the same parameters.
 template <class T>

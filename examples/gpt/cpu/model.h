@@ -24,16 +24,16 @@ class Model {
   using Loss = double;
   using Scale = float;
 
-  // `held_layers`: layers whose activations are held, by those of several micro-batches if several
-  // are in flight; the rest is recomputed. 0: for a stage of a pipeline without blocks.
+  // Memory that the model has of its own.
   struct Held {
+    // Layers whose activations are held, times the micro-batches in flight; others are recomputed.
     std::int64_t layers = 1;
     bool passes_itself = true;  // between its parts
   };
   Model(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
         zero::ThreadPool& pool, Activations activations = Activations::keep)
       : Model(config, dims_of(config, batch, sequence), pool,
-              Held{activations == Activations::keep ? config.layers : 1}) {}
+              Held{held_layers(activations, config.layers)}) {}
   Model(const ModelConfig& config, const Dims& dims, zero::ThreadPool& pool, const Held& held);
   Model(const Model&) = delete;
 

@@ -17,8 +17,8 @@ std::unique_ptr<Blocks<typename Layers::T>> make_blocks(const ModelConfig& confi
                                                         Activations activations, const Dims& dims,
                                                         typename Layers::Products& matmul,
                                                         Products products = Products::apart) {
-  return make_blocks<Layers>(config, activations == Activations::keep ? config.layers : 1, dims,
-                             matmul, products);
+  return make_blocks<Layers>(config, held_layers(activations, config.layers), dims, matmul,
+                             products);
 }
 
 // For the activations of `held` layers.

@@ -38,6 +38,7 @@ bool names_lack_prefix(std::filesystem::path file) {
 
 // Names what a pipeline of train_gpt cannot do.
 void check_pipeline(const Task& task) {
+  if (task.config.pipeline.stages == 1) return;
   const Options& options = task.options;
   const std::pair<bool, const char*> refused[] = {
       {options.device == "cuda", "--device cuda"},
@@ -45,7 +46,7 @@ void check_pipeline(const Task& task) {
       {!options.save_directory.empty(),
        "--save-model (give --checkpoint, of which `zero checkpoint export` makes a model)"}};
   for (const auto& [given, name] : refused)
-    if (given && task.config.pipeline.stages > 1)
+    if (given)
       throw zero::ConfigError("pipeline.stages " + std::to_string(task.config.pipeline.stages) +
                               " does not go with " + name + " in train_gpt");
 }

@@ -1,6 +1,5 @@
 #include "examples/gpt/train/training_loop.h"
 
-#include <algorithm>
 #include <new>
 
 #include "examples/gpt/cpu/model.h"
@@ -17,19 +16,17 @@ template <class T>
 std::unique_ptr<TrainingLoop> make(zero::Runtime& runtime, zero::Engine& engine, const Task& task) {
   const zero::Batch batch = engine.batch();
   try {
-    if (runtime.pipeline_stages() > 1) {
-      const std::int64_t blocks = blocks_in_stage(engine, names_of(task.model));
-      const std::int64_t in_flight = task.options.recompute ? 1 : engine.micro_batches_in_flight();
-      return std::make_unique<TrainingLoopOf<Model<T>>>(
-          runtime, engine, task, task.model, dims_of(task.model, batch.micro, task.sequence_length),
-          runtime.pool(),
-          typename Model<T>::Held{
-              task.options.recompute ? std::min<std::int64_t>(blocks, 1) : blocks * in_flight,
-              false});
-    }
+    const Activations activations =
+        task.options.recompute ? Activations::recompute : Activations::keep;
+    if (runtime.pipeline_stages() == 1)
+      return std::make_unique<TrainingLoopOf<Model<T>>>(runtime, engine, task, task.model,
+                                                        batch.micro, task.sequence_length,
+                                                        runtime.pool(), activations);
+    const std::int64_t layers =
+        blocks_in_stage(engine, names_of(task.model)) * engine.micro_batches_in_flight();
     return std::make_unique<TrainingLoopOf<Model<T>>>(
-        runtime, engine, task, task.model, batch.micro, task.sequence_length, runtime.pool(),
-        task.options.recompute ? Activations::recompute : Activations::keep);
+        runtime, engine, task, task.model, dims_of(task.model, batch.micro, task.sequence_length),
+        runtime.pool(), typename Model<T>::Held{held_layers(activations, layers), false});
   } catch (const std::bad_alloc&) {
     throw_no_activations(batch, task, "");
   }
