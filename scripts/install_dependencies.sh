@@ -167,12 +167,14 @@ assert all(map(find_spec, ('datasets', 'trl', 'lightning', 'twine', 'wheel', 'sp
     sphinx myst-parser furo
 }
 
-# Their tests are skipped without them.
+# Their tests are skipped without them. The folder is on the path of these tests alone, since transformers and peft import
+# both packages wherever they find them: three seconds a rank.
 install_quantizers() {
-  local python=$HOME/.cache/zerocore/torch/bin/python3 package
+  local python=$HOME/.cache/zerocore/torch/bin/python3 folder=$HOME/.cache/zerocore/quantizers package
   for package in bitsandbytes torchao; do
-    "$python" -c "from importlib.util import find_spec; assert find_spec('$package')" 2>/dev/null ||
-      timeout 300 "$python" -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 30 --no-deps "$package" ||
+    [[ -d $folder/$package ]] ||
+      timeout 300 "$python" -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 30 --no-deps \
+        --target "$folder" "$package" ||
       echo "$package cannot be installed from PyPI"
   done
 }

@@ -159,7 +159,7 @@ class Tree:
         else:
             command = ["ctest", "--test-dir", self.build, "-R", f"^{name}$", "--timeout", str(int(limit))]
         start = time.monotonic()
-        job = subprocess.Popen(list(map(str, command)), cwd=self.build, env=os.environ | environment,
+        job = subprocess.Popen(list(map(str, command)), cwd=self.build, env=os.environ | {"ZERO_TESTS_WHOLE": "1"} | environment,
                                start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             failed = job.wait(limit + 10) != 0

@@ -1,9 +1,13 @@
 """Tests adapters of peft, and models next to the one that trains: `models_test.py MPIEXEC PYTHON PACKAGE CASE`."""
 
+import pathlib
 import sys
 import tempfile
 
-from python_test import contains, lacks, run
+from python_test import PACKAGE, contains, has, lacks, run
+
+# Of scripts/install_dependencies.sh --torch.
+QUANTIZERS = pathlib.Path.home() / ".cache/zerocore/quantizers"
 
 
 def adapters():
@@ -17,22 +21,27 @@ def adapters():
     run(2, "merged", "--", "changes", "18", "--", "servers", script="streams.py")
 
 
-def quantized():
-    """QLoRA: the losses of one process at every stage, and a checkpoint on another number of ranks."""
-    if lacks("transformers", "peft", "bitsandbytes"):
+def train_and_resume(library, parts):
+    if lacks("transformers", "peft"):
+        return
+    if not (QUANTIZERS / library).exists() and not has(library):
+        print(f"SKIPPED: {library} not installed")
         return
     with tempfile.TemporaryDirectory() as folder:
-        for ranks, part in ((2, "train"), (3, "resume")):
-            contains(run(ranks, folder, part, "bitsandbytes", script="quantized.py")[0], f"{part}: bitsandbytes")
+        for ranks, part in parts:
+            out, _ = run(ranks, folder, part, library, script="quantized.py",
+                         environment={"PYTHONPATH": f"{PACKAGE}:{QUANTIZERS}"})
+            contains(out, f"{part}: {library}")
+
+
+def quantized():
+    """QLoRA: the losses of one process at every stage, and a checkpoint on another number of ranks."""
+    train_and_resume("bitsandbytes", ((2, "train"), (3, "resume")))
 
 
 def torchao():
     """The same with torchao's classes, which have codes and scales in tensors of their own."""
-    if lacks("transformers", "peft", "torchao"):
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        for ranks, part in ((1, "train"), (2, "train"), (3, "resume")):
-            contains(run(ranks, folder, part, "torchao", script="quantized.py")[0], f"{part}: torchao")
+    train_and_resume("torchao", ((1, "train"), (2, "train"), (3, "resume")))
 
 
 def share_of_changes():

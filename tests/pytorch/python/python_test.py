@@ -192,9 +192,10 @@ def idioms_on_device_thread():
 
 
 def idioms_everywhere():
-    """All idioms on 1, 2 and 3 ranks."""
+    """All idioms on 1, 2 and 3 ranks, with backward passes on either thread."""
     for ranks in (1, 2, 3):
         run_idioms("all", ranks)
+        run_idioms("all", ranks, ZERO_BACKWARD_THREAD="1")
 
 
 def random_scripts(first=0, counts=(6, 8, 6)):

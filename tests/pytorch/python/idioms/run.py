@@ -2,7 +2,8 @@
 JSON line for each idiom and stage on rank 0: the difference, or the error. All ranks share FOLDER.
 
 FILE may be `all`, or `turn` for the idioms that are assigned to this number of ranks: at 1, 2 and 3 ranks
-together each idiom runs once."""
+together each idiom runs once. With backward passes on another thread (ZERO_BACKWARD_THREAD) `turn` runs stages 0 and 3
+alone."""
 
 import importlib
 import json
@@ -17,6 +18,7 @@ import torch.distributed as dist
 import zerocore
 from idioms import harness
 
+TWO_STAGES = (0, 3)
 warnings.filterwarnings("ignore")
 if os.environ.get("ZERO_BACKWARD_THREAD"):
     import on_device_thread  # noqa: F401: makes backward run there
@@ -69,7 +71,8 @@ def main(job_folder, file, names):
             expected, error = run_once(idiom, None, job_folder, number := number + 1)
             if error is not None:
                 raise SystemExit(f"{idiom.name} with plain torch: {error}")
-        for stage in idiom.stages:
+        on_two = file == "turn" and os.environ.get("ZERO_BACKWARD_THREAD")
+        for stage in [stage for stage in idiom.stages if not on_two or stage in TWO_STAGES] or idiom.stages:
             result, error = run_once(idiom, stage, job_folder, number := number + 1)
             cell = {"file": idiom.file, "idiom": idiom.name, "title": idiom.title, "stage": str(stage), "ranks": ranks.size,
                     "error": error, "tolerance": idiom.tolerance, "refusal": idiom.refusal(stage, ranks.size), "of_sharded": idiom.is_refused_sharded_alone(stage),
