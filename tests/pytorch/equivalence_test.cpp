@@ -4,8 +4,7 @@
 
 #include "tests/pytorch/training.h"
 
-// Included after torch, since that has its own CHECK.
-#include <doctest/doctest.h>
+#include "tests/pytorch/doctest_after_torch.h"
 
 using torch_models::config_of;
 using torch_models::Family;

@@ -9,8 +9,7 @@
 #include "tests/pytorch/training.h"
 #include "tests/support/stderr_of.h"
 
-// Included after torch, since that has its own CHECK.
-#include <doctest/doctest.h>
+#include "tests/pytorch/doctest_after_torch.h"
 
 #include <map>
 

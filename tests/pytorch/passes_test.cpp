@@ -1,8 +1,7 @@
 // Passes beyond one forward and one backward per step, and tensors that outlive them.
 #include "tests/pytorch/training.h"
 
-// Included after torch, since that has its own CHECK.
-#include <doctest/doctest.h>
+#include "tests/pytorch/doctest_after_torch.h"
 
 #include <cmath>
 #include <mutex>

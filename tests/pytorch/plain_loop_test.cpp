@@ -3,8 +3,7 @@
 
 #include "tests/pytorch/training.h"
 
-// Included after torch, since that has its own CHECK.
-#include <doctest/doctest.h>
+#include "tests/pytorch/doctest_after_torch.h"
 
 namespace {
 

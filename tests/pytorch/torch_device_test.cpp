@@ -19,9 +19,7 @@
 #include "tests/support/stderr_of.h"
 #include "zero/testing.h"
 
-// Included after torch, since that has its own CHECK.
-#undef CHECK
-#include <doctest/doctest.h>
+#include "tests/pytorch/doctest_after_torch.h"
 
 namespace nn = torch::nn;
 namespace zt = zero::pytorch;

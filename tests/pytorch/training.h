@@ -8,8 +8,6 @@
 #include "tests/pytorch/models.h"
 #include "zero/testing.h"
 
-#undef CHECK
-
 namespace torch_models {
 
 struct Trace {

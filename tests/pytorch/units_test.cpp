@@ -5,9 +5,7 @@
 
 #include "zero/zero.h"
 
-// Included after torch, since that has its own CHECK.
-#undef CHECK
-#include <doctest/doctest.h>
+#include "tests/pytorch/doctest_after_torch.h"
 
 namespace nn = torch::nn;
 namespace zt = zero::pytorch;
