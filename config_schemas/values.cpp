@@ -35,6 +35,7 @@ struct Scratch {
         return detail::Pair{&number, &second};
       case Type::choice:
       case Type::text:
+      case Type::text_or_integers:
         return &text;
       default:
         return std::monostate{};
@@ -49,6 +50,8 @@ bool has_form(const Key& key, const Node& node) {
   switch (key.type) {
     case Type::text:
       return node.kind == Node::Kind::string;
+    case Type::text_or_integers:
+      return node.kind == Node::Kind::string || node.kind == Node::Kind::array;
     case Type::list:
       return node.kind == Node::Kind::array;
     case Type::block:
@@ -65,6 +68,12 @@ std::optional<T> read_all(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+std::string text_of_array(const Node& array) {
+  std::string text;
+  for (const Member& member : array.members) text += (text.empty() ? "" : ", ") + member.value.text;
+  return "[" + text + "]";
 }
 
 // Returns the text of a number or numeric string, and of true and false if DeepSpeed converts them.
@@ -250,9 +259,9 @@ struct Setter {
   std::string operator()(DType* member) const { return store_choice(*member, dtype_named); }
 
   std::string operator()(std::string* member) const {
-    if (key.type != Type::text)
+    if (key.type == Type::choice)
       return store_choice(*member, [](std::string_view name) { return std::string(name); });
-    *member = node.text;
+    *member = node.kind == Node::Kind::array ? text_of_array(node) : node.text;
     return "";
   }
 
@@ -386,6 +395,9 @@ std::string allowed_values(const Key& key) {
       break;
     case Type::text:
       text = "a string";
+      break;
+    case Type::text_or_integers:
+      text = "a string or an array of integers";
       break;
     case Type::list:
       text = "an array";

@@ -182,7 +182,8 @@ struct CoreOptions {
 // batches of a step. A program passes `stages` on as RuntimeOptions::pipeline_stages.
 struct PipelineOptions {
   int stages = 1;
-  std::string partition = "best";  // as "parameters"; or "uniform"
+  // "best", "parameters", "uniform", "type:REGEX", or the first unit of each stage, "[0, 7]".
+  std::string partition = "best";
   std::string schedule = "1f1b";   // or "gpipe"
 };
 

@@ -70,6 +70,10 @@ class UnitSpec {
   // Engine::tasks() lists the scopes of a step, and the units may be the stages of a pipeline
   // (RuntimeOptions::pipeline_stages).
   UnitSpec& output(Shape shape, std::optional<DType> dtype = {});
+  // The unit's work for a sample, in any unit of measure that the whole model shares, such as
+  // multiplications: the stages of a pipeline are cut so that the largest sum is as small as
+  // possible (pipeline.partition "best"). Without it, by parameters.
+  UnitSpec& work(std::int64_t per_sample);
   // Further global names of a parameter or buffer that the unit has declared. Exported models, and
   // readers of whole weights, have the values under each name.
   UnitSpec& also_named(const std::string& global_name, std::vector<std::string> others);

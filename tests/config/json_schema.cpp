@@ -79,6 +79,8 @@ std::vector<Json> forms(const Key& key) {
     }
     case Type::text:
       return {{{"type", "string"}}};
+    case Type::text_or_integers:
+      return {{{"type", "string"}}, {{"type", "array"}, {"items", {{"type", "integer"}}}}};
     case Type::list:
       return {{{"type", "array"}}};
     case Type::block:

@@ -128,7 +128,7 @@ def refused(model, folder):
             (2, ["--save-model", os.path.join(folder, "saved")], "does not go with --save-model"),
             (3, [], "RuntimeOptions::pipeline_stages is 2, which does not divide 3 ranks"),
             (2, ["--set", "zero_core.rank_independent=true", "--set", "train_batch_size=8"], "zero_core.rank_independent"),
-            (2, ["--set", "pipeline.partition=type:block"], "pipeline.partition")):
+            (2, ["--set", "pipeline.partition=some"], "pipeline.partition")):
         keys = {"train_micro_batch_size_per_gpu": 2, "pipeline.stages": 2}
         command = [PROGRAM, "--model", model, "--steps", "1", "--sequence-length", "13", *launch.settings(keys), *more]
         job = launch.Job(launch.mpirun(MPIEXEC, ranks, *command), folder)

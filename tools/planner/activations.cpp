@@ -46,7 +46,9 @@ std::int64_t activation_bytes(const gpt::ModelConfig& config, const ActivationTe
   const gpt::Dims dims = gpt::dims_of(config, terms.tokens.batch, terms.tokens.sequence);
   const gpt::BlockPlan plan =
       gpt::block_plan_of(config, terms.gpu ? gpt::Products::joined : gpt::Products::apart);
-  const std::int64_t rows = dims.rows(), held = terms.recompute ? 1 : config.layers;
+  const StagePart part = terms.stage.value_or(StagePart{config.layers, 1, true});
+  const std::int64_t rows = dims.rows(), layers = part.layers * part.in_flight;
+  const std::int64_t held = terms.recompute ? std::min<std::int64_t>(layers, 1) : layers;
   const std::int64_t row = dims.channels * terms.element_bytes * rows;
   const auto norms =
       std::ranges::count(plan.operations, gpt::OperationKind::norm,
@@ -54,21 +56,23 @@ std::int64_t activation_bytes(const gpt::ModelConfig& config, const ActivationTe
   const std::int64_t norm_values = dims.norm == gpt::NormKind::layer ? 2 : 1;
   const std::int64_t kept = sum_of(plan.kept_widths) * rows * terms.element_bytes +
                             (norms * norm_values * rows + dims.heads * rows) * float_bytes;
-  const std::int64_t inputs = (config.layers + 1) * row, gradient = row;
+  const std::int64_t passed = terms.stage ? 0 : (config.layers + 2) * row;  // and a gradient
   const bool turns = std::ranges::count(plan.operations, gpt::OperationKind::rope,
                                         [](const auto& o) { return o.operation.kind; }) > 0;
   const std::int64_t angles = turns ? dims.sequence * dims.head_channels * float_bytes : 0;
-  return inputs + gradient + angles + attention_scratch(dims, terms) + rows * index_bytes +
-         held * kept + sum_of(plan.slot_widths) * rows * terms.element_bytes +
-         head_bytes(dims, terms);
+  return passed + angles + attention_scratch(dims, terms) + rows * index_bytes + held * kept +
+         sum_of(plan.slot_widths) * rows * terms.element_bytes +
+         (part.head ? head_bytes(dims, terms) : 0);
 }
 
 std::int64_t activation_bytes(const BlockSizes& sizes, const ActivationTerms& terms) {
   const std::int64_t rows = terms.tokens.rows(), wide = terms.element_bytes / 2;
   const std::int64_t block = 34 * rows * sizes.hidden * std::max<std::int64_t>(1, wide);
   const std::int64_t input = rows * sizes.hidden * terms.element_bytes;
-  const std::int64_t blocks = terms.recompute ? sizes.layers * input + block : sizes.layers * block;
-  return blocks + 2 * rows * sizes.vocabulary * float_bytes;
+  const StagePart part = terms.stage.value_or(StagePart{sizes.layers, 1, true});
+  const std::int64_t layers = part.layers * part.in_flight, inputs = terms.stage ? 0 : layers;
+  const std::int64_t blocks = terms.recompute ? inputs * input + block : layers * block;
+  return blocks + (part.head ? 2 * rows * sizes.vocabulary * float_bytes : 0);
 }
 
 }  // namespace zero::planner

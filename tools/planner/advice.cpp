@@ -171,7 +171,7 @@ std::vector<Change> cheapest_changes(const Request& request, std::size_t most) {
       for (std::size_t i = 0; i < all.size(); ++i)
         if ((chosen >> i & 1U) != 0) parts.push_back(&all[i]);
       if (overlap(parts)) continue;
-      if (std::optional<Change> change = tried(request, parts, now.plan.batch, before))
+      if (std::optional<Change> change = tried(request, parts, now.plan().batch, before))
         changes.push_back(std::move(*change));
     }
   std::ranges::stable_sort(changes, {},

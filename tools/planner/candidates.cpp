@@ -55,6 +55,10 @@ Candidates candidates(const Request& request, const std::vector<PlanRow>& rows,
                       const MicroBatchLimits& limits) {
   const config_schemas::Loaded loaded = load_config(request, request.overrides);
   const int ranks = request.cluster.ranks;
+  if (loaded.config.pipeline.stages > 1)
+    throw ConfigError("pipeline.stages is " + std::to_string(loaded.config.pipeline.stages) +
+                      ", and only runs without a pipeline are searched: zero plan "
+                      "--pipeline-stages compares stages");
   BatchOptions options = loaded.config.batch;
   if (!options.given()) options.train_micro_batch_size_per_gpu = 1;
   const bool rank_independent = loaded.config.zero_core.rank_independent;

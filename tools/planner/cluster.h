@@ -46,13 +46,16 @@ struct Device {
 struct Cluster {
   Device device;
   int ranks = 1, per_node = 1;
+  int stages = 1;  // of a pipeline, with this number of ranks each; neighbors are consecutive ranks
 
-  int nodes() const { return (ranks + per_node - 1) / per_node; }
+  int nodes() const { return (ranks * stages + per_node - 1) / per_node; }
   // Cores of a rank on a CPU node, possibly less than 1; 1 on GPUs.
   double processors() const {
     return device.gpu ? 1 : static_cast<double>(device.cores) / ranks_on_node();
   }
-  int ranks_on_node() const { return ranks < per_node ? ranks : per_node; }
+  int ranks_on_node() const { return ranks * stages < per_node ? ranks * stages : per_node; }
+  // The node of the first rank of a stage.
+  int node_of_stage(int stage) const { return stage * ranks / per_node; }
 };
 
 // Returns a device by name (h100, h200, a100, b200, cpu) or from a JSON file. Throws ConfigError.

@@ -26,20 +26,33 @@ bool has_states_of_matrices(const optim::OptimizerOptions& options) {
   return scope == optim::UpdateScope::tensor_factors || scope == optim::UpdateScope::whole_matrices;
 }
 
-// Returns the memory of the rank that needs the most. Planned ranks are spread evenly.
-MemoryPlan largest_memory(const Request& request, const PlannedRow& first) {
-  const Model& model = request.shape.spec.declared();
-  MemoryPlan largest = memory_of(first.plan, first.config);
-  const int planned = has_states_of_matrices(first.config.optimizer) ? request.planned_ranks
+// Returns the memory of the rank of a stage that needs the most. Planned ranks are spread evenly.
+MemoryPlan largest_memory(const Request& request, const PlannedRow& planned,
+                          const PlannedStage& stage) {
+  MemoryPlan largest = memory_of(stage.plan, planned.config);
+  const int count = has_states_of_matrices(planned.config.optimizer) ? request.planned_ranks
                                                                      : request.planned_alike;
-  const int last = request.cluster.ranks - 1, others = std::min(last, planned - 1);
+  const int last = planned.cluster.ranks - 1, others = std::min(last, count - 1);
   for (int i = 1; i <= others; ++i) {
     const auto rank = static_cast<int>(std::int64_t{last} * i / others);
-    const EnginePlan plan(model, first.config, place_of(request, rank));
-    MemoryPlan memory = memory_of(plan, first.config);
+    const EnginePlan plan(stage.model, planned.config,
+                          place_of(planned.cluster, rank, stage.plan.on.pipe.rank));
+    MemoryPlan memory = memory_of(plan, planned.config);
     if (total(memory.memory) > total(largest.memory)) largest = std::move(memory);
   }
   return largest;
+}
+
+// Returns what the stage has of the model's layers; none without a pipeline.
+std::optional<StagePart> part_of(const ModelShape& shape, const PlannedStage& stage) {
+  const AxisPlace& pipe = stage.plan.on.pipe;
+  if (pipe.ranks == 1) return {};
+  const auto blocks = [](std::span<const UnitWork> units) {
+    return std::ranges::count_if(units, [](const UnitWork& u) { return u.attention_width > 0; });
+  };
+  const auto all = std::max<std::int64_t>(1, blocks(shape.work));
+  return StagePart{shape.layers * blocks(stage.work) / all, stage.plan.inputs.in_flight,
+                   pipe.rank + 1 == pipe.ranks};
 }
 
 std::string name_of_tier(bool gpu) {
@@ -75,28 +88,36 @@ void check_tokens(const ModelShape& shape, const Tokens& tokens) {
 
 void fill_memory(Estimate& estimate, const Request& request, const PlannedRow& planned) {
   check_tokens(request.shape, planned.pass.tokens);
-  estimate.memory = largest_memory(request, planned);
-  const auto bytes = static_cast<int>(size_of(planned.plan.policy.precision.compute));
-  estimate.activations = request.shape.activation_bytes(
-      {planned.pass.tokens, bytes, request.recompute, request.cluster.device.gpu,
-       std::max(1, static_cast<int>(request.cluster.processors()))});
-  estimate.bytes_per_rank = total(estimate.memory.memory) + estimate.activations;
-  estimate.bytes_in_host = total(estimate.memory.in_host);
-  estimate.bytes_in_file = total(estimate.memory.in_file);
-  estimate.deepspeed_bytes =
-      deepspeed_estimate(request.shape, planned.plan.configured, planned.config.zero_optimization,
-                         request.cluster.ranks);
+  const auto bytes = static_cast<int>(size_of(planned.plan().policy.precision.compute));
+  for (const auto& stage : planned.stages) {
+    MemoryPlan memory = largest_memory(request, planned, *stage);
+    const std::int64_t activations = request.shape.activation_bytes(
+        {planned.pass.tokens, bytes, request.recompute, request.cluster.device.gpu,
+         std::max(1, static_cast<int>(request.cluster.processors())),
+         part_of(request.shape, *stage)});
+    const std::int64_t all = total(memory.memory) + activations;
+    estimate.bytes_in_host = std::max(estimate.bytes_in_host, total(memory.in_host));
+    estimate.bytes_in_file = std::max(estimate.bytes_in_file, total(memory.in_file));
+    if (all <= estimate.bytes_per_rank) continue;
+    estimate.bytes_per_rank = all;
+    estimate.activations = activations;
+    estimate.memory = std::move(memory);
+  }
+  if (estimate.stages == 1)
+    estimate.deepspeed_bytes =
+        deepspeed_estimate(request.shape, planned.plan().configured,
+                           planned.config.zero_optimization, request.cluster.ranks);
   judge(estimate, request.cluster);
 }
 
 void fill_time(Estimate& estimate, const Request& request, const PlannedRow& planned) {
-  const StepSimulation simulation(planned.plan, request.shape, request.cluster, planned.pass);
-  estimate.step = simulation.run();
+  estimate.step = times_of(planned);
   const std::int64_t sequence = planned.pass.tokens.sequence;
-  estimate.tokens_per_step = planned.pass.tokens.rows() * planned.plan.batch.accumulation;
-  estimate.tokens_per_second =
-      static_cast<double>(estimate.tokens_per_step) / estimate.step.seconds;
-  const bool in_16_bits = size_of(planned.plan.policy.precision.compute) < 4;
+  estimate.tokens_per_step =
+      static_cast<double>(planned.pass.tokens.rows() * planned.plan().batch.accumulation) /
+      estimate.stages;
+  estimate.tokens_per_second = estimate.tokens_per_step / estimate.step.seconds;
+  const bool in_16_bits = size_of(planned.plan().policy.precision.compute) < 4;
   const double peak = request.cluster.device.flops(in_16_bits) * request.cluster.processors();
   estimate.mfu = estimate.tokens_per_second * request.shape.flops_per_token(sequence) / peak;
 }
@@ -126,7 +147,8 @@ std::int64_t model_states(const Estimate& estimate) {
 Estimate estimate(const Request& request, const PlanRow& row) {
   Estimate result = begun(row);
   const PlannedRow planned(request, row);
-  result.strategy = planned.plan.configured.strategy;
+  result.strategy = planned.plan().configured.strategy;
+  result.stages = planned.cluster.stages;
   fill_memory(result, request, planned);
   fill_time(result, request, planned);
   return result;
@@ -156,8 +178,7 @@ std::optional<std::int64_t> hiding_tokens(const Request& request, const PlanRow&
   const auto hides = [&](std::int64_t tokens) {
     planned.pass.tokens = tokens <= sequence ? Tokens{1, tokens}
                                              : Tokens{(tokens + sequence - 1) / sequence, sequence};
-    const StepTimes step =
-        StepSimulation(planned.plan, request.shape, request.cluster, planned.pass).run();
+    const StepTimes step = times_of(planned);
     return step.exposed <= hidden_share * step.seconds;
   };
   std::int64_t enough = 64;

@@ -18,10 +18,11 @@ struct Estimate {
   std::string row;
   std::string refusal = {};  // why the engine would refuse; if set, all else is empty
   std::string strategy = {};
+  int stages = 1;  // of a pipeline
   Text overrides = {};
   bool exact = true;
   MemoryPlan memory = {};           // of the rank that needs the most, by category
-  std::int64_t activations = 0;     // bytes of the program, in the computing device's memory
+  std::int64_t activations = 0;     // bytes of its program, in the computing device's memory
   std::int64_t bytes_per_rank = 0;  // both together, in that memory
   std::int64_t bytes_in_host = 0, bytes_in_file = 0;  // per rank
   // DeepSpeed's estimate for a GPU, without activations; absent for stages 0 and 1.
@@ -29,9 +30,9 @@ struct Estimate {
   bool fits = false;
   std::string why_not = {};  // if the row does not fit
   StepTimes step = {};
-  std::int64_t tokens_per_step = 0;  // of a rank
-  double tokens_per_second = 0;      // of a rank
-  double mfu = 0;                    // of the device's peak
+  double tokens_per_step = 0;    // of a rank; the ranks of a pipeline share those of one
+  double tokens_per_second = 0;  // of a rank
+  double mfu = 0;                // of the device's peak
 };
 
 // Throws ConfigError if the config cannot be read, or cannot be used with these ranks.

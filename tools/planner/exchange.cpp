@@ -31,13 +31,13 @@ Exchanges::Exchanges(const EnginePlan& plan, const Cluster& cluster)
 
 GroupPlace Exchanges::place_of(GroupId group) const {
   const std::optional<GroupSplit> own = split_of(plan_, group, 0);
-  if (!own) return {cluster_.ranks, cluster_.nodes()};
+  const int first = plan_.on.pipe.rank * cluster_.ranks;
   GroupPlace place{0, 0};
   std::set<int> nodes;
   for (int rank = 0; rank < cluster_.ranks; ++rank) {
-    if (split_of(plan_, group, rank)->color != own->color) continue;
+    if (own && split_of(plan_, group, rank)->color != own->color) continue;
     ++place.ranks;
-    nodes.insert(rank / cluster_.per_node);
+    nodes.insert((first + rank) / cluster_.per_node);
   }
   place.nodes = static_cast<int>(nodes.size());
   return place;
@@ -145,6 +145,24 @@ ExchangeCost Exchanges::sum(const Route& route) const {
 ExchangeCost Exchanges::of(const Route& route) const {
   if (route.kind == Route::Kind::copy) return {};
   return route.kind == Route::Kind::gather ? gather(route) : sum(route);
+}
+
+ExchangeCost Exchanges::crossing(double bytes, int other_stage) const {
+  const Device& device = cluster_.device;
+  const int own = plan_.on.pipe.rank;
+  const bool inside = cluster_.node_of_stage(own) == cluster_.node_of_stage(other_stage);
+  const Link& link = inside ? device.inside : device.between;
+  // The ranks of a CPU node share its memory and its adapter.
+  const int sharing = device.gpu ? 1
+                      : inside   ? cluster_.ranks_on_node()
+                                 : std::min(cluster_.ranks, cluster_.per_node);
+  ExchangeCost cost;
+  (inside ? cost.inside_bytes : cost.between_bytes) = bytes;
+  (inside ? cost.inside_seconds : cost.between_seconds) =
+      sharing * (bytes + link.half_bytes) / link.bytes_per_second;
+  cost.latency = link.latency;
+  cost.seconds = cost.inside_seconds + cost.between_seconds + cost.latency;
+  return cost;
 }
 
 double Exchanges::agreement() const {

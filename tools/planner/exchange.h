@@ -30,6 +30,9 @@ class Exchanges {
   Exchanges(const detail::EnginePlan& plan, const Cluster& cluster);
 
   ExchangeCost of(const detail::Route& route) const;
+  // The cost for each rank of a stage that sends or receives an array from a neighboring stage,
+  // all ranks of both at once.
+  ExchangeCost crossing(double bytes, int other_stage) const;
   // Seconds of an exchange of a few words among all ranks.
   double agreement() const;
 

@@ -88,6 +88,13 @@ ModelShape shape_of_trained(const gpt::ModelConfig& config) {
   return shape;
 }
 
+std::int64_t UnitWork::operations(std::int64_t tokens) const {
+  double per_token = static_cast<double>(attention_width * tokens);
+  for (const Product& product : products)
+    per_token += static_cast<double>(product.in * product.out * product.count) * product.share;
+  return std::llround(per_token * static_cast<double>(tokens));
+}
+
 double ModelShape::flops_per_token(std::int64_t sequence) const {
   double attended = 0;
   for (const UnitWork& unit : work) attended += static_cast<double>(unit.attention_width);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,16 @@ struct UnitWork {
   int kernels = 0;                                     // launches in forward
   // A loss head runs forward and backward at once, in its backward scope.
   bool fused = false;
+
+  // Multiplications in forward for a sample of this number of tokens: UnitSpec::work().
+  std::int64_t operations(std::int64_t tokens) const;
+};
+
+// A stage of a pipeline, whose engine holds what units pass on.
+struct StagePart {
+  std::int64_t layers = 0;
+  std::int64_t in_flight = 1;  // micro-batches
+  bool head = false;           // the loss head is in the stage
 };
 
 // The values that determine the bytes of a program's activations.
@@ -46,7 +57,8 @@ struct ActivationTerms {
   Tokens tokens;
   int element_bytes = 2;
   bool recompute = false, gpu = true;
-  int threads = 1;  // of a CPU rank
+  int threads = 1;                      // of a CPU rank
+  std::optional<StagePart> stage = {};  // absent: the whole model
 };
 
 struct ModelShape {

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "config_schemas/overrides.h"
+#include "tools/planner/pipeline_simulation.h"
+#include "zero/plan/pipeline.h"
 #include "zero/runtime/strict_mode.h"
 
 namespace zero::planner {
@@ -28,6 +30,52 @@ void clear_strategy(Config& config, const PlanRow& row) {
   if (!sets(wire)) config.zero_core.wire = {};
 }
 
+Cluster cluster_of_stage(const Cluster& all, int stages) {
+  if (all.ranks % stages != 0)
+    throw ConfigError("pipeline.stages is " + std::to_string(stages) + ", which does not divide " +
+                      std::to_string(all.ranks) + " ranks: each stage has the same number");
+  Cluster cluster = all;
+  cluster.ranks = all.ranks / stages;
+  cluster.stages = stages;
+  return cluster;
+}
+
+// Returns the first unit of each stage. Units of models that declare no outputs pass on a value per
+// token and channel.
+std::vector<int> cut(const Request& request, const Config& config, int stages,
+                     detail::Model& model) {
+  if (!model.has_outputs())
+    for (int unit = 0; unit + 1 < std::ssize(model.units); ++unit)
+      detail::declare_output(model, unit, {request.tokens_per_sample(), request.shape.hidden}, {});
+  for (std::size_t unit = 0; unit < model.units.size(); ++unit)
+    model.units[unit].work = request.shape.work[unit].operations(request.tokens_per_sample());
+  try {
+    return detail::first_units(model, config.pipeline.partition, stages);
+  } catch (const UsageError& error) {
+    throw ConfigError(error.what());
+  }
+}
+
+std::vector<std::unique_ptr<PlannedStage>> stages_of(const Request& request, const Config& config,
+                                                     const Cluster& cluster) {
+  std::vector<std::unique_ptr<PlannedStage>> stages;
+  const std::span<const UnitWork> work = request.shape.work;
+  detail::Model whole = request.shape.spec.declared();
+  if (cluster.stages == 1) {
+    stages.push_back(
+        std::make_unique<PlannedStage>(std::move(whole), work, config, place_of(cluster, 0, 0)));
+    return stages;
+  }
+  std::vector<int> first = cut(request, config, cluster.stages, whole);
+  for (int at = 0; at < cluster.stages; ++at) {
+    detail::Model own = detail::stage_of(whole, first, at);
+    const std::span<const UnitWork> of_units = work.subspan(first[at], own.units.size());
+    stages.push_back(
+        std::make_unique<PlannedStage>(std::move(own), of_units, config, place_of(cluster, 0, at)));
+  }
+  return stages;
+}
+
 Kernels kernels_of(const Request& request) {
   const bool gpu = request.cluster.device.gpu;
   return request.kernels.value_or(gpu ? Kernels::eager : Kernels::fused);
@@ -44,10 +92,6 @@ Config row_config(const Request& request, const PlanRow& row) {
     overrides["elasticity.enabled"] = "false";
   }
   Config config = load_config(request, overrides).config;
-  if (config.pipeline.stages > 1)
-    throw ConfigError("pipeline.stages is " + std::to_string(config.pipeline.stages) +
-                      ", and plans are of ranks that each have all units: add --set "
-                      "pipeline.stages=1, and give --ranks that of one stage");
   BatchOptions& batch = config.batch;
   if (!batch.given()) batch.train_micro_batch_size_per_gpu = 1;
   if (row.complete()) clear_strategy(config, row);
@@ -77,21 +121,37 @@ std::string default_config(const Request& request) {
          std::string(bf16 ? R"(, "bf16": {"enabled": true}})" : "}");
 }
 
-detail::PlanRank place_of(const Request& request, int rank) {
-  const Cluster& cluster = request.cluster;
+detail::PlanRank place_of(const Cluster& cluster, int rank, int stage) {
+  const int first = stage * cluster.ranks, last = first + cluster.ranks - 1;
+  const bool on_one_node = first / cluster.per_node == last / cluster.per_node;
+  const bool divides = cluster.ranks % cluster.per_node == 0;
   return {.rank = rank,
           .ranks = cluster.ranks,
           .on_gpu = cluster.device.gpu,
           .strict = detail::strict_mode(),
-          .node_ranks = cluster.per_node < cluster.ranks ? cluster.per_node : 0};
+          .node_ranks = on_one_node ? 0
+                        : divides   ? cluster.per_node
+                                    : -1,
+          .pipe = {stage, cluster.stages}};
 }
+
+PlannedStage::PlannedStage(detail::Model own, std::span<const UnitWork> of_units,
+                           const Config& config, const detail::PlanRank& place)
+    : model(std::move(own)), work(of_units), plan(model, config, place) {}
 
 PlannedRow::PlannedRow(const Request& request, const PlanRow& row)
     : config(row_config(request, row)),
-      plan(request.shape.spec.declared(), config, place_of(request, 0)),
-      pass{{plan.batch.micro, request.tokens_per_sample()},
+      cluster(cluster_of_stage(request.cluster, static_cast<int>(config.pipeline.stages))),
+      stages(stages_of(request, config, cluster)),
+      pass{{plan().batch.micro, request.tokens_per_sample()},
            request.recompute,
            kernels_of(request),
            config.zero_core.recompute_every} {}
+
+StepTimes times_of(const PlannedRow& planned) {
+  if (planned.stages.size() > 1) return PipelineSimulation(planned).run();
+  const PlannedStage& whole = *planned.stages.front();
+  return StepSimulation(whole.plan, whole.work, planned.cluster, planned.pass).run();
+}
 
 }  // namespace zero::planner

@@ -1,6 +1,10 @@
 // A request's plan at a row, made by the engine's own code.
 #pragma once
 
+#include <memory>
+#include <span>
+#include <vector>
+
 #include "tools/planner/plan_rows.h"
 #include "tools/planner/request.h"
 #include "tools/planner/step_simulation.h"
@@ -15,18 +19,34 @@ std::string default_config(const Request& request);
 // Reads the request's config with the row's changes. Throws ConfigError for an error in the file.
 Config row_config(const Request& request, const PlanRow& row);
 
-// Returns a rank's place in the request's cluster.
-detail::PlanRank place_of(const Request& request, int rank);
+// Returns the place of a data rank of a stage on the cluster of a stage.
+detail::PlanRank place_of(const Cluster& cluster, int rank, int stage);
 
-// The plan of rank 0, with the objects that the plan refers to. The request must outlive this
-// object.
+// A stage of a pipeline, or the whole model, with the plan of data rank 0.
+struct PlannedStage {
+  PlannedStage(detail::Model own, std::span<const UnitWork> of_units, const Config& config,
+               const detail::PlanRank& place);
+
+  detail::Model model;
+  std::span<const UnitWork> work;  // of the model's units
+  detail::EnginePlan plan;
+};
+
+// The plans of a row, with the objects that these refer to. The request must outlive this object.
 struct PlannedRow {
   // Throws ConfigError if the config cannot be read, or cannot be used with these ranks.
   PlannedRow(const Request& request, const PlanRow& row);
 
+  // The plan of the first stage has what all stages share, such as the batch.
+  const detail::EnginePlan& plan() const { return stages.front()->plan; }
+
   Config config;
-  detail::EnginePlan plan;
+  Cluster cluster;  // whose ranks are those of a stage
+  std::vector<std::unique_ptr<PlannedStage>> stages;
   Pass pass;
 };
+
+// Simulates a step of all stages.
+StepTimes times_of(const PlannedRow& planned);
 
 }  // namespace zero::planner

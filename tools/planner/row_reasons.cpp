@@ -14,6 +14,10 @@ constexpr double equal = 1.01;  // larger differences count
 
 // Returns the row that `row` varies, "3" for "3+cpu"; "" if there is none.
 std::string plainer_of(const std::string& row) {
+  if (const std::size_t stages = row.find(stages_mark); stages != std::string::npos) {
+    const std::string plainer = plainer_of(row.substr(0, stages));
+    return plainer.empty() ? "" : plainer + row.substr(stages);
+  }
   if (row.starts_with("hybrid") || row.starts_with("hfsdp")) return "3";
   if (row == "3") return "grad_op";
   if (row == "grad_op") return "2";

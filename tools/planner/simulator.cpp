@@ -14,12 +14,13 @@ constexpr int idle = -1;
 
 class Simulation {
  public:
-  Simulation(const std::vector<Task>& tasks, int streams, int slowed)
+  Simulation(const std::vector<Task>& tasks, int streams, int slowed, int ranks)
       : tasks_(tasks),
-        slowed_(slowed),
+        streams_(static_cast<std::size_t>(streams)),
+        slowed_(static_cast<std::size_t>(slowed)),
         times_(tasks.size()),
         done_(tasks.size()),
-        queues_(static_cast<std::size_t>(streams)),
+        queues_(streams_ * static_cast<std::size_t>(ranks)),
         next_(queues_.size()),
         running_(queues_.size(), idle),
         left_(queues_.size()) {
@@ -54,9 +55,10 @@ class Simulation {
   }
 
   double rate_of(std::size_t stream) const {
-    if (static_cast<int>(stream) != slowed_) return 1;
+    if (stream % streams_ != slowed_) return 1;
     double taken = 0;
-    for (std::size_t other = 0; other < running_.size(); ++other)
+    const std::size_t first = stream - slowed_;  // of the rank
+    for (std::size_t other = first; other < first + streams_; ++other)
       if (other != stream && running_[other] != idle)
         taken = std::max(taken, tasks_[running_[other]].takes);
     return 1 - std::min(taken, most_taken);
@@ -68,7 +70,7 @@ class Simulation {
     for (std::size_t stream = 0; stream < queues_.size(); ++stream)
       if (running_[stream] != idle) step = std::min(step, left_[stream] / rate_of(stream));
     if (step == std::numeric_limits<double>::infinity())
-      throw std::logic_error("a task of the simulation waits for a later one");
+      throw std::logic_error("tasks of the simulation wait for each other");
     std::vector<double> rates(queues_.size());
     for (std::size_t stream = 0; stream < queues_.size(); ++stream) rates[stream] = rate_of(stream);
     now_ += step;
@@ -86,7 +88,7 @@ class Simulation {
   }
 
   const std::vector<Task>& tasks_;
-  const int slowed_;
+  const std::size_t streams_, slowed_;
   std::vector<TaskTimes> times_;
   std::vector<char> done_;
   // Per stream: all tasks, the number of begun tasks, the running task, and the remaining seconds.
@@ -99,8 +101,9 @@ class Simulation {
 
 }  // namespace
 
-std::vector<TaskTimes> simulate(const std::vector<Task>& tasks, int streams, int slowed) {
-  return Simulation(tasks, streams, slowed).run();
+std::vector<TaskTimes> simulate(const std::vector<Task>& tasks, int streams, int slowed,
+                                int ranks) {
+  return Simulation(tasks, streams, slowed, ranks).run();
 }
 
 }  // namespace zero::planner

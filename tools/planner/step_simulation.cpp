@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "zero/plan/access_history.h"
+#include "tools/planner/work_list.h"
 #include "zero/plan/offload_moves.h"
 
 namespace zero::planner {
@@ -14,40 +14,19 @@ namespace {
 
 // The most micro steps that are simulated: all but the first and the last take the same time.
 constexpr int simulated_micro_steps = 4;
-// Some work overlaps with the next step. So two steps fill this pipeline, the third is measured,
-// and the last provides the overlapping work.
-constexpr int simulated_steps = 4, measured_step = 2;
-
-bool is_compute(const Instruction& instruction) {
-  return instruction.stream == PlanStream::compute;
-}
 
 }  // namespace
 
 // The instructions of some steps with their times.
 struct StepSimulation::Trace {
-  std::vector<const Instruction*> instructions;
-  std::vector<Cost> costs;
+  WorkList work;
   std::vector<TaskTimes> times;
-  std::vector<std::size_t> step_ends;  // index after each step's last instruction
-
-  // The end of a step's computation; later work of the step overlaps with the next step.
-  double end_of(int step) const {
-    double end = 0;
-    const std::size_t begin = step == 0 ? 0 : step_ends[step - 1];
-    for (std::size_t i = begin; i < step_ends[step]; ++i) {
-      const PlanStream stream = instructions[i]->stream;
-      if (stream == PlanStream::compute || stream == PlanStream::host)
-        end = std::max(end, times[i].end);
-    }
-    return end;
-  }
 };
 
-StepSimulation::StepSimulation(const EnginePlan& plan, const ModelShape& shape,
+StepSimulation::StepSimulation(const EnginePlan& plan, std::span<const UnitWork> work,
                                const Cluster& cluster, const Pass& pass)
     : plan_(plan),
-      shape_(shape),
+      work_(work),
       cluster_(cluster),
       pass_(pass),
       kernels_(cluster, static_cast<int>(size_of(plan.policy.precision.compute)), pass.kernels),
@@ -78,6 +57,8 @@ double StepSimulation::route_work(const Route& route) const {
 
 StepSimulation::Cost StepSimulation::exchange_cost(const Instruction& instruction,
                                                    const StepPosition& at) const {
+  if (target_of(instruction.op) == Target::boundary || instruction.op == Op::add_uses)
+    return crossing_cost(instruction);
   Cost cost;
   double inside = 0;
   for (const RouteWork& work : plan_.routes.of(instruction.op, instruction.target, at))
@@ -97,12 +78,39 @@ StepSimulation::Cost StepSimulation::exchange_cost(const Instruction& instructio
   return cost;
 }
 
+// A transfer between stages, or the sum of a shared parameter's gradients over stages.
+StepSimulation::Cost StepSimulation::crossing_cost(const Instruction& instruction) const {
+  const Op op = instruction.op;
+  const bool to_before = op == Op::receive || op == Op::send_gradient;
+  double bytes = 0;
+  if (op == Op::add_uses) {
+    for (const SegmentId& id : plan_.layout.trainable_of(instruction.target)) {
+      const Segment& segment = plan_.layout.segment(id);
+      bytes += 2.0 * static_cast<double>(plan_.policy.updated(segment).count()) *
+               size_of(plan_.policy.types(segment).sum);
+    }
+  } else {
+    const UnitDeclaration& unit =
+        to_before ? plan_.inputs.model->units.front() : plan_.inputs.model->units.back();
+    const auto& array =
+        *std::ranges::find(unit.kept, to_before ? input_name : output_name, &KeptDeclaration::name);
+    bytes = static_cast<double>(array.elements * plan_.batch.micro) *
+            size_of(array.dtype.value_or(plan_.policy.precision.compute));
+  }
+  const AxisPlace& pipe = plan_.on.pipe;
+  const bool before = to_before || pipe.rank + 1 == pipe.ranks;
+  const ExchangeCost exchange = exchanges_.crossing(bytes, pipe.rank + (before ? -1 : 1));
+  const bool sends = op != Op::receive && op != Op::receive_gradient;
+  return {exchange.seconds, cluster_.device.exchange_share, sends ? exchange.inside_bytes : 0,
+          sends ? exchange.between_bytes : 0};
+}
+
 StepSimulation::Cost StepSimulation::compute_cost(const Instruction& instruction) const {
   switch (instruction.op) {
     case Op::forward:
-      return {kernels_.forward(shape_.work[instruction.target], pass_.tokens)};
+      return {kernels_.forward(work_[instruction.target], pass_.tokens)};
     case Op::backward: {
-      const UnitWork& work = shape_.work[instruction.target];
+      const UnitWork& work = work_[instruction.target];
       const bool again = pass_.recompute && work.attention_width > 0;
       return {kernels_.backward(work, pass_.tokens, again)};
     }
@@ -169,77 +177,38 @@ StepSimulation::Cost StepSimulation::cost(const Instruction& instruction,
 }
 
 StepSimulation::Trace StepSimulation::trace(int micro_steps, bool repeats) const {
-  Trace trace;
-  std::vector<Task> tasks;
-  AccessHistory<int> history;
-  std::map<std::tuple<Op, int, bool, bool>, Cost> known;
-  const auto add = [&](const StepPlan& plan, const StepPosition& at) {
-    for (const Instruction& instruction : plan.instructions) {
-      const auto [found, is_new] =
-          known.try_emplace({instruction.op, instruction.target, at.first, at.last});
-      if (is_new) found->second = cost(instruction, at);
-      const Cost& own = found->second;
-      Task task{static_cast<int>(instruction.stream), own.seconds, {}, own.takes};
-      const auto number = static_cast<int>(tasks.size());
-      for (const ResourceAccess& access : instruction.accesses) {
-        history.for_earlier(access, [&](int earlier) {
-          if (tasks[earlier].stream != task.stream) task.after.push_back(earlier);
-        });
-      }
-      for (const ResourceAccess& access : instruction.accesses)
-        history.add(access, instruction.stream, number);
-      tasks.push_back(std::move(task));
-      trace.instructions.push_back(&instruction);
-      trace.costs.push_back(own);
-    }
-  };
+  Trace trace{WorkList(*this), {}};
   const StepPlans& plans = plan_.steps;
   for (int step = 0; step < simulated_steps; ++step) {
     for (int micro = 0; micro < micro_steps; ++micro) {
       const StepPosition at{micro == 0, micro + 1 == micro_steps};
-      add(at.first && at.last ? plans.only
-          : at.first          ? plans.first
-          : at.last           ? plans.last
-                              : plans.middle,
-          at);
+      trace.work.add(at.first && at.last ? plans.only
+                     : at.first          ? plans.first
+                     : at.last           ? plans.last
+                                         : plans.middle,
+                     at);
     }
-    if (repeats) add(plans.repeated, {false, true});
-    add(plans.update, {false, true});
-    trace.step_ends.push_back(tasks.size());
+    if (repeats) trace.work.add(plans.repeated, {false, true});
+    trace.work.add(plans.update, {false, true});
+    trace.work.end_step();
   }
-  trace.times = simulate(tasks, plan_stream_count, static_cast<int>(PlanStream::compute));
+  trace.times =
+      simulate(trace.work.tasks(), plan_stream_count, static_cast<int>(PlanStream::compute));
   return trace;
 }
 
 StepTimes StepSimulation::times_of(int micro_steps, bool repeats) const {
-  const Trace steps = trace(micro_steps, repeats);
-  const double begin = steps.end_of(measured_step - 1), end = steps.end_of(measured_step);
-  StepTimes times{.seconds = end - begin};
-  double busy = 0;
-  for (std::size_t i = 0; i < steps.instructions.size(); ++i) {
-    if (is_compute(*steps.instructions[i]))
-      busy +=
-          std::max(0.0, std::min(steps.times[i].end, end) - std::max(steps.times[i].begin, begin));
-    if (i < steps.step_ends[measured_step - 1] || i >= steps.step_ends[measured_step]) continue;
-    times.inside_bytes += steps.costs[i].inside_bytes;
-    times.between_bytes += steps.costs[i].between_bytes;
-  }
-  times.exposed = std::max(0.0, times.seconds - busy);
-  return times;
+  const auto [work, times] = trace(micro_steps, repeats);
+  return work.times_between(times, work.end_of(times, measured_step - 1),
+                            work.end_of(times, measured_step), measured_step);
 }
 
 SimulatedStep StepSimulation::timeline() const {
   const auto count =
       static_cast<int>(std::min<std::int64_t>(plan_.batch.accumulation, simulated_micro_steps));
-  const Trace steps = trace(count, false);
-  const double begin = steps.end_of(measured_step - 1), end = steps.end_of(measured_step);
-  SimulatedStep step{.seconds = end - begin};
-  for (std::size_t i = 0; i < steps.instructions.size(); ++i) {
-    const double from = std::max(steps.times[i].begin, begin);
-    const double to = std::min(steps.times[i].end, end);
-    if (to > from) step.work.push_back({steps.instructions[i], from - begin, to - begin});
-  }
-  return step;
+  const auto [work, times] = trace(count, false);
+  return work.between(times, work.end_of(times, measured_step - 1),
+                      work.end_of(times, measured_step));
 }
 
 StepTimes StepSimulation::run() const {

@@ -3,8 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <tuple>
+#include <span>
 #include <vector>
 
 #include "tools/planner/cluster.h"
@@ -27,8 +26,11 @@ struct Pass {
 // Per optimizer step of the first rank, in the steady state: a mean, if some repeat a micro step.
 struct StepTimes {
   double seconds = 0;
-  double exposed = 0;  // seconds of the compute stream's waits
-  double inside_bytes = 0, between_bytes = 0;
+  double exposed = 0;  // seconds of the compute stream's waits; in a pipeline, a mean over stages
+  double inside_bytes = 0, between_bytes = 0;  // sent; in a pipeline, by the stage that sends most
+  // In a pipeline: the share of a step in which a stage waits, if nothing but computation took
+  // time.
+  double bubble = 0;
 };
 
 // An instruction in the time line of a step.
@@ -45,9 +47,18 @@ struct SimulatedStep {
 
 class StepSimulation {
  public:
-  // All arguments must outlive this object. `plan` is that of rank 0 on the cluster's ranks.
-  StepSimulation(const detail::EnginePlan& plan, const ModelShape& shape, const Cluster& cluster,
-                 const Pass& pass);
+  // Seconds, the share of the computation's rate, and bytes sent.
+  struct Cost {
+    double seconds = 0, takes = 0, inside_bytes = 0, between_bytes = 0;
+  };
+
+  // All arguments must outlive this object. `plan` is that of rank 0 on the cluster's ranks, and
+  // `work` that of the plan's units.
+  StepSimulation(const detail::EnginePlan& plan, std::span<const UnitWork> work,
+                 const Cluster& cluster, const Pass& pass);
+
+  const detail::EnginePlan& plan() const { return plan_; }
+  Cost cost(const detail::Instruction& instruction, const detail::StepPosition& at) const;
 
   StepTimes run() const;
   // Returns the work of a step with times from its start; of a step with more than four micro
@@ -55,24 +66,21 @@ class StepSimulation {
   SimulatedStep timeline() const;
 
  private:
-  struct Cost {
-    double seconds = 0, takes = 0, inside_bytes = 0, between_bytes = 0;
-  };
   struct Trace;
 
   // Simulates steps with this number of micro steps, each step with or without a repeated micro
   // step at the end.
   Trace trace(int micro_steps, bool repeats) const;
   StepTimes times_of(int micro_steps, bool repeats = false) const;
-  Cost cost(const detail::Instruction& instruction, const detail::StepPosition& at) const;
   Cost compute_cost(const detail::Instruction& instruction) const;
   Cost exchange_cost(const detail::Instruction& instruction, const detail::StepPosition& at) const;
   Cost copy_cost(const detail::Instruction& instruction) const;
+  Cost crossing_cost(const detail::Instruction& instruction) const;
   double route_work(const detail::Route& route) const;
   double update_bytes(const detail::Chunk& chunk) const;
 
   const detail::EnginePlan& plan_;
-  const ModelShape& shape_;
+  std::span<const UnitWork> work_;
   const Cluster& cluster_;
   const Pass pass_;
   const KernelTime kernels_;

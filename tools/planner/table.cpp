@@ -25,11 +25,19 @@ struct Column {
   const char* title;
   int width;
 };
-constexpr Column columns[] = {{"GPU GiB", 8}, {"host", 7},    {"fits", 5},
-                              {"inside", 8},  {"between", 8}, {"step", 9},
-                              {"waits", 6},   {"tok/s", 8},   {"MFU %", 6}};
+constexpr Column columns[] = {{"GPU GiB", 8}, {"host", 7},  {"fits", 5},  {"inside", 8},
+                              {"between", 8}, {"step", 9},  {"waits", 6}, {"tok/s", 7},
+                              {"MFU %", 6},   {"bubble", 6}};
 
-std::string line_of(const std::string& name, const std::vector<std::string>& cells) {
+// Whether a column has anything to say: the bubble is that of pipelines.
+std::size_t columns_of(const PlanResult& result) {
+  const bool stages =
+      std::ranges::any_of(result.estimates, [](const Estimate& row) { return row.stages > 1; });
+  return std::size(columns) - (stages ? 0 : 1);
+}
+
+std::string line_of(const std::string& name, std::vector<std::string> cells, std::size_t count) {
+  cells.resize(count);
   char start[64];
   std::snprintf(start, sizeof start, "%-20s", name.c_str());
   std::string line = start;
@@ -41,16 +49,19 @@ std::string line_of(const std::string& name, const std::vector<std::string>& cel
   return line + "\n";
 }
 
-std::string row_line(const Estimate& row, bool chosen) {
+std::string row_line(const Estimate& row, bool chosen, std::size_t count) {
   const std::string name = (chosen ? "* " : "  ") + row.row;
   if (!row.refusal.empty()) return name + ": refused, see below\n";
   const double host = static_cast<double>(row.bytes_in_host + row.bytes_in_file);
-  return line_of(name, {fixed(static_cast<double>(row.bytes_per_rank) / gibibyte, 2),
-                        host > mebibyte ? fixed(host / gibibyte, 1) : "-", row.fits ? "yes" : "no",
-                        fixed(row.step.inside_bytes / gibibyte, 2),
-                        fixed(row.step.between_bytes / gibibyte, 2), time_text(row.step.seconds),
-                        fixed(100 * row.step.exposed / row.step.seconds, 0) + " %",
-                        fixed(row.tokens_per_second, 0), fixed(100 * row.mfu, 1)});
+  return line_of(
+      name,
+      {fixed(static_cast<double>(row.bytes_per_rank) / gibibyte, 2),
+       host > mebibyte ? fixed(host / gibibyte, 1) : "-", row.fits ? "yes" : "no",
+       fixed(row.step.inside_bytes / gibibyte, 2), fixed(row.step.between_bytes / gibibyte, 2),
+       time_text(row.step.seconds), fixed(100 * row.step.exposed / row.step.seconds, 0) + " %",
+       fixed(row.tokens_per_second, 0), fixed(100 * row.mfu, 1),
+       row.stages > 1 ? fixed(100 * row.step.bubble, 0) + " %" : "-"},
+      count);
 }
 
 // Breaks a text into lines of at most 98 columns; all but the first are indented.
@@ -84,7 +95,7 @@ std::string heading(const PlanResult& result) {
       request.shape.name + " with " + fixed(static_cast<double>(request.shape.parameters), 0) +
       " parameters on " + std::to_string(cluster.ranks) + " ranks of " + cluster.device.name +
       " (" + std::to_string(cluster.nodes()) + (cluster.nodes() == 1 ? " node)" : " nodes)") +
-      ", " + fixed(static_cast<double>(planned->tokens_per_step), 0) + " tokens per rank and step" +
+      ", " + fixed(planned->tokens_per_step, 0) + " tokens per rank and step" +
       (request.recompute ? ", with recomputation" : "");
   text = wrapped(text);
   for (const std::string& notice : request.shape.notices) text += wrapped("notice: " + notice);
@@ -204,7 +215,8 @@ std::vector<char> shown_rows(const PlanResult& result, Rows rows) {
   std::vector<char> shown(all.size(), rows == Rows::all);
   std::optional<std::size_t> smallest;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const bool named = std::ranges::count(std::array{"config", "0", "1", "2", "3"}, all[i].row) > 0;
+    const std::string row = all[i].row.substr(0, all[i].row.find(stages_mark));
+    const bool named = std::ranges::count(std::array{"config", "0", "1", "2", "3"}, row) > 0;
     if (named || result.recommendation.row == i) shown[i] = 1;
     if (all[i].fits && (!smallest || all[i].bytes_per_rank < all[*smallest].bytes_per_rank))
       smallest = i;
@@ -217,10 +229,11 @@ std::string text_of(const PlanResult& result, Rows rows) {
   std::vector<std::string> titles;
   for (const Column& column : columns) titles.emplace_back(column.title);
   if (!result.request.cluster.device.gpu) titles.front() = "GiB", titles[1] = "file";
-  std::string text = heading(result) + line_of("  row", titles);
+  const std::size_t count = columns_of(result);
+  std::string text = heading(result) + line_of("  row", titles, count);
   const std::vector<char> shown = shown_rows(result, rows);
   for (std::size_t i = 0; i < shown.size(); ++i)
-    if (shown[i]) text += row_line(result.estimates[i], result.recommendation.row == i);
+    if (shown[i]) text += row_line(result.estimates[i], result.recommendation.row == i, count);
   if (const auto more = std::ranges::count(shown, 0))
     text += "  and " + std::to_string(more) + " more rows: --all\n";
   return text + "\n" + conclusions(result) + price_text(result);
@@ -255,6 +268,8 @@ std::string json_of(const PlanResult& result) {
       list.push_back(std::move(json));
       continue;
     }
+    json["pipeline_stages"] = row.stages;
+    if (row.stages > 1) json["bubble"] = row.step.bubble;
     json["bytes_per_rank"] = row.bytes_per_rank;
     json["fits"] = row.fits;
     json["bytes_inside_node"] = row.step.inside_bytes;
@@ -336,7 +351,7 @@ std::string config_of(const PlanResult& result) {
     config.erase("elasticity");
   }
   for (const char* key : strategy_keys)
-    if (result.estimates[*chosen.row].row != "config") remove_path(config, key);
+    if (!result.estimates[*chosen.row].row.starts_with("config")) remove_path(config, key);
   const Text defaults = {{"zero_core.reshard_after_forward", "true"},
                          {"zero_optimization.offload_optimizer.ratio", "1"}};
   for (const auto& overrides : {request.overrides, result.estimates[*chosen.row].overrides})

@@ -22,7 +22,7 @@ constexpr int most_rank_plans = 256;
 constexpr std::size_t most_unit_plans = 1 << 15;  // of units, in half a second
 
 struct PlanOptions {
-  std::string config_file, model, params, device = "h100", rows, kernels;
+  std::string config_file, model, params, device = "h100", rows, pipeline_stages, kernels;
   std::vector<std::string> settings;
   int ranks = 8, per_node = 8;
   std::int64_t layers = 0, hidden = 0, vocabulary = 0, micro_batch = 0, sequence = 0;
@@ -119,6 +119,7 @@ void plan(const PlanOptions& options) {
       options.rows.empty() ? all_rows(request.cluster) : parse_rows(options.rows);
   if (options.rows.empty() && !options.config_file.empty())
     rows.insert(rows.begin(), PlanRow{"config"});
+  if (!options.pipeline_stages.empty()) rows = with_stages(rows, options.pipeline_stages);
   if (options.memory) {
     const std::size_t plans = rows.size() * request.shape.work.size();
     request.planned_ranks = most_rank_plans;
@@ -193,8 +194,13 @@ void add_output(CLI::App& command, PlanOptions& options) {
   command.option_defaults()->group("Results");
   command.add_option("--rows", options.rows,
                      "Rows: config, 0, 1, 2, 3, grad_op, hybrid/S, hfsdp/S, 3+hpz/S, 3+qwz,\n"
-                     "3+qgz, 3+cpu, 3+nvme, 3+gather=FORMAT, 3+reduce=FORMAT; default: all,\n"
+                     "3+qgz, 3+cpu, 3+nvme, 3+gather=FORMAT, 3+reduce=FORMAT, each also in\n"
+                     "P stages of a pipeline, as 3/pP; default: all without stages,\n"
                      "of which the table shows the stages, the fastest and the smallest");
+  command
+      .add_option("--pipeline-stages", options.pipeline_stages,
+                  "Each row with each of these numbers of stages of a pipeline, such as 1,2,4")
+      ->type_name("LIST");
   command.add_flag("--all", options.all, "Show all rows in the table");
   command.add_flag("--memory", options.memory,
                    "Also print the bytes of each category, of the rank that needs the most");

@@ -38,14 +38,15 @@ enum class Type : std::uint8_t {
   boolean,
   integer,
   number,
-  choice,       // one of `choices`
-  pair,         // an array of two numbers
-  group_size,   // "node" or an integer
-  group_sizes,  // the same, or an array of integers
-  integers,     // an array of integers, not empty
-  text,         // any string
-  list,         // any array
-  block,        // an object with keys that the table does not list
+  choice,            // one of `choices`
+  pair,              // an array of two numbers
+  group_size,        // "node" or an integer
+  group_sizes,       // the same, or an array of integers
+  integers,          // an array of integers, not empty
+  text,              // any string
+  text_or_integers,  // any string, or an array of integers as its text
+  list,              // any array
+  block,             // an object with keys that the table does not list
   any,
 };
 

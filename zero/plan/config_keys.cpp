@@ -291,9 +291,11 @@ void add_other_sections(RowList& rows) {
        acts("stages", at<&PipelineOptions::stages>, ranks,
             "ranks that share the units of a model: train_batch_size counts the ranks of one "
             "stage"),
-       acts("partition", at<&PipelineOptions::partition>, Names{"best", "parameters", "uniform"},
-            "what the stages have in equal parts: parameters (best is the same), or numbers of "
-            "units")});
+       acts("partition", at<&PipelineOptions::partition>,
+            "what the stages have in equal parts: work (best; parameters if units declare none), "
+            "parameters, units (uniform), units with such a name (type:REGEX); or the first unit "
+            "of each stage, as [0, 7]")
+           .or_integers()});
   rows.in("timers", {section("throughput timers")});
   rows.in("timers.throughput", {section("throughput timers")});
   rows.in("activation_checkpointing", {section("recomputation of activations")});

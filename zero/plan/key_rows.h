@@ -62,6 +62,7 @@ struct Row : Key {
   Row in_any_case() const { return with(&Key::any_case, true); }
   Row or_null() const { return with(&Key::nullable, true); }
   Row or_list_of_one() const { return with(&Key::list_of_one, true); }
+  Row or_integers() const { return with(&Key::type, Type::text_or_integers); }
   Row or_auto() const { return with(&Key::auto_is_absent, true); }
   Row strictly() const { return with(&Key::strict, true); }
   Row needed() const { return with(&Key::required, true); }

@@ -231,24 +231,47 @@ UnitSpec& UnitSpec::buffer(const std::string& name, Shape shape, const std::stri
   return *this;
 }
 
-UnitSpec& UnitSpec::keep(const std::string& name, Shape shape, std::optional<DType> dtype) {
-  detail::UnitDeclaration& unit = model_.units[index_];
+namespace detail {
+namespace {
+
+KeptDeclaration& declare_kept(UnitDeclaration& unit, const std::string& name, Shape shape,
+                              std::optional<DType> dtype) {
   const std::string text = "array \"" + name + "\" that unit " + unit.name + " keeps";
-  if (std::ranges::count(unit.kept, name, &detail::KeptDeclaration::name) > 0)
+  if (std::ranges::count(unit.kept, name, &KeptDeclaration::name) > 0)
     throw UsageError("the " + text + " is declared twice");
-  const std::int64_t elements = detail::elements_of("the " + text, shape);
-  unit.kept.push_back({name, std::move(shape), elements, dtype});
+  const std::int64_t elements = elements_of("the " + text, shape);
+  return unit.kept.emplace_back(KeptDeclaration{name, std::move(shape), elements, dtype});
+}
+
+}  // namespace
+
+void declare_output(Model& model, int unit, const Shape& shape, std::optional<DType> dtype) {
+  UnitDeclaration& own = model.units[unit];
+  declare_kept(own, output_name, shape, dtype);
+  KeptDeclaration& gradient = declare_kept(own, output_gradient_name, shape, dtype);
+  gradient.of_backward = true;
+  // The unit after reads the gradient of its own output while it writes this gradient.
+  gradient.shared = unit % 2;
+  own.has_output = true;
+}
+
+}  // namespace detail
+
+UnitSpec& UnitSpec::keep(const std::string& name, Shape shape, std::optional<DType> dtype) {
+  detail::declare_kept(model_.units[index_], name, std::move(shape), dtype);
   return *this;
 }
 
 UnitSpec& UnitSpec::output(Shape shape, std::optional<DType> dtype) {
-  detail::UnitDeclaration& unit = model_.units[index_];
-  keep(detail::output_name, shape, dtype);
-  keep(detail::output_gradient_name, std::move(shape), dtype);
-  unit.kept.back().of_backward = true;
-  // The unit after reads the gradient of its own output while it writes this gradient.
-  unit.kept.back().shared = index_ % 2;
-  unit.has_output = true;
+  detail::declare_output(model_, index_, shape, dtype);
+  return *this;
+}
+
+UnitSpec& UnitSpec::work(std::int64_t per_sample) {
+  if (per_sample < 0)
+    throw UsageError("work of unit " + model_.units[index_].name + " is " +
+                     std::to_string(per_sample) + "; expected at least 0");
+  model_.units[index_].work = per_sample;
   return *this;
 }
 

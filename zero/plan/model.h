@@ -79,6 +79,7 @@ struct UnitDeclaration {
   bool repeats = false;     // occurs several times in a pass
   bool has_output = false;  // UnitSpec::output()
   bool bare_names = false;  // global names omit the unit's name
+  std::int64_t work = 0;    // UnitSpec::work()
   std::string global(const std::string& own) const { return bare_names ? own : name + "." + own; }
 };
 
@@ -136,6 +137,8 @@ struct Model {
   }
 };
 
+// Adds the arrays of UnitSpec::output() to a unit. Throws UsageError if the unit has them.
+void declare_output(Model& model, int unit, const Shape& shape, std::optional<DType> dtype);
 // Whether the text matches the pattern; * matches any text.
 bool fits(std::string_view text, std::string_view pattern);
 

@@ -1,50 +1,91 @@
 #include "zero/plan/pipeline.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
 #include <optional>
+#include <regex>
 #include <set>
+#include <span>
+#include <sstream>
 #include <utility>
 
 namespace zero::detail {
 
 namespace {
 
-std::int64_t elements_of(const Model& model, int unit) {
-  std::int64_t elements = 0;
-  for (const int param : model.units[unit].params) elements += model.params[param].elements;
-  return elements;
+constexpr std::string_view type_prefix = "type:";
+
+// Returns what each unit weighs when stages of equal parts are cut.
+std::vector<std::int64_t> weights_of(const Model& model, const std::string& partition) {
+  const bool has_work =
+      std::ranges::any_of(model.units, [](const UnitDeclaration& unit) { return unit.work > 0; });
+  const bool by_name = partition.starts_with(type_prefix);
+  std::regex pattern;
+  if (by_name) try {
+      pattern.assign(partition.substr(type_prefix.size()), std::regex::icase);
+    } catch (const std::regex_error& error) {
+      throw ConfigError("pipeline.partition " + partition + ": " + error.what());
+    }
+  std::vector<std::int64_t> weights;
+  for (const UnitDeclaration& unit : model.units) {
+    std::int64_t weight = 0;
+    if (by_name)
+      weight = std::regex_search(unit.name, pattern) ? 1 : 0;
+    else if (partition == "best" && has_work)
+      weight = unit.work;
+    else
+      for (const int param : unit.params) weight += model.params[param].elements;
+    weights.push_back(weight);
+  }
+  return weights;
 }
 
-// Cuts into stages of at most `most` elements, each as long as possible; none if that needs more
+// Cuts into stages that weigh at most `most`, each as long as possible; none if that needs more
 // stages. Later stages keep a unit each.
-std::optional<std::vector<int>> cut(const Model& model, std::int64_t most, int stages) {
+std::optional<std::vector<int>> cut(std::span<const std::int64_t> weights, std::int64_t most,
+                                    int stages) {
   std::vector<int> first;
   std::int64_t sum = 0;
-  const auto units = static_cast<int>(model.units.size());
+  const auto units = static_cast<int>(weights.size());
   for (int unit = 0; unit < units; ++unit) {
-    const std::int64_t own = elements_of(model, unit);
     const bool needed = units - unit <= stages - static_cast<int>(first.size());
-    if (unit == 0 || sum + own > most || needed) {
-      if (own > most || std::ssize(first) == stages) return {};
+    if (unit == 0 || sum + weights[unit] > most || needed) {
+      if (weights[unit] > most || std::ssize(first) == stages) return {};
       first.push_back(unit);
       sum = 0;
     }
-    sum += own;
+    sum += weights[unit];
   }
   return first;
 }
 
 // The smallest limit for which cut() finds stages.
-std::vector<int> cut_by_parameters(const Model& model, int stages) {
-  std::int64_t low = 0, high = model.total_elements();
+std::vector<int> cut_evenly(std::span<const std::int64_t> weights, int stages) {
+  std::int64_t low = 0, high = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
   while (low < high) {
     const std::int64_t middle = low + (high - low) / 2;
-    if (cut(model, middle, stages))
+    if (cut(weights, middle, stages))
       high = middle;
     else
       low = middle + 1;
   }
-  return *cut(model, low, stages);
+  return *cut(weights, low, stages);
+}
+
+// Reads "[0, 7, 13]": the first unit of each stage.
+std::vector<int> listed_units(const std::string& partition, int units, int stages) {
+  std::vector<int> first;
+  std::istringstream text(partition.substr(1));
+  for (int unit = 0; text >> unit; text.ignore(1)) first.push_back(unit);
+  const bool rises = std::ranges::adjacent_find(first, std::greater_equal()) == first.end();
+  if (std::ssize(first) != stages || !rises || first.front() != 0 || first.back() >= units)
+    throw ConfigError("pipeline.partition is " + partition +
+                      "; expected the first unit of each of " + std::to_string(stages) +
+                      " stages, from 0 on in rising order, below the " + std::to_string(units) +
+                      " units of the model");
+  return first;
 }
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -95,14 +136,20 @@ void check_pipeline(const Config& config, const EnginePlan& plan, const Model& m
                         "out");
 }
 
-std::vector<int> first_units(const Model& whole, std::string_view partition, int stages) {
+std::vector<int> first_units(const Model& whole, const std::string& partition, int stages) {
   check_units(whole);
   const auto units = static_cast<int>(whole.units.size());
   if (units < stages)
     throw UsageError("RuntimeOptions::pipeline_stages is " + std::to_string(stages) +
                      ", and the model has " + std::to_string(units) +
                      " units: a stage needs at least one");
-  if (partition != "uniform") return cut_by_parameters(whole, stages);
+  if (partition.starts_with('[')) return listed_units(partition, units, stages);
+  const bool known = std::ranges::count(std::array{"best", "parameters", "uniform"}, partition) > 0;
+  if (!known && !partition.starts_with(type_prefix))
+    throw ConfigError("pipeline.partition is \"" + partition +
+                      "\"; expected best, parameters, uniform, type:REGEX, or an array with the "
+                      "first unit of each stage");
+  if (partition != "uniform") return cut_evenly(weights_of(whole, partition), stages);
   std::vector<int> first;
   for (int i = 0; i < stages; ++i) first.push_back(units * i / stages);
   return first;

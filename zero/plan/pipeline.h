@@ -22,10 +22,11 @@ void check_units(const Model& model);
 // plan but its inputs.
 void check_pipeline(const Config& config, const EnginePlan& plan, const Model& model);
 
-// Returns the first unit of each stage. `partition`: "uniform", equal numbers of units, or others,
-// with which the largest stage has as few parameters as possible (DeepSpeed's partition_method).
-// Throws UsageError for fewer units than stages, and as check_units().
-std::vector<int> first_units(const Model& whole, std::string_view partition, int stages);
+// Returns the first unit of each stage. `partition` is PipelineOptions::partition, DeepSpeed's
+// partition_method: with all but "uniform" and a list, the largest stage has as little of the work,
+// the parameters or the units named as possible. Throws ConfigError for another partition, and
+// UsageError for fewer units than stages, and as check_units().
+std::vector<int> first_units(const Model& whole, const std::string& partition, int stages);
 
 // Returns the model of a stage; parameters, in the order of units, are those of these units, and
 // copies of those that they borrow from other stages.

@@ -4,8 +4,9 @@
 
 namespace gpt {
 
-zero::ModelSpec describe(const ModelConfig& config, bool trains, std::int64_t passed_tokens) {
+zero::ModelSpec describe(const ModelConfig& config, bool trains, const InStages& in) {
   zero::ModelSpec model;
+  std::size_t number = 0;
   for (const Unit& unit : units_of(config)) {
     zero::UnitSpec& declared = model.unit(unit.name);
     for (const Parameter& parameter : unit.parameters) {
@@ -17,7 +18,9 @@ zero::ModelSpec describe(const ModelConfig& config, bool trains, std::int64_t pa
     for (const std::string& name : unit.uses) declared.uses(name);
     const bool is_head = unit.name == names_of(config).head_unit;
     if (is_head) declared.fused();  // forward and backward at once
-    if (!is_head && passed_tokens > 0) declared.output({passed_tokens, config.channels});
+    if (in.tokens == 0) continue;
+    if (!is_head) declared.output({in.tokens, config.channels});
+    declared.work(in.work[number++]);
   }
   return model;
 }

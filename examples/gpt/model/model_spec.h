@@ -1,14 +1,21 @@
 // The model in the engine's terms.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "examples/gpt/model/model_config.h"
 #include "zero/zero.h"
 
 namespace gpt {
 
-// `trains`: false for a model that only runs forward. `passed_tokens`: tokens of a sample, if units
-// declare what they pass on, as the stages of a pipeline need; 0: they do not.
-zero::ModelSpec describe(const ModelConfig& config, bool trains = true,
-                         std::int64_t passed_tokens = 0);
+// Terms of a model in stages of a pipeline, whose units declare what they pass on, and their work.
+struct InStages {
+  std::int64_t tokens = 0;         // of a sample; 0: not in stages
+  std::vector<std::int64_t> work;  // per unit, as UnitSpec::work()
+};
+
+// `trains`: false for a model that only runs forward.
+zero::ModelSpec describe(const ModelConfig& config, bool trains = true, const InStages& in = {});
 
 }  // namespace gpt

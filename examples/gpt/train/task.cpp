@@ -79,7 +79,11 @@ Task resolve(const Options& options) {
 }
 
 zero::ModelSpec spec_of(const Task& task) {
-  return describe(task.model, true, task.config.pipeline.stages > 1 ? task.sequence_length : 0);
+  if (task.config.pipeline.stages == 1) return describe(task.model);
+  InStages in{task.sequence_length, {}};
+  for (const zero::planner::UnitWork& unit : zero::planner::shape_of_trained(task.model).work)
+    in.work.push_back(unit.operations(in.tokens));
+  return describe(task.model, true, in);
 }
 
 int pipeline_stages_of(const Options& options) {

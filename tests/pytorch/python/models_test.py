@@ -6,7 +6,7 @@ import tempfile
 
 from python_test import PACKAGE, contains, has, lacks, run
 
-# Of scripts/install_dependencies.sh --torch.
+# scripts/install_dependencies.sh --torch installs these packages there.
 QUANTIZERS = pathlib.Path.home() / ".cache/zerocore/quantizers"
 
 
