@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -161,26 +162,33 @@ TEST_CASE("stages of fp16 skip a step together; frozen stages send no gradient b
 
 // Each use's gradients are summed over the micro batches, and then the sums of the uses.
 TEST_CASE("a parameter that stages share has the same bits however the stages are cut") {
-  for (const auto& row : zero::tests::stage_rows())
-    for (const bool bf16 : {false, true})
+  const Variant tied{.tied = true};
+  for (const bool bf16 : {false, true})
+    for (const auto sync : {zero::GradientSync::each, zero::GradientSync::last})
       for (const int data_ranks : {1, 2}) {
-        zero::Config config = config_of(3);
-        row.change(config);
-        config.bf16_enabled = bf16;
-        CAPTURE(row.name);
-        CAPTURE(bf16);
-        CAPTURE(data_ranks);
-        const Variant tied{.tied = true};
-        const Outcome two = train(2, data_ranks, config, true, tied);
-        if (data_ranks == 1) {
-          CHECK(train(3, 1, config, true, tied) == two);
-          config.pipeline.partition = "uniform";
-          CHECK(train(4, 1, config, true, tied) == two);
+        std::optional<Outcome> first;
+        for (const auto& row : zero::tests::stage_rows()) {
+          zero::Config config = config_of(3);
+          row.change(config);
+          config.bf16_enabled = bf16;
+          config.zero_core.gradient_sync = sync;
+          CAPTURE(row.name);
+          CAPTURE(bf16);
+          CAPTURE(static_cast<int>(sync));
+          CAPTURE(data_ranks);
+          const Outcome two = train(2, data_ranks, config, true, tied);
+          if (!first) first = two;
+          CHECK(two == *first);
+          if (data_ranks == 1) {
+            CHECK(train(3, 1, config, true, tied) == two);
+            config.pipeline.partition = "uniform";
+            CHECK(train(4, 1, config, true, tied) == two);
+          }
+          const Outcome plain = train(1, data_ranks, config, false, tied);
+          for (std::size_t i = 0; i < plain.numbers.size(); ++i)
+            CHECK(two.numbers[i] == doctest::Approx(plain.numbers[i]).epsilon(bf16 ? 1e-2 : 1e-5));
+          CHECK(two.numbers != train(2, data_ranks, config).numbers);
         }
-        const Outcome plain = train(1, data_ranks, config, false, tied);
-        for (std::size_t i = 0; i < plain.numbers.size(); ++i)
-          CHECK(two.numbers[i] == doctest::Approx(plain.numbers[i]).epsilon(bf16 ? 1e-2 : 1e-5));
-        CHECK(two.numbers != train(2, data_ranks, config).numbers);
       }
 }
 

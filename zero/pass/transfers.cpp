@@ -91,20 +91,25 @@ void Transfers::issue(const Instruction& instruction) {
   queue(instruction);
 }
 
-// The order of the sum is that of the stages.
+// The order of the sum is that of the stages. A rank that updates the whole has the whole sum apart
+// from its shard: the shards of the result replace it.
 void Transfers::queue_sum_of_uses(int flat_unit) {
   for (const SegmentId& id : train_.layout().trainable_of(flat_unit)) {
     const ArrayId gradient{id, ArrayKind::gradient_shard};
-    const Range updated = train_.policy().updated(train_.layout().segment(id));
+    const Segment& segment = train_.layout().segment(id);
+    const bool updates_all = !train_.policy().optimizer_sharded();
+    const Range own =
+        updates_all ? train_.policy().shard(segment) : train_.policy().updated(segment);
     train_.shared_with(flat_unit).communicate(
-        [this, flat_unit, data = train_.store->address(gradient, updated.begin),
-         count = updated.count(), dtype = train_.store->dtype_of(gradient)](
-            comm::Communicator& communicator, Stream stream) {
+        [this, flat_unit, data = train_.store->address(gradient, own.begin), count = own.count(),
+         dtype = train_.store->dtype_of(gradient)](comm::Communicator& communicator,
+                                                   Stream stream) {
           const auto sum = [&](const Hops* hops, Stream on) {
             hops->first.all_reduce(data, count, dtype, on);
           };
           exchange({communicator}, train_.subject(flat_unit), sum, stream);
         });
+    spread_gradients(id);
   }
 }
 
