@@ -31,6 +31,13 @@ inline std::int64_t held_layers(Activations activations, std::int64_t layers) {
   return activations == Activations::keep ? layers : std::min<std::int64_t>(layers, 1);
 }
 
+// Memory that a model has of its own.
+struct HeldActivations {
+  // Layers whose activations are held, times the micro-batches in flight; others are recomputed.
+  std::int64_t layers = 1;
+  bool passes_itself = true;  // between its parts; false in a stage of a pipeline
+};
+
 // A layer's backward() must follow a forward() of the same micro-batch with the same parameters.
 template <class T>
 class Blocks {

@@ -10,7 +10,7 @@ namespace gpt {
 
 template <class T>
 Model<T>::Model(const ModelConfig& config, const Dims& dims, zero::ThreadPool& pool,
-                const Held& held)
+                const HeldActivations& held)
     : names_(names_of(config)),
       dims_(dims),
       layers_(static_cast<int>(config.layers)),

@@ -24,17 +24,12 @@ class Model {
   using Loss = double;
   using Scale = float;
 
-  // Memory that the model has of its own.
-  struct Held {
-    // Layers whose activations are held, times the micro-batches in flight; others are recomputed.
-    std::int64_t layers = 1;
-    bool passes_itself = true;  // between its parts
-  };
   Model(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
         zero::ThreadPool& pool, Activations activations = Activations::keep)
       : Model(config, dims_of(config, batch, sequence), pool,
-              Held{held_layers(activations, config.layers)}) {}
-  Model(const ModelConfig& config, const Dims& dims, zero::ThreadPool& pool, const Held& held);
+              HeldActivations{held_layers(activations, config.layers)}) {}
+  Model(const ModelConfig& config, const Dims& dims, zero::ThreadPool& pool,
+        const HeldActivations& held);
   Model(const Model&) = delete;
 
   int layers() const { return layers_; }

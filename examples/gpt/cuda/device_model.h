@@ -31,12 +31,16 @@ class DeviceModel {
 
   // Made on the current GPU. Throws MemoryError, and ConfigError if heads are too wide.
   DeviceModel(const ModelConfig& config, std::int64_t batch, std::int64_t sequence,
-              cudaStream_t stream, const DeviceChoices& choices = {});
+              cudaStream_t stream, const DeviceChoices& choices = {})
+      : DeviceModel(config, dims_of(config, batch, sequence), stream, choices,
+                    HeldActivations{held_layers(choices.activations, config.layers)}) {}
+  DeviceModel(const ModelConfig& config, const Dims& dims, cudaStream_t stream,
+              const DeviceChoices& choices, const HeldActivations& held);
   ~DeviceModel();
   DeviceModel(const DeviceModel&) = delete;
 
   DeviceMatmul& products() { return matmul_; }
-  int layers() const { return static_cast<int>(inputs_.size()) - 1; }
+  int layers() const { return layers_; }
   const PartNames& names() const { return names_; }
   // Bytes on the device.
   std::int64_t bytes() const;
@@ -52,11 +56,29 @@ class DeviceModel {
   void block_backward(int layer, ParameterGradients<T>& parameters);
   void embed_backward(const MicroBatch& batch, ParameterGradients<T>& parameters);
 
+  // The same for parts of a stage of a pipeline, as in cpu/model.h. Each part that needs the batch
+  // reads it.
+  void embed(const MicroBatch& batch, const ParameterValues<T>& parameters, T* output);
+  void block(int number, const ParameterValues<T>& parameters, const T* input, T* output) {
+    blocks_->forward(number, input, parameters, output);
+  }
+  Loss head(const MicroBatch& batch, Scale gradient_scale, ParameterGradients<T>& parameters,
+            const T* input, T* input_gradient);
+  void block_backward(int number, ParameterGradients<T>& parameters, const T* input,
+                      const T* output_gradient, T* input_gradient);
+  void embed_backward(const MicroBatch& batch, ParameterGradients<T>& parameters,
+                      const T* output_gradient);
+
  private:
+  // These take the batch of the last upload.
+  Loss run_head(Scale gradient_scale, ParameterGradients<T>& parameters, const T* input,
+                T* input_gradient);
+  void run_embed_backward(ParameterGradients<T>& parameters, const T* output_gradient);
   T* input(int layer) { return inputs_[static_cast<std::size_t>(layer)].data(); }
 
   PartNames names_;
   Dims dims_;
+  int layers_;
   cudaStream_t stream_;
   DeviceMatmul matmul_;
   std::unique_ptr<Blocks<T>> blocks_;

@@ -28,9 +28,14 @@ std::unique_ptr<TrainingLoop> make_on_gpu(zero::Runtime& runtime, zero::Engine& 
   const zero::Batch batch = engine.batch();
   cuda::waits().set_limit(runtime.rank(), engine.config().zero_core.time_limit_seconds);
   try {
+    const cuda::DeviceChoices choices = choices_of(task);
+    const HeldActivations held =
+        runtime.pipeline_stages() > 1
+            ? held_in_stage(engine, task.model, choices.activations)
+            : HeldActivations{held_layers(choices.activations, task.model.layers)};
     auto loop = std::make_unique<TrainingLoopOf<cuda::DeviceModel<T>>>(
-        runtime, engine, task, task.model, batch.micro, task.sequence_length,
-        static_cast<cudaStream_t>(runtime.stream().handle), choices_of(task));
+        runtime, engine, task, task.model, dims_of(task.model, batch.micro, task.sequence_length),
+        static_cast<cudaStream_t>(runtime.stream().handle), choices, held);
     if (!task.options.product_file.empty())
       cuda::choose_products(runtime, loop->model().products(), task.options.product_file);
     return loop;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string_view>
 
+#include "examples/gpt/cpu/blocks.h"
 #include "examples/gpt/train/training_step.h"
 
 namespace gpt {
@@ -16,6 +17,14 @@ inline int blocks_in_stage(zero::Engine& engine, const PartNames& names) {
   for (const zero::Unit& unit : engine.units())
     blocks += unit.name() != names.embedding_unit && unit.name() != names.head_unit;
   return blocks;
+}
+
+// The activations of the stage's blocks, for all micro-batches in flight.
+inline HeldActivations held_in_stage(zero::Engine& engine, const ModelConfig& model,
+                                     Activations activations) {
+  const std::int64_t layers =
+      blocks_in_stage(engine, names_of(model)) * engine.micro_batches_in_flight();
+  return {held_layers(activations, layers), false};
 }
 
 template <class Model>
@@ -58,7 +67,7 @@ class PipelineStep {
     zero::BackwardScope scope = task.unit().backward();
     ScopeGradients<T> parameters(scope);
     if (task.unit().name() == model_.names().head_unit)
-      micro.loss(model_.head(load(micro), micro.loss_scale(), parameters, scope.input<T>(),
+      micro.loss(model_.head(load(micro), scale_of<Model>(micro), parameters, scope.input<T>(),
                              scope.input_gradient<T>()));
     else if (task.unit().name() == model_.names().embedding_unit)
       model_.embed_backward(load(micro), parameters, scope.output_gradient<T>());

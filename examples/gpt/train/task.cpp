@@ -41,7 +41,6 @@ void check_pipeline(const Task& task) {
   if (task.config.pipeline.stages == 1) return;
   const Options& options = task.options;
   const std::pair<bool, const char*> refused[] = {
-      {options.device == "cuda", "--device cuda"},
       {options.generate > 0, "--generate"},
       {!options.save_directory.empty(),
        "--save-model (give --checkpoint, of which `zero checkpoint export` makes a model)"}};

@@ -22,11 +22,9 @@ std::unique_ptr<TrainingLoop> make(zero::Runtime& runtime, zero::Engine& engine,
       return std::make_unique<TrainingLoopOf<Model<T>>>(runtime, engine, task, task.model,
                                                         batch.micro, task.sequence_length,
                                                         runtime.pool(), activations);
-    const std::int64_t layers =
-        blocks_in_stage(engine, names_of(task.model)) * engine.micro_batches_in_flight();
     return std::make_unique<TrainingLoopOf<Model<T>>>(
         runtime, engine, task, task.model, dims_of(task.model, batch.micro, task.sequence_length),
-        runtime.pool(), typename Model<T>::Held{held_layers(activations, layers), false});
+        runtime.pool(), held_in_stage(engine, task.model, activations));
   } catch (const std::bad_alloc&) {
     throw_no_activations(batch, task, "");
   }

@@ -38,9 +38,11 @@ class TrainingLoopOf final : public TrainingLoop {
     if (!begin_) begin_ = Clock::now();
     if (step_)
       for (zero::MicroStep micro : engine_.micro_steps())
-        micro.loss(step_->run(loader_.load(index, micro.number()), scale_of(micro)));
+        micro.loss(step_->run(loader_.load(index, micro.number()), scale_of<Model>(micro)));
     else
-      run_tasks(index);
+      PipelineStep<Model>(engine_, model_).run([&](const zero::MicroStep& micro) {
+        return loader_.load(index, micro.number());
+      });
     if (!std::exchange(stepped_once_, true))
       runtime_.track("activations", model_.bytes());  // again: some are allocated at first use
     const Pending queued{index, engine_.step(options)};
@@ -75,20 +77,6 @@ class TrainingLoopOf final : public TrainingLoop {
     std::int64_t index;
     zero::StepTicket ticket;
   };
-
-  static typename Model::Scale scale_of(const zero::MicroStep& micro) {
-    if constexpr (on_device)
-      return micro.device_loss_scale();
-    else
-      return micro.loss_scale();
-  }
-
-  void run_tasks(std::int64_t index) {
-    if constexpr (!on_device)
-      PipelineStep<Model>(engine_, model_).run([&](const zero::MicroStep& micro) {
-        return loader_.load(index, micro.number());
-      });
-  }
 
   // A step's time ends when its result is available; the next step's time begins then.
   TrainingRecord record_of(const Pending& step, bool& stop) {

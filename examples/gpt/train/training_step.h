@@ -2,6 +2,7 @@
 // at every stage and on every device.
 #pragma once
 
+#include <type_traits>
 #include <vector>
 
 #include "examples/gpt/data/micro_batch.h"
@@ -33,6 +34,14 @@ class ScopeGradients final : public ParameterGradients<T> {
 };
 
 // Model: model.h or a GPU's model; both define Element, Loss and Scale.
+template <class Model>
+typename Model::Scale scale_of(const zero::MicroStep& micro) {
+  if constexpr (std::is_pointer_v<typename Model::Scale>)
+    return micro.device_loss_scale();
+  else
+    return micro.loss_scale();
+}
+
 template <class Model>
 class TrainingStep {
  public:

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "examples/gpt/model/model_spec.h"
@@ -41,7 +42,7 @@ gpt::Options options_of(const std::string& device, const std::string& model, int
 
 Trained train(zero::Runtime& runtime, const gpt::Options& options) {
   const gpt::Task task = gpt::resolve(options);
-  zero::Engine engine(runtime, gpt::describe(task.model), task.config);
+  zero::Engine engine(runtime, gpt::spec_of(task), task.config);
   const auto loop = gpt::make_training_loop(runtime, engine, task);
   gpt::set_start_values(engine, task, runtime.pool());
   Trained trained;
@@ -60,6 +61,7 @@ Trained train(zero::Runtime& runtime, const gpt::Options& options) {
 
 Trained train_on(int ranks, const gpt::Options& options) {
   zero::RuntimeOptions runtime_options;
+  runtime_options.pipeline_stages = gpt::pipeline_stages_of(options);
   runtime_options.device = options.device;
   runtime_options.threads = 1;
   Trained root;
@@ -99,6 +101,34 @@ TEST_CASE("gpu: training a GPT-2 has equal bits at every stage and the CPU's los
 
 TEST_CASE("gpu: training a Llama has equal bits at every stage and the CPU's losses") {
   check_stages("llama-tiny", 1, true);
+}
+
+TEST_CASE("gpu: stages of a pipeline have the bits of a run without stages") {
+  const zero::tests::TemporaryDirectory folder;
+  const std::string model = folder / "config.json";
+  // No stages share the classifier, as it is not the embedding.
+  std::ofstream(model) << R"({"model_type": "llama", "num_hidden_layers": 3, "hidden_size": 24,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 40,
+      "vocab_size": 259, "max_position_embeddings": 16})";
+  for (const auto& [stages, stage, recompute] :
+       {std::tuple(2, 0, false), std::tuple(3, 3, false), std::tuple(5, 2, true)}) {
+    CAPTURE(stages);
+    CAPTURE(stage);
+    gpt::Options options = options_of("cuda", model, stage, true);
+    options.overrides["gradient_accumulation_steps"] = "4";
+    options.recompute = recompute;
+    const int data_ranks = stages == 2 ? 2 : 1;
+    const Trained whole = train_on(data_ranks, options);
+    options.overrides["pipeline.stages"] = std::to_string(stages);
+    for (const char* schedule : {"1f1b", "gpipe"}) {
+      CAPTURE(schedule);
+      options.overrides["zero_core.pipeline.schedule"] = schedule;
+      const Trained cut = train_on(data_ranks * stages, options);
+      CHECK(cut.losses == whole.losses);
+      CHECK(cut.norms == whole.norms);
+      CHECK(cut.digest == whole.digest);
+    }
+  }
 }
 
 // llama-tiny's weights of queries have 4096 elements, those of keys and of values half of that.
