@@ -252,17 +252,17 @@ class Memory {
 };
 
 // `ranking`: the streams in the order in which they run first. CPU ranks have nothing on the last
-// three.
+// four.
 using Ranking = std::array<PlanStream, plan_stream_count>;
 constexpr Ranking communication_late = {
     PlanStream::compute, PlanStream::inbound,   PlanStream::outbound,  PlanStream::communication,
-    PlanStream::host,    PlanStream::copies_in, PlanStream::copies_out};
+    PlanStream::host,    PlanStream::copies_in, PlanStream::updates,   PlanStream::copies_out};
 constexpr Ranking file_late = {
     PlanStream::compute, PlanStream::communication, PlanStream::inbound,   PlanStream::outbound,
-    PlanStream::host,    PlanStream::copies_in,     PlanStream::copies_out};
+    PlanStream::host,    PlanStream::copies_in,     PlanStream::updates,   PlanStream::copies_out};
 constexpr Ranking reads_late = {
     PlanStream::compute, PlanStream::communication, PlanStream::outbound,  PlanStream::inbound,
-    PlanStream::host,    PlanStream::copies_in,     PlanStream::copies_out};
+    PlanStream::host,    PlanStream::copies_in,     PlanStream::updates,   PlanStream::copies_out};
 
 std::string walk(const PlanInputs& inputs, const Walked& plans, const Ranking& ranking,
                  mock::Order order, std::uint64_t seed) {

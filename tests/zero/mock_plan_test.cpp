@@ -49,6 +49,8 @@ void access(Memory& memory, const Action& i, const Point& at) {
       return memory.load(i.op, i.target, at.now, at.ends);
     case Op::store:
       return memory.store(i.target, at.now, at.ends);
+    case Op::update:
+      return memory.update_streamed(i.target, at.now, at.ends);
     case Op::update_on_host:
       return memory.update_on_host(i.target, at.now, at.ends);
     case Op::upload:
@@ -75,9 +77,9 @@ std::string walk(const PlanInputs& inputs, const Step& step, mock::Order order,
   mock::Scheduler scheduler(order, seed);
   mock::Stream compute(scheduler), communication(scheduler);
   mock::Stream inbound(scheduler), outbound(scheduler), host(scheduler);
-  mock::Stream copies_in(scheduler), copies_out(scheduler);
-  const plan_walks::Streams streams = {&compute, &communication, &inbound,   &outbound,
-                                       &host,    &copies_in,     &copies_out};
+  mock::Stream copies_in(scheduler), copies_out(scheduler), updates(scheduler);
+  const plan_walks::Streams streams = {&compute, &communication, &inbound,    &outbound,
+                                       &host,    &copies_in,     &copies_out, &updates};
   Memory memory(inputs, step.empties_each);
   StepClock clock;
   Moment now;

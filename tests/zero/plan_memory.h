@@ -111,19 +111,22 @@ class Memory {
       if (gradient_slot(int(f)) >= 0) require_sum(Op::agree, int(f), now);
   }
   void update(int chunk, Moment now) {
-    const Chunk& own = inputs_.chunks[std::size_t(chunk)];
-    require_sum(Op::update, own.flat_unit, now);
-    if (own.streamed) {
-      Slot& slot = slot_of(chunk);
-      if (slot.chunk != chunk || slot.steps != now.step)
-        complain(Op::update, chunk, "finds another chunk");
-      if (!turns_.begin_update(chunk)) complain(Op::update, chunk, "comes out of turn");
-      turns_.end_update();
-      slot = {chunk, now.step + 1, {}};
-    }
-    if (inputs_.offload.moves_parameters(own)) return;
+    require_sum(Op::update, inputs_.chunks[std::size_t(chunk)].flat_unit, now);
     begin_write(Op::update, chunk, now);
     end_write(chunk);
+  }
+  // Of a chunk in a slot of the device; called at the start and at the end.
+  void update_streamed(int chunk, Moment now, bool ends) {
+    const Chunk& own = inputs_.chunks[std::size_t(chunk)];
+    if (decision_ != now.step) complain(Op::update, chunk, "finds another decision");
+    require_sum(Op::update, own.flat_unit, now);
+    if (!ends && !turns_.begin_update(chunk)) complain(Op::update, chunk, "comes out of turn");
+    if (ends) turns_.end_update();
+    Slot& slot = slot_of(chunk);
+    if (slot.chunk != chunk || slot.steps != (ends ? torn : now.step))
+      complain(Op::update, chunk, "finds another chunk");
+    slot = {chunk, ends ? now.step + 1 : torn, {}};
+    if (!inputs_.offload.moves_parameters(own)) write(Op::update, chunk, now, ends);
   }
   // Copies to host memory; called at the start and at the end of the copy.
   void download(int f, Moment now, bool ends) {

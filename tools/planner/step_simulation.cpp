@@ -171,6 +171,9 @@ StepSimulation::Cost StepSimulation::cost(const Instruction& instruction,
       return compute_cost(instruction);
     case PlanStream::communication:
       return exchange_cost(instruction, at);
+    // A kernel of another stream than the pass's takes the whole memory rate meanwhile.
+    case PlanStream::updates:
+      return {.seconds = compute_cost(instruction).seconds, .takes = 1};
     default:
       return copy_cost(instruction);
   }

@@ -65,7 +65,7 @@ std::string label_of(const Instruction& instruction, const PlannedStage& stage) 
 }
 
 constexpr const char* stream_names[plan_stream_count] = {
-    "compute", "communication", "from file", "to file", "host", "to GPU", "from GPU"};
+    "compute", "communication", "from file", "to file", "host", "to GPU", "from GPU", "updates"};
 
 // Adds the lanes of a rank, whose names begin with `prefix`.
 void add_lanes(report::Timeline& timeline, const SimulatedStep& step, const PlannedStage& stage,

@@ -59,7 +59,8 @@ double WorkList::end_of(std::span<const TaskTimes> times, int step) const {
   const std::size_t begin = step == 0 ? 0 : step_ends_[step - 1];
   for (std::size_t i = begin; i < step_ends_[step]; ++i) {
     const PlanStream stream = instructions_[i]->stream;
-    if (stream == PlanStream::compute || stream == PlanStream::host)
+    if (stream == PlanStream::compute || stream == PlanStream::host ||
+        stream == PlanStream::updates)
       end = std::max(end, times[i].end);
   }
   return end;

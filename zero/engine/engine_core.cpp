@@ -58,6 +58,7 @@ PlanWalker::Lanes EngineCore::plan_lanes() {
     lanes[s] = {offload_.stream(static_cast<PlanStream>(s)),
                 [this](const Instruction& i) { offload_.issue(i); }};
   lanes[PlanStream::host].issue = [this](const Instruction& i) { stepper_.issue_on_host(i); };
+  lanes[PlanStream::updates].issue = [this](const Instruction& i) { stepper_.issue_streamed(i); };
   lanes[PlanStream::compute] = {&train_.runtime.compute(), nullptr};
   lanes[PlanStream::communication] = {&train_.runtime.communication(),
                                       [this](const Instruction& i) { transfers_.issue(i); },

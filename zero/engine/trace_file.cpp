@@ -13,8 +13,8 @@ namespace zero::detail {
 namespace {
 
 constexpr ByStream<const char*> stream_names = {
-    "program",        "communication",        "file to memory",    "memory to file",
-    "host's updates", "copies from the host", "copies to the host"};
+    "program",        "communication",        "file to memory",     "memory to file",
+    "host's updates", "copies from the host", "copies to the host", "updates of copied state"};
 
 const char* category_of(const Span& span) {
   static constexpr const char* names[] = {"other", "kernels", "waiting",    "optimizer",

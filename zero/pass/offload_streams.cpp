@@ -11,14 +11,15 @@ OffloadStreams::OffloadStreams(TrainState& train, StepScalars& scalars)
   const auto worker = [&](bool needed, const char* thread_name) {
     return needed ? train.runtime.create_stream(thread_name) : create_inline_stream();
   };
-  const auto copies = [&] {
-    return train.offloads_to_host() ? train.runtime.device().create_stream(Device::Role::copies)
-                                    : create_inline_stream();
+  const auto of_device = [&](bool needed, Device::Role role) {
+    return needed ? train.runtime.device().create_stream(role) : create_inline_stream();
   };
   streams_[PlanStream::inbound] = worker(train.offloads_to_file(), "zero-inbound");
   streams_[PlanStream::outbound] = worker(train.offloads_to_file(), "zero-outbound");
-  streams_[PlanStream::copies_in] = copies();
-  streams_[PlanStream::copies_out] = copies();
+  streams_[PlanStream::copies_in] = of_device(train.offloads_to_host(), Device::Role::copies);
+  streams_[PlanStream::copies_out] = of_device(train.offloads_to_host(), Device::Role::copies);
+  streams_[PlanStream::updates] =
+      of_device(train.plan.inputs.offload.streams, Device::Role::compute);
   streams_[PlanStream::host] = worker(train.offloads_to_host(), "zero-host");
 }
 

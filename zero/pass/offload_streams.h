@@ -20,7 +20,7 @@ class OffloadStreams {
   // Returns the stream of a PlanStream; null for the remaining streams.
   ExecutionStream* stream(PlanStream stream) const { return streams_[stream].get(); }
 
-  // Issues an instruction of the plan for one of these streams, except for updates on the host.
+  // Issues an instruction of the plan for one of these streams, except for updates.
   void issue(const Instruction& instruction);
   // Queues work of a separate thread, such as the host's part of a chunk's update, in the order of
   // the instruction's stream: waits at random if tests request it, and reports a failure to the

@@ -169,8 +169,8 @@ void PlanWalker::pump() {
   while (progress) {
     progress = false;
     for (const PlanStream stream :
-         {PlanStream::host, PlanStream::inbound, PlanStream::copies_in, PlanStream::copies_out,
-          PlanStream::outbound, PlanStream::communication})
+         {PlanStream::host, PlanStream::inbound, PlanStream::copies_in, PlanStream::updates,
+          PlanStream::copies_out, PlanStream::outbound, PlanStream::communication})
       for (; next_[stream] < steps_[stream].size(); ++next_[stream], progress = true) {
         const std::size_t number = steps_[stream][next_[stream]];
         const Instruction& instruction = plan_->instructions[number];

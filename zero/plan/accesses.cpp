@@ -116,6 +116,7 @@ class AccessTable {
 
   void add_update(int number) {
     const Chunk& own = chunk(number);
+    if (own.streamed) read(Resource::decision, 0);
     if (own.slot >= 0)
       write(Resource::state_slot, own.slot);
     else

@@ -21,7 +21,8 @@ namespace zero::detail {
 
 // inbound and outbound copy from the file of offloaded state to memory, and back; copies_in and
 // copies_out copy from host memory to a GPU, and back; `host` is for computation by the host of a
-// GPU rank.
+// GPU rank; `updates` is for a GPU's updates of state that it keeps in host memory, so that these
+// overlap with the copies of other chunks and with the next pass.
 enum class PlanStream : std::uint8_t {
   compute,
   communication,
@@ -29,9 +30,10 @@ enum class PlanStream : std::uint8_t {
   outbound,
   host,
   copies_in,
-  copies_out
+  copies_out,
+  updates
 };
-inline constexpr int plan_stream_count = 7;
+inline constexpr int plan_stream_count = 8;
 template <class T>
 using ByStream = EnumArray<PlanStream, T, plan_stream_count>;
 

@@ -269,6 +269,13 @@ void Stepper::issue_on_host(const Instruction& instruction) {
       });
 }
 
+void Stepper::issue_streamed(const Instruction& instruction) {
+  const TrainState& train = parts_.train;
+  const int flat_unit = flat_unit_of(instruction, train.plan.inputs.chunks);
+  const DeviceRange range(train.runtime, Op::update, train.layout().flat_unit(flat_unit).name);
+  parts_.updates.update_streamed(instruction.target, *parts_.offload.stream(instruction.stream));
+}
+
 void Stepper::resolve(PendingStep& step) {
   for (const auto& other : in_flight_) {
     if (other->unresolved == nullptr || other->number > step.number) continue;

@@ -53,8 +53,10 @@ class Stepper {
   // Call when a checkpoint has replaced the state of the train state's scaler.
   void note_restored_scaler() { parts_.scalars.set_scaler(parts_.train.scaler.state()); }
 
-  // Issues the host's part of the update of a chunk on a GPU rank.
+  // Issue the host's part of the update of a chunk on a GPU rank, and the update of a chunk that
+  // passes through the GPU.
   void issue_on_host(const Instruction& instruction);
+  void issue_streamed(const Instruction& instruction);
 
   // Factor on stored gradients that gives averages without a loss scale.
   double inverse_gradient_scale() const;

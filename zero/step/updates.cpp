@@ -229,13 +229,17 @@ void Updates::add_up(Ranks& ranks, std::string_view subject, void* sums, std::in
   });
 }
 
-void Updates::update(int chunk, Transfers& transfers) {
+void Updates::queue_launches(int chunk, ExecutionStream& stream) {
   for (const Launch& launch : launches_[chunk])
-    queue([rule = launch.rule,
-           update = noting(with_factors(launch.update), chunk, launch.range.begin),
-           decision = parts_.scalars.decision()](DeviceKernels& kernels, Stream stream) {
-      kernels.update(rule, update, decision, stream);
+    queue(stream, [rule = launch.rule,
+                   update = noting(with_factors(launch.update), chunk, launch.range.begin),
+                   decision = parts_.scalars.decision()](DeviceKernels& kernels, Stream on) {
+      kernels.update(rule, update, decision, on);
     });
+}
+
+void Updates::update(int chunk, Transfers& transfers) {
+  queue_launches(chunk, parts_.runtime.compute());
   update_matrices(chunk, transfers);
 }
 

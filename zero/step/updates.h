@@ -57,6 +57,8 @@ class Updates {
   void measure();
   // The transfers send the matrices.
   void update(int chunk, Transfers& transfers);
+  // Updates a chunk that passes through a slot of the GPU, on that stream.
+  void update_streamed(int chunk, ExecutionStream& stream) { queue_launches(chunk, stream); }
   // Updates a chunk in host memory on a GPU rank, with a decision that the host has read; any
   // thread.
   void update_on_host(int chunk, const StepFactors& factors,
@@ -109,13 +111,19 @@ class Updates {
   // Updates the moments of all factored matrices, segment by segment.
   void update_moments();
   void update_moments(const SegmentId& id, const std::vector<FactoredMatrices::Member>& matrices);
+  void queue_launches(int chunk, ExecutionStream& stream);
   void update_matrices(int chunk, Transfers& transfers);
   void orthogonalize(const PlannedMatrix& matrix, float* values);
-  // Queues work(kernels, stream) on the compute stream.
+  // Queues work(kernels, stream), on the compute stream if no other is given.
   template <class Work>
   void queue(Work work) {
-    parts_.runtime.compute().enqueue([&kernels = parts_.runtime.kernels(), work = std::move(work)](
-                                         Stream stream) { work(kernels, stream); });
+    queue(parts_.runtime.compute(), std::move(work));
+  }
+  template <class Work>
+  void queue(ExecutionStream& on, Work work) {
+    on.enqueue([&kernels = parts_.runtime.kernels(), work = std::move(work)](Stream stream) {
+      work(kernels, stream);
+    });
   }
 
   const Parts parts_;
