@@ -159,7 +159,13 @@ struct CoreOptions {
   std::map<std::string, ParamGroupOptions> param_groups;
   std::int64_t offload_chunk_bytes = 48'000'000;  // limit of a read, update and write
   std::int64_t offload_cache_bytes = 0;           // bytes of the first chunks, kept in memory
-  std::string offload_step = "host";      // or "device": the GPU steps state kept in host memory
+  // GPU ranks: bytes of the first unit's state that stay on the GPU, although it is offloaded.
+  std::int64_t offload_keep_bytes = std::int64_t{1} << 30;
+  // Who steps a GPU rank's state in host memory: the host, "device", or "both".
+  std::string offload_step = "host";
+  // Bytes per second of a rank by which "both" divides the steps: that the host's step reads and
+  // writes, and that the bus carries in each direction. Not set: 50e9.
+  std::optional<double> offload_host_rate, offload_bus_rate;
   std::string on_save_error = "stop";     // or "continue": a failed save is only reported
   double preempt_grace_s = 25;            // time between a stop signal and the end
   std::int64_t async_staging_bytes = 0;   // per rank; 0: the size of the file

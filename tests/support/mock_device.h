@@ -271,6 +271,8 @@ class Device final : public zero::Device {
 
   const char* kind() const override { return "mock"; }
   bool is_host() const override { return false; }
+  std::optional<std::int64_t> free_bytes() const override { return free_bytes_; }
+  void set_free_bytes(std::int64_t bytes) { free_bytes_ = bytes; }
   std::unique_ptr<zero::ExecutionStream> create_stream(Role) override {
     return std::make_unique<Stream>(scheduler_);
   }
@@ -314,6 +316,7 @@ class Device final : public zero::Device {
 
  private:
   Scheduler scheduler_;
+  std::optional<std::int64_t> free_bytes_;
   bool guards_ = false;
   std::int64_t reserved_ = 0;
   std::atomic<std::uint64_t> ranges_ = 0;

@@ -58,11 +58,11 @@ inline void choose_row(Draw& draw, Setting& s) {
     bool reshards, groups, over_all;
   };
   static constexpr Row rows[] = {
-      {"stage0", 0, true, false, false}, {"stage1", 1, true, false, false},
-      {"stage2", 2, true, false, false}, {"stage3", 3, true, false, false},
+      {"stage0", 0, true, false, false},   {"stage1", 1, true, false, false},
+      {"stage2", 2, true, false, false},   {"stage3", 3, true, false, false},
       {"grad_op", 3, false, false, false}, {"hybrid", 3, true, true, false},
-      {"hybrid2", 3, false, true, false}, {"hfsdp", 3, true, true, true},
-      {"hfsdp2", 3, false, true, true}, {"hpz", 3, true, false, false}};
+      {"hybrid2", 3, false, true, false},  {"hfsdp", 3, true, true, true},
+      {"hfsdp2", 3, false, true, true},    {"hpz", 3, true, false, false}};
   const Row& row = draw.of(rows);
   s.name += row.name;
   s.config.zero_optimization.stage = row.stage;
@@ -170,6 +170,15 @@ inline void choose_rest(Draw& draw, Setting& s, const std::string& folder) {
   if (offload == 2)
     zero.offload_optimizer.device = zero.offload_param.device = zero::OffloadDevice::cpu;
   s.name += " " + s.config.optimizer.type + " offload" + std::to_string(offload);
+  if (!s.on_gpu || offload > 2) return;
+  // Half of the GPU ranks keep none of the first unit's state; the rest divide the steps.
+  static constexpr const char* steps[] = {"host", "device", "both"};
+  if (draw.below(2) == 0)
+    s.config.zero_core.offload_keep_bytes = 0;
+  else if (offload != 1)
+    s.config.zero_core.offload_step = draw.of(steps);
+  s.name += (s.config.zero_core.offload_keep_bytes == 0 ? " none kept, by " : " by ") +
+            s.config.zero_core.offload_step;
 }
 
 inline Setting setting(int index, const std::string& folder) {

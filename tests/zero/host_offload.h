@@ -30,11 +30,12 @@ inline zero::Config with_rule(zero::Config config, const char* type) {
   return config;
 }
 
-// In chunks of 2048 elements.
+// In chunks of 2048 elements; nothing stays on the device but by the ratio.
 inline zero::Config offloaded(zero::Config config, double ratio = 1) {
   config.zero_optimization.offload_optimizer.device = zero::OffloadDevice::cpu;
   config.zero_optimization.offload_optimizer.ratio = ratio;
   config.zero_core.offload_chunk_bytes = 1;
+  config.zero_core.offload_keep_bytes = 0;
   return config;
 }
 

@@ -261,6 +261,35 @@ TEST_CASE("the same with state in host memory that the device steps, and paramet
       }
 }
 
+TEST_CASE("the same with chunks that the host and the device step in turns") {
+  const zero::ModelSpec spec = models::describe({3, 64, 100, 32});
+  for (const int ranks : {1, 2})
+    for (const int stage : {1, 2, 3})
+      for (const bool parameters : {false, true}) {
+        if ((ranks == 1) == (stage == 2) || (parameters && stage < 3)) continue;
+        zero::Config config = config_of(stage, stage == 2 ? 2 : 1);
+        auto& states = config.zero_optimization.offload_optimizer;
+        states.device = zero::OffloadDevice::cpu;
+        states.buffer_count = 3;
+        if (stage == 2) states.pipeline_read = false;
+        if (parameters) config.zero_optimization.offload_param.device = zero::OffloadDevice::cpu;
+        config.zero_core.offload_step = "both";
+        config.zero_core.offload_host_rate = 120e9;
+        config.zero_core.offload_chunk_bytes = 200'000;
+        if (stage == 1) config.zero_core.offload_keep_bytes = 0;
+        CAPTURE(ranks);
+        CAPTURE(stage);
+        CAPTURE(parameters);
+        const EnginePlan plan(spec.declared(), config, {0, ranks, true});
+        REQUIRE(plan.inputs.offload.streams);
+        REQUIRE(plan.inputs.offload.updates_on_host);
+        check_all_deletions(
+            plan, stage == 2 ? Step{{{&plan.steps.first, &plan.steps.last}, &plan.steps.update},
+                                    plan.sync_each()}
+                             : Step{{{&plan.steps.only}, &plan.steps.update}, true});
+      }
+}
+
 TEST_CASE("the same with parameters in host memory too") {
   const zero::ModelSpec spec = models::describe({3, 64, 100, 32});
   for (const int ranks : {1, 2})

@@ -36,7 +36,8 @@ class Memory {
         landed_(std::size_t(inputs.gradient_slots.slots), -1),
         turns_(inputs.offload),
         in_file_(inputs.layout->flat_units.size(), Written{}),
-        states_(inputs.chunks.size(), 0) {
+        states_(inputs.chunks.size(), 0),
+        outside_(inputs.chunks.size(), 0) {
     for (const Chunk& chunk : inputs.chunks) {
       place_in_unit_.push_back(chunks_[std::size_t(chunk.flat_unit)]);
       ++chunks_[std::size_t(chunk.flat_unit)];
@@ -115,7 +116,7 @@ class Memory {
     begin_write(Op::update, chunk, now);
     end_write(chunk);
   }
-  // Of a chunk in a slot of the device; called at the start and at the end.
+  // Updates a chunk in a slot of the device; called at the start and at the end.
   void update_streamed(int chunk, Moment now, bool ends) {
     const Chunk& own = inputs_.chunks[std::size_t(chunk)];
     if (decision_ != now.step) complain(Op::update, chunk, "finds another decision");
@@ -245,9 +246,14 @@ class Memory {
     else
       begin_write(op, chunk, now);
   }
-  // Writes a chunk of the stored parameters; chunks of a unit come in their order.
+  // Writes a chunk of the stored parameters; chunks of a unit come in their order, unless kept
+  // outside of the arena, chunk by chunk.
   void begin_write(Op op, int chunk, Moment now) {
     const int f = inputs_.chunks[std::size_t(chunk)].flat_unit;
+    if (inputs_.offload.shard_slot(f) >= 0) {
+      if (outside_[std::size_t(chunk)]++ != now.step) complain(op, chunk, "finds another version");
+      return;
+    }
     const int before = now.step * chunks_[std::size_t(f)] + place_in_unit_[std::size_t(chunk)];
     if (versions_[std::size_t(f)] != before) complain(op, chunk, "finds another version");
     const bool first = place_in_unit_[std::size_t(chunk)] == 0;
@@ -300,6 +306,7 @@ class Memory {
   plan_walks::Turns turns_;
   std::vector<Written> in_file_;  // by flat unit
   std::vector<int> states_;       // by chunk: steps of its state in the file
+  std::vector<int> outside_;      // by chunk: steps of its parameters outside of the arena
   int decision_ = -1;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "zero/base/arena.h"
@@ -33,6 +34,9 @@ class Device {
   virtual int gpu() const { return -1; }
   // NUMA node that the device is attached to; -1 if unknown.
   virtual int numa_node() const { return -1; }
+
+  // Bytes of the device's memory that nothing holds now; nothing if that is unknown.
+  virtual std::optional<std::int64_t> free_bytes() const { return {}; }
 
   virtual std::unique_ptr<ExecutionStream> create_stream(Role role) = 0;
   // Creates a stream that runs work on one host thread, named for debuggers. Events order this

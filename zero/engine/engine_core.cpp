@@ -97,10 +97,15 @@ void EngineCore::notice_settings() const {
                                             zero.offload_param.device == OffloadDevice::cpu))
     warn_once(
         "offload to cpu: CPU ranks keep their state in host memory anyway; nothing is pinned");
-  if (train_.config.zero_core.offload_step == "device" && !train_.plan.inputs.offload.streams)
+  const CoreOptions& core = train_.config.zero_core;
+  const std::string& step = core.offload_step;
+  if (step != "host" && !train_.plan.inputs.offload.to_host())
+    warn_once("zero_core.offload_step \"" + step +
+              "\" changes nothing: no GPU rank keeps optimizer state in host memory");
+  if ((core.offload_host_rate || core.offload_bus_rate) && !train_.plan.policy.homes.splits_steps)
     warn_once(
-        "zero_core.offload_step \"device\" changes nothing: no GPU rank keeps optimizer state in "
-        "host memory");
+        "zero_core.offload_host_rate and offload_bus_rate change nothing: they divide the updates "
+        "of offload_step \"both\" on GPU ranks");
   if (train_.offload) {
     warn_once(train_.offload->describe());
     for (const std::string& notice : train_.offload->notices()) warn_once(notice);

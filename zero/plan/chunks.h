@@ -50,7 +50,9 @@ struct OffloadPlan {
   bool streams = false;             // some chunks are streamed
   bool parameters_on_host = false;  // some leave the GPU
   bool in_file = false;             // some state or parameters are in a file
-  int state_slots = 0;
+  std::int64_t kept_bytes = 0;      // of the first unit's states, in GPU memory
+  // Slots of chunks: the first in host memory, or those of CPU ranks; the rest on the GPU.
+  int host_slots = 0, state_slots = 0;
   bool pipeline_read = true, pipeline_write = true;
   // Per flat unit, if parameters are offloaded: the source buffer of the gather, or -1 if the shard
   // stays; and whether the shard is in the file.
@@ -58,6 +60,7 @@ struct OffloadPlan {
   std::vector<char> shard_in_file;
   int shard_slots = 0;
 
+  int gpu_slots() const { return state_slots - host_slots; }
   // Part of a GPU rank's state is kept in, or passes through, host memory.
   bool to_host() const { return updates_on_host || streams || parameters_on_host; }
   bool offloads() const { return in_file || to_host(); }
@@ -90,7 +93,8 @@ struct OffloadPlan {
 };
 
 using Chunking = std::pair<std::vector<Chunk>, OffloadPlan>;
+// `needed_first`: the flat units of the first unit in forward order.
 Chunking make_chunking(const Layout& layout, const StatePolicy& policy, const UpdateGroups& updates,
-                       const Config& config);
+                       const Config& config, const std::vector<int>& needed_first);
 
 }  // namespace zero::detail

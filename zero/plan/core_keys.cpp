@@ -104,9 +104,18 @@ void add_core(RowList& rows) {
             "largest chunk of offloaded state that is moved and updated at a time"),
        acts("offload_cache_bytes", at<&CoreOptions::offload_cache_bytes>, counts,
             "memory in which the first chunks stay instead of in the file"),
-       acts("offload_step", at<&CoreOptions::offload_step>, Names{"host", "device"},
+       acts("offload_keep_bytes", at<&CoreOptions::offload_keep_bytes>, counts,
+            "GPU ranks: bytes of the first unit's optimizer state that stay on the GPU, because "
+            "nothing hides its copies; 0: none"),
+       acts("offload_step", at<&CoreOptions::offload_step>, Names{"host", "device", "both"},
             "GPU ranks with offload_optimizer.device cpu: who updates the state in host memory, "
-            "the CPU, or the GPU, through which it passes in chunks; the bits are the same")});
+            "the CPU, the GPU, or each some chunks; the bits are the same"),
+       acts("offload_host_rate", at<&CoreOptions::offload_host_rate>, bytes_per_second,
+            "offload_step both: bytes per second that the CPU's update reads and writes for a "
+            "rank; not set: 50e9"),
+       acts("offload_bus_rate", at<&CoreOptions::offload_bus_rate>, bytes_per_second,
+            "offload_step both: bytes per second each way between a rank's GPU and host memory; "
+            "not set: 50e9")});
   const Names formats(std::begin(comm::wire::format_names), std::end(comm::wire::format_names));
   rows.in(
       "zero_core.wire",

@@ -89,8 +89,7 @@ StatePolicy make_state_policy(const EnginePlan& plan, const Config& config,
   const std::int64_t fold_group = fold_group_of(config.zero_core);
   if (config.zero_core.rank_independent) policy.fold = make_fold(fold_group, plan);
   policy.homes.optimizer = home_of(options.offload_optimizer.device, on.on_gpu);
-  policy.homes.steps_on_device =
-      policy.homes.optimizer == Tier::host && config.zero_core.offload_step == "device";
+  if (policy.homes.optimizer == Tier::host) policy.homes.step_by(config.zero_core.offload_step);
   if (plan.configured.parameter == Placement::shard)
     policy.homes.parameter = home_of(options.offload_param.device, on.on_gpu);
   policy.parameters_sharded =
@@ -126,8 +125,10 @@ PlanInputs make_plan_inputs(const EnginePlan& plan, const Model& model, const Co
   inputs.max_reuse_distance = options.max_reuse_distance;
   inputs.repeats_batches = config.zero_core.recompute_every > 0;
   inputs.measures_tensors = plan.updates.needs_tensor_norms();
+  const std::vector<int> needed_first =
+      model.order.empty() ? std::vector<int>() : plan.layout.needs_of_unit[model.order.front()];
   std::tie(inputs.chunks, inputs.offload) =
-      make_chunking(plan.layout, policy, plan.updates, config);
+      make_chunking(plan.layout, policy, plan.updates, config, needed_first);
   const bool in_turn = policy.parameters_sharded && plan.placement.reshard_after_forward;
   inputs.parameter_slots =
       assign_slots(plan.layout, {in_turn ? two_in_turn : one_each, false,
@@ -192,9 +193,11 @@ void check_offload(const Config& config, const EnginePlan& plan) {
 void check_offload_of_gpu(const Config& config, const EnginePlan& plan) {
   const ZeroOptions& options = config.zero_optimization;
   const bool updates_on_gpu = plan.policy.homes.optimizer == Tier::memory;
-  if (config.zero_core.offload_step == "device" && plan.policy.homes.any_file())
+  if (const std::string& step = config.zero_core.offload_step;
+      step != "host" && plan.policy.homes.any_file())
     throw ConfigError(
-        "zero_core.offload_step \"device\" on GPU ranks does not go with offload_optimizer.device "
+        "zero_core.offload_step \"" + step +
+        "\" on GPU ranks does not go with offload_optimizer.device "
         "or offload_param.device nvme: state in a file is updated in host memory; choose cpu, or "
         "leave offload_step out");
   if (plan.policy.homes.parameter != Tier::memory &&

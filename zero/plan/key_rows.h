@@ -31,6 +31,7 @@ constexpr ValueRange one_or_none{.low = 0, .high = 1};
 constexpr ValueRange small_counts{.low = 0, .high = 1000};
 constexpr ValueRange rates{.low = 0, .high = 1e6};
 constexpr ValueRange positive_rates{.low = 0, .high = 1e6, .above_low = true};
+constexpr ValueRange bytes_per_second{.low = 1e6, .high = many};
 constexpr ValueRange signed_rates{.low = -1e6, .high = 1e6};
 constexpr ValueRange unit_interval{.low = 0, .high = 1};
 constexpr ValueRange below_one{.low = 0, .high = 1, .below_high = true};

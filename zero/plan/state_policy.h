@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "zero/plan/array_row.h"
 #include "zero/plan/precision.h"
@@ -42,7 +43,13 @@ struct GroupSums {
 // or cache, stay there regardless.
 struct Homes {
   Tier parameter = Tier::memory, gradient = Tier::memory, optimizer = Tier::memory;
-  bool steps_on_device = false;  // the GPU updates the state offloaded to host memory
+  // The GPU updates the state offloaded to host memory, all of it or a part.
+  bool steps_on_device = false, splits_steps = false;
+  // `who`: zero_core.offload_step
+  void step_by(std::string_view who) {
+    steps_on_device = who != "host";
+    splits_steps = who == "both";
+  }
 
   bool any_file() const { return optimizer == Tier::file || parameter == Tier::file; }
 };

@@ -92,7 +92,10 @@ void OffloadTier::add_chunk(const std::vector<ArrayRow>& rows, std::int64_t& sta
   for (const ArrayRow& row : rows) {
     OffloadArray& array = arrays.emplace_back(OffloadArray{row});
     const std::int64_t bytes = slot_bytes_of(inputs_.offload, array);
-    if (array.passes_slot()) slot_bytes_ = std::max(slot_bytes_, array.offset + bytes);
+    if (array.passes_slot()) {
+      std::int64_t& largest = is_gpu_slot(array.slot) ? gpu_slot_bytes_ : slot_bytes_;
+      largest = std::max(largest, array.offset + bytes);
+    }
     if (array.home != Tier::file) continue;
     array.number_in_file = add_to_store(array);
     if (array.id.kind == ArrayKind::gradient_shard) {
@@ -123,10 +126,9 @@ void OffloadTier::request_memory() {
     copied_requests_.add(MemoryCategory::offload_buffers, bytes, pointer);
   };
   if (offload.streams)
-    device_requests_.add(MemoryCategory::offload_buffers, offload.state_slots * slot_bytes_,
-                         slots_);
-  else
-    add_buffer(offload.state_slots * slot_bytes_, slots_);
+    device_requests_.add(MemoryCategory::offload_buffers, offload.gpu_slots() * gpu_slot_bytes_,
+                         gpu_slots_);
+  add_buffer(offload.host_slots * slot_bytes_, slots_);
   if (store_) {
     add_buffer(offload.shard_slots * shard_bytes_, shards_);
     // On a GPU rank, a buffer for each gradient slot.
@@ -184,8 +186,10 @@ void OffloadTier::open(Ledger& ledger) {
 
 std::string OffloadTier::describe() const {
   const OffloadPlan& offload = inputs_.offload;
-  const std::string slots =
-      std::to_string(offload.state_slots) + " slots of " + byte_text(slot_bytes_);
+  const auto text_of = [](int slots, std::int64_t bytes) {
+    return std::to_string(slots) + " slots of " + byte_text(bytes);
+  };
+  const std::string slots = text_of(offload.host_slots, slot_bytes_);
   std::string text;
   if (store_)
     text = "offload to a file of " + byte_text(store_->bytes()) + " per rank in " +
@@ -195,11 +199,17 @@ std::string OffloadTier::describe() const {
   text += (store_ ? "; and to " : "offload to ") + byte_text(copied + kept_requests_.bytes()) +
           " of host memory per rank, " + (pins_all_ ? "all of it" : byte_text(copied) + " of it") +
           " page-locked; ";
+  if (offload.kept_bytes > 0)
+    text += byte_text(offload.kept_bytes) +
+            " of the first unit's state stay on the GPU (zero_core.offload_keep_bytes); ";
   if (offload.streams)
-    return text + "state passes through " + slots + " of the GPU, which updates it";
-  return text + "what is copied passes through " +
-         (offload.state_slots > 0 ? slots
-                                  : std::to_string(offload.shard_slots) + " buffers of the GPU") +
+    text += std::string(offload.updates_on_host ? "a part of the state" : "state") +
+            " passes through " + text_of(offload.gpu_slots(), gpu_slot_bytes_) +
+            " of the GPU, which updates it";
+  if (offload.streams && !offload.updates_on_host) return text;
+  return text + (offload.streams ? "; of the rest, " : "") + "what is copied passes through " +
+         (offload.host_slots > 0 ? slots
+                                 : std::to_string(offload.shard_slots) + " buffers of the GPU") +
          "; updates run on " + std::to_string(runtime_.pool().threads()) + " threads";
 }
 
@@ -217,7 +227,11 @@ const OffloadArray* OffloadTier::find(int number, ArrayKind kind, int state) con
 std::byte* OffloadTier::address(const OffloadArray& array, Location location) const {
   const SegmentArrays& own = state_.segment(array.id);
   const bool gradient = array.id.kind == ArrayKind::gradient_shard;
-  if (location == Location::slot) return slots_ + array.slot * slot_bytes_ + array.offset;
+  if (location == Location::slot)
+    return array.offset +
+           (is_gpu_slot(array.slot)
+                ? gpu_slots_ + (array.slot - inputs_.offload.host_slots) * gpu_slot_bytes_
+                : slots_ + array.slot * slot_bytes_);
   if (location == Location::buffer && array.home == Tier::file) return buffer_of(array);
   if (location == Location::device) {
     const ArrayKind kind =

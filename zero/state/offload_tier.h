@@ -88,6 +88,7 @@ class OffloadTier {
  private:
   const Layout& layout() const { return *inputs_.layout; }
   const Chunk& chunk(int number) const { return inputs_.chunks[number]; }
+  bool is_gpu_slot(int slot) const { return slot >= inputs_.offload.host_slots; }
   bool keeps_shard(const SegmentId& id) const {
     return inputs_.offload.shard_slot(id.flat_unit) >= 0;
   }
@@ -120,12 +121,14 @@ class OffloadTier {
   std::vector<std::vector<OffloadArray>> chunk_arrays_;  // per chunk
   BySegment<std::vector<OffloadArray>> shard_arrays_;    // parameters that leave the arena
   BySegment<std::int64_t> shard_offsets_;                // bytes in the buffer of the unit's shard
-  std::int64_t slot_bytes_ = 0, shard_bytes_ = 0, staging_bytes_ = 0, window_bytes_ = 0;
+  std::int64_t slot_bytes_ = 0, gpu_slot_bytes_ = 0, shard_bytes_ = 0, staging_bytes_ = 0,
+               window_bytes_ = 0;
   // Memory that the GPU copies, other host memory, GPU memory, and the file.
   MemoryRequests copied_requests_, kept_requests_, device_requests_, file_requests_{Tier::file};
   Arena copied_arena_, kept_arena_, device_arena_;
   // The window is for visits.
-  std::byte *slots_ = nullptr, *shards_ = nullptr, *staging_ = nullptr, *window_ = nullptr;
+  std::byte *slots_ = nullptr, *gpu_slots_ = nullptr, *shards_ = nullptr, *staging_ = nullptr,
+            *window_ = nullptr;
   std::unique_ptr<offload::BlockStore> store_;  // null if nothing is kept in a file
   std::unique_ptr<offload::BlockStore::Channel> read_, write_, visit_;
   CopyMeter copies_;

@@ -28,12 +28,35 @@ int ranks_of_node(Ranks& ranks) {
       ranks.gather_words("start-up agreement on the reduce group", {ranks.topology().local_size})));
 }
 
+// State that stays on GPUs although it is offloaded takes at most this share of their free memory,
+// of which the program needs the rest.
+constexpr std::int64_t kept_share = 16;
+
+// Lowers zero_core.offload_keep_bytes to what the fullest GPU has room for. Configs are compared
+// later, so all ranks take part, whatever theirs says. Limits the waits for the device first.
+Config with_fitting_state(RuntimeCore& runtime, Config config) {
+  runtime.device().waits().set_limit(time_limit_of(config.zero_core.time_limit_seconds));
+  const std::optional<std::int64_t> free = runtime.device().free_bytes();
+  if (!free) return config;
+  const std::int64_t room = std::ranges::min(runtime.everyone().gather_words(
+                                "start-up agreement on the state that stays on GPUs", {*free})) /
+                            kept_share;
+  std::int64_t& keeps = config.zero_core.offload_keep_bytes;
+  if (room >= keeps || config.zero_optimization.offload_optimizer.device == OffloadDevice::none)
+    return config;
+  config.notices.push_back("zero_core.offload_keep_bytes is " + std::to_string(keeps) + ", and " +
+                           std::to_string(room) +
+                           " is used: a sixteenth of the GPU memory that was free at the start");
+  keeps = room;
+  return config;
+}
+
 }  // namespace
 
 TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config given)
     : runtime(runtime_core),
       ranks(runtime.ranks()),
-      config(std::move(given)),
+      config(with_fitting_state(runtime, std::move(given))),
       stages(spec.declared(), config, plan_rank(runtime).pipe),
       model(stages.empty() ? spec.declared() : stages.of_stage[stages.own].model),
       plan(model, config, plan_rank(runtime)),
@@ -60,7 +83,6 @@ void TrainState::agree_at_start() {
   terms.time_limit = time_limit_of(config.zero_core.time_limit_seconds);
   terms.deterministic = config.zero_core.deterministic;
   set_terms(terms);
-  runtime.device().waits().set_limit(terms.time_limit);
   if (const int nodes = runtime.world().topology().node_count;
       config.checkpoint.use_node_local_storage && nodes > 1)
     throw ConfigError("checkpoint.use_node_local_storage: a checkpoint is one directory that all " +

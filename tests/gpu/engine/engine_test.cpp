@@ -90,10 +90,12 @@ TEST_CASE("gpu: optimizer state in host memory changes no bit") {
         CAPTURE(ratio);
         config.zero_optimization.offload_optimizer.ratio = ratio;
         config.zero_optimization.offload_optimizer.pin_memory = bf16;
-        for (const char* steps : {"host", "device"}) {
-          config.zero_core.offload_step = steps;
-          CHECK(train_on("cuda", config) == expected);
-        }
+        for (const char* steps : {"host", "device", "both"})
+          for (const std::int64_t kept : {0, 1 << 30}) {
+            config.zero_core.offload_step = steps;
+            config.zero_core.offload_keep_bytes = kept;
+            CHECK(train_on("cuda", config) == expected);
+          }
       }
     }
   }

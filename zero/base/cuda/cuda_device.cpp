@@ -86,6 +86,11 @@ class CudaDevice final : public Device {
                        " (its local rank modulo the visible GPUs); make the stream there");
     return cuda::borrow_stream(handle, waits());
   }
+  std::optional<std::int64_t> free_bytes() const override {
+    std::size_t available = 0, total = 0;
+    call_cuda("cudaMemGetInfo", cudaMemGetInfo, &available, &total);
+    return static_cast<std::int64_t>(available);
+  }
   std::unique_ptr<StreamTimer> create_timer() override { return cuda::create_timer(); }
 
   Arena reserve(std::int64_t bytes, Arena::Sharing, const std::string& name) override {
