@@ -92,7 +92,7 @@ def offload(m):
     yield Entry("offload", "GPT-2 124M with state in host memory, stepped by the host",
                 m.steps_of(m.gpt2, "--offload", bench, "--ways", "optimizer", "parameters"), 60, 150)
     yield Entry("offload", "GPT-2 124M with state in host memory, stepped by the GPU",
-                m.steps_of(m.gpt2, "--offload", bench, "--ways", "device_step"), 40, 120)
+                m.steps_of(m.gpt2, "--offload", bench, "--ways", "device_step", "both_step"), 55, 150)
 
 
 def modules(m):

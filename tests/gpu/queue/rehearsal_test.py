@@ -129,8 +129,8 @@ def failures(rehearsal):
     assert found["GPT-2 124M, vocabulary 251"] == "failed", found
     assert found["GPT-2 124M, vocabulary 256"] == found["Llama 1.2B"] == "passed", found
     assert found["kernels of a step of GPT-2 124M"] == found["memcheck, kernels of gpt_gpu_test"] == "passed", found
-    for who, figures in (("host", {"optimizer_to_host_of_raw", "parameters_to_device_of_raw", "parameters_added_ms"}),
-                         ("GPU", {"device_step_to_host_of_raw", "device_step_added_ms"})):
+    for who, figures in (("host", {"optimizer_to_host_of_raw", "parameters_to_device_of_raw", "parameters_exposed_ms"}),
+                         ("GPU", {"device_step_to_host_of_raw", "device_step_exposed_ms", "both_step_exposed_ms"})):
         offload = records[f"GPT-2 124M with state in host memory, stepped by the {who}"]["figures"]
         assert figures <= set(offload), offload
     wire = records["wire formats against the device copy"]["figures"]
