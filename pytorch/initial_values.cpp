@@ -53,4 +53,16 @@ void InitialValues::read(const at::Tensor& tensor, std::int64_t begin, std::span
   });
 }
 
+void initialize_rest_of(Engine& engine, const std::map<std::string_view, const at::Tensor*>& values,
+                        at::Device device) {
+  InitialValues reader(device.is_cpu() ? std::nullopt : std::optional(device));
+  engine.initialize_rest([&](ParamShard shard) {
+    const auto found = values.find(shard.name);
+    if (found == values.end())
+      std::ranges::fill(shard.values, 0.0F);
+    else
+      reader.read(*found->second, shard.begin, shard.values);
+  });
+}
+
 }  // namespace zero::pytorch

@@ -5,8 +5,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "zero/zero.h"
 
@@ -34,5 +36,10 @@ class InitialValues {
   std::int64_t piece_bytes_;
   at::Tensor buffer_;
 };
+
+// Sets the parameters without values in the engine to these, by name, or to zero. `device`: that of
+// the values that are not on the CPU. Collective.
+void initialize_rest_of(Engine& engine, const std::map<std::string_view, const at::Tensor*>& values,
+                        at::Device device);
 
 }  // namespace zero::pytorch

@@ -1,8 +1,6 @@
 #include "pytorch/sharded_parameters.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <map>
@@ -40,25 +38,6 @@ std::string first_name(const std::vector<UnitScopes::UnitState>& units) {
 
 }  // namespace
 
-// The hook that autograd keeps for a tensor. Hooks that the program has set run first.
-class ShardedParameters::GradientHook final : public torch::autograd::PostAccumulateGradHook {
- public:
-  using Before = std::unique_ptr<torch::autograd::PostAccumulateGradHook>;
-  GradientHook(ShardedParameters& owner, int unit, int parameter, Before before)
-      : owner_(owner), unit_(unit), parameter_(parameter), before_(std::move(before)) {}
-  void operator()(const at::Tensor& tensor) override {
-    if (before_) (*before_)(tensor);
-    owner_.gradient_arrived(unit_, parameter_, tensor);
-  }
-  bool is_of(const ShardedParameters& owner) const { return &owner_ == &owner; }
-  Before take_before() { return std::move(before_); }
-
- private:
-  ShardedParameters& owner_;
-  int unit_, parameter_;
-  Before before_;
-};
-
 ShardedParameters::ShardedParameters(std::vector<UnitDeclaration> units, at::Device device,
                                      std::unique_ptr<StreamOrder> order)
     : scopes_(states_of(units, device), std::move(order)), device_(device) {
@@ -78,7 +57,7 @@ ShardedParameters::~ShardedParameters() {
   for (UnitScopes::UnitState& unit : scopes_.units())
     for (ManagedParameter& parameter : unit.parameters) {
       if (forgets_) parameter.keep_whole(nullptr);
-      for (const at::Tensor& tensor : parameter.tensors()) remove_hook(tensor);
+      for (const at::Tensor& tensor : parameter.tensors()) remove_gradient_hook(tensor, *this);
     }
   for (const Gradient& gradient : placeholders_)
     gradient.parameter->take_placeholder(gradient.tensor);
@@ -94,15 +73,6 @@ void ShardedParameters::return_buffer(const BufferState& buffer) {
     if (!own.defined()) own = copy_of(tensor.detach());
     tensor.set_data(own);
   }
-}
-
-// Another engine may have the module by now, with its own hook.
-void ShardedParameters::remove_hook(const at::Tensor& tensor) const {
-  const auto* autograd = torch::autograd::impl::get_autograd_meta(tensor);
-  if (autograd == nullptr) return;
-  auto* hook = dynamic_cast<GradientHook*>(autograd->post_acc_grad_hooks_.get());
-  if (hook != nullptr && hook->is_of(*this))
-    torch::autograd::impl::set_post_acc_grad_hooks(tensor, hook->take_before());
 }
 
 ModelSpec ShardedParameters::spec() const {
@@ -186,14 +156,7 @@ void ShardedParameters::initialize_rest() {
   for (const UnitScopes::UnitState& unit : scopes_.units())
     for (const ManagedParameter& parameter : unit.parameters)
       if (parameter.initial().defined()) initial.emplace(parameter.name(), &parameter.initial());
-  InitialValues values(device_.is_cpu() ? std::nullopt : std::optional(device_));
-  engine_->initialize_rest([&](ParamShard shard) {
-    const auto found = initial.find(shard.name);
-    if (found == initial.end())
-      std::ranges::fill(shard.values, 0.0F);
-    else
-      values.read(*found->second, shard.begin, shard.values);
-  });
+  initialize_rest_of(*engine_, initial, device_);
   for (UnitScopes::UnitState& unit : scopes_.units())
     for (ManagedParameter& parameter : unit.parameters) parameter.initial().reset();
   empty_cache(device_);
@@ -221,14 +184,7 @@ void ShardedParameters::set_hooks() {
       ManagedParameter& parameter = units[u].parameters[p];
       parameter.observe(uses_[u]);
       if (!parameter.trainable()) continue;
-      for (const at::Tensor& tensor : parameter.tensors()) {
-        auto before = std::move(
-            torch::autograd::impl::materialize_autograd_meta(tensor)->post_acc_grad_hooks_);
-        // Removes the hook of an earlier engine of this module.
-        if (auto* other = dynamic_cast<GradientHook*>(before.get())) before = other->take_before();
-        torch::autograd::impl::set_post_acc_grad_hooks(
-            tensor, std::make_unique<GradientHook>(*this, u, p, std::move(before)));
-      }
+      for (const at::Tensor& tensor : parameter.tensors()) set_gradient_hook(tensor, *this, u, p);
     }
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "pytorch/gradient_hook.h"
 #include "pytorch/loss_origins.h"
 #include "pytorch/managed_parameter.h"
 #include "pytorch/operations.h"
@@ -45,7 +46,7 @@ struct UnitDeclaration {
   std::vector<BufferDeclaration> buffers;
 };
 
-class ShardedParameters final : private StorageOwner {
+class ShardedParameters final : private StorageOwner, private GradientOwner {
  public:
   // Frees the tensors' memory and moves them to the device. Call attach() before use.
   ShardedParameters(std::vector<UnitDeclaration> units, at::Device device)
@@ -118,7 +119,6 @@ class ShardedParameters final : private StorageOwner {
   void rethrow();
 
  private:
-  class GradientHook;
   struct Gradient {
     ManagedParameter* parameter;
     at::Tensor tensor;
@@ -139,7 +139,7 @@ class ShardedParameters final : private StorageOwner {
   void use(int unit);
   void write(int unit, const c10::StorageImpl& storage);
   void take_gradient(int unit, int parameter, const at::Tensor& tensor);
-  void gradient_arrived(int unit, int parameter, const at::Tensor& tensor);
+  void gradient_arrived(int unit, int parameter, const at::Tensor& tensor) override;
   void follow_backward();
   void begin_micro_step(bool last);
   // Begins a micro step other than at a forward pass of the model.
@@ -155,7 +155,6 @@ class ShardedParameters final : private StorageOwner {
   void check_stream() const;
 
   void set_hooks();
-  void remove_hook(const at::Tensor& tensor) const;
   void broadcast_initial(Runtime& runtime);
   bool is_complete() const;
   void bind_buffers(Engine& engine);

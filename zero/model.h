@@ -74,6 +74,13 @@ class UnitSpec {
   // multiplications: the stages of a pipeline are cut so that the largest sum is as small as
   // possible (pipeline.partition "best"). Without it, by parameters.
   UnitSpec& work(std::int64_t per_sample);
+  // As output(), of a size that the program says for each micro batch, and only between stages:
+  // scopes have input_bytes(), output_bytes() and the gradients of these. The memory, of the host,
+  // grows with the largest message, and is in no plan. On CPU ranks.
+  UnitSpec& output();
+  // A stage of a pipeline begins with this unit: if units say so, as many as there are stages and
+  // the first among them, pipeline.partition does not act.
+  UnitSpec& begins_stage();
   // Further global names of a parameter or buffer that the unit has declared. Exported models, and
   // readers of whole weights, have the values under each name.
   UnitSpec& also_named(const std::string& global_name, std::vector<std::string> others);

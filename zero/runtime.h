@@ -58,6 +58,9 @@ struct RuntimeOptions {
   double start_limit_seconds = 120;  // until all ranks have started; ZERO_START_LIMIT overrides it
 };
 
+// The ranks that an exchange is over: with tensor parallelism and pipelines there are two kinds.
+enum class Over : std::uint8_t { data_ranks, all_ranks };
+
 // The ranks, with device and transport. Must outlive all engines. <zero/mpi.h> adopts a program's
 // own communicators.
 class Runtime {
@@ -80,6 +83,8 @@ class Runtime {
   int tensor_size() const;
   int pipeline_stage() const;  // see RuntimeOptions::pipeline_stages
   int pipeline_stages() const;
+  int world_rank() const;  // among all ranks
+  int world_size() const;
   bool is_root() const;
   int threads() const;
   // The compute threads, for the program's own kernels between engine calls.
@@ -92,7 +97,7 @@ class Runtime {
   // Sums host values over ranks, in rank order: bitwise identical on all ranks. This and the
   // following calls wait for up to 600 s, or once an engine exists, up to
   // zero_core.time_limit_seconds.
-  double sum(double value);
+  double sum(double value, Over over = Over::data_ranks);
   void sum(std::span<double> values);
   void sum(std::span<float> values);
   void sum(std::span<std::int64_t> values);
@@ -102,7 +107,10 @@ class Runtime {
   void agree(std::string_view name, std::int64_t value);
   void agree(const Text& values);
   // Sends the root's bytes, in host memory, to every rank.
-  void broadcast(std::span<std::byte> bytes, int root = 0);
+  void broadcast(std::span<std::byte> bytes, int root = 0, Over over = Over::data_ranks);
+  // Cuts the ranks as RuntimeOptions::pipeline_stages does, for a program that knows the number
+  // later. Collective over all ranks; throws UsageError while an engine exists.
+  void cut_into_stages(int stages);
   // Local. Adds the program's own memory (activations, say) to the ledger and the plan; a second
   // call with the same name replaces the figure.
   void track(std::string_view what, std::int64_t bytes);

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -61,6 +63,14 @@ class Scope {
   T* output() const {
     return kept<T>("output");
   }
+
+  // For units with output() without a shape: what the stage before has sent for the micro batch,
+  // valid in forward and in backward; empty if the input comes from a unit of the same stage, by
+  // the program itself.
+  std::span<const std::byte> input_bytes() const;
+  // Memory for `size` bytes, which the next stage receives after the scope; null if the next unit
+  // is of the same stage, or there is none.
+  std::byte* output_bytes(std::size_t size) const;
 
  protected:
   void* raw_input(bool gradient, DType dtype) const;
@@ -122,6 +132,10 @@ class [[nodiscard]] BackwardScope : public Scope {
   T* input_gradient() const {
     return static_cast<T*>(raw_input(true, dtype_of<T>::value));
   }
+  // As input_bytes() and output_bytes(): the gradient that the next stage has sent, and memory for
+  // that which the stage before receives; empty and null also if no unit before is trained.
+  std::span<const std::byte> output_gradient_bytes() const;
+  std::byte* input_gradient_bytes(std::size_t size) const;
 
  private:
   friend class Unit;

@@ -195,6 +195,9 @@ void declare_config(py::module_& module) {
       .def_property_readonly("trace", [](const Config& c) { return c.zero_core.trace; })
       .def_readonly("steps_per_print", &Config::steps_per_print)
       .def_readonly("seed", &Config::seed)
+      .def_property_readonly("pipeline_stages", [](const Config& c) { return c.pipeline.stages; })
+      .def_property_readonly("pipeline_partition",
+                             [](const Config& c) { return c.pipeline.partition; })
       .def_property_readonly("preempt_grace_s",
                              [](const Config& c) { return c.zero_core.preempt_grace_s; })
       .def_property_readonly("rank_independent",

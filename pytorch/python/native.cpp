@@ -22,8 +22,12 @@
 #include "comm/loaded_mpi/library.h"
 #include "pytorch/python/comparison.h"
 #include "pytorch/python/config.h"
+#include "pytorch/python/engine_calls.h"
 #include "pytorch/python/errors.h"
+#include "pytorch/python/parameters.h"
+#include "pytorch/python/pipelines.h"
 #include "pytorch/python/planning.h"
+#include "pytorch/python/ranks.h"
 #include "pytorch/python/tensors.h"
 #include "pytorch/python/weights.h"
 #include "pytorch/sharded_parameters.h"
@@ -44,18 +48,7 @@ using namespace zero::pytorch;
 
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 
-// Names as in Python, such as "prefix.weight". `parent` is the index of a unit, -1 for none.
-struct PyParameter {
-  std::string name;
-  std::vector<at::Tensor> tensors;
-  at::ScalarType dtype;
-  bool converted;  // the dtype differs from the compute dtype
-  bool trainable;
-  std::string group;
-  std::optional<bool> whole;  // ParamOptions::whole
-  std::vector<std::string> also_named;
-};
-
+// `parent` is the index of a unit, -1 for none.
 struct PyUnit {
   std::string name;
   int parent;
@@ -69,66 +62,17 @@ std::vector<UnitDeclaration> declarations_of(std::vector<PyUnit> units) {
     UnitDeclaration& declaration = declarations.emplace_back();
     declaration.name = unit.name.empty() ? root_unit : unit.name;
     declaration.parent = unit.parent;
-    for (PyParameter& parameter : unit.parameters) {
-      ParamOptions options;
-      options.trainable = parameter.trainable;
-      options.group = parameter.group;
-      options.whole = parameter.whole;
-      if (parameter.converted) set_dtype(parameter.name, parameter.dtype, options);
-      const at::Tensor& first = parameter.tensors.front();
-      const bool has_values = first.numel() == 0 || first.storage().data() != nullptr;
-      declaration.parameters.push_back({std::move(parameter.name), std::move(parameter.tensors),
-                                        parameter.dtype, std::move(options), has_values,
-                                        std::move(parameter.also_named)});
-    }
+    for (PyParameter& parameter : unit.parameters)
+      declaration.parameters.push_back(declaration_of(std::move(parameter)));
     declaration.buffers = std::move(unit.buffers);
   }
   return declarations;
 }
 
-class Ranks {
- public:
-  Ranks(std::vector<std::string> arguments, const std::string& device,
-        std::shared_ptr<StoreRendezvous> rendezvous)
-      : arguments_(std::move(arguments)) {
-    for (std::string& argument : arguments_) pointers_.push_back(argument.data());
-    pointers_.push_back(nullptr);
-    int count = static_cast<int>(arguments_.size());
-    char** values = pointers_.data();
-    RuntimeOptions options;
-    options.device = device;
-    options.rendezvous = std::move(rendezvous);
-    options.catch_signals = false;  // until a parameter is trainable
-    // As many threads as torch has if OMP_NUM_THREADS is set, else one per core of this rank.
-    if (std::getenv("OMP_NUM_THREADS") != nullptr) options.threads = at::get_num_threads();
-    if (device == "cuda") options.stream = torch_stream(at::Device(at::kCUDA, -1));
-    runtime_ = std::make_unique<Runtime>(count, values, options);
-    at::set_num_threads(runtime_->threads());
-  }
-
-  Runtime& runtime() {
-    if (!runtime_) throw UsageError("the ranks have ended");
-    return *runtime_;
-  }
-  void end() { runtime_.reset(); }
-  double sum(double value) { return runtime_->sum(value); }
-  void broadcast(const at::Tensor& tensor, int root) {
-    const at::Tensor on_host = tensor.to(at::kCPU);
-    runtime_->broadcast({static_cast<std::byte*>(on_host.mutable_data_ptr()), on_host.nbytes()},
-                        root);
-    if (!tensor.is_cpu()) tensor.copy_(on_host);
-  }
-
- private:
-  std::vector<std::string> arguments_;
-  std::vector<char*> pointers_;
-  std::unique_ptr<Runtime> runtime_;
-};
-
-class Model {
+class Model final : public EngineCalls {
  public:
   Model(std::shared_ptr<Ranks> ranks, std::vector<PyUnit> units, const Config& config)
-      : ranks_(std::move(ranks)),
+      : EngineCalls(std::move(ranks)),
         parameters_(std::make_unique<ShardedParameters>(declarations_of(std::move(units)),
                                                         tensor_device(ranks_->runtime()))) {
     parameters_->make_room(ranks_->runtime(), config);
@@ -142,7 +86,6 @@ class Model {
   }
   // Returns unsharded values to the program's tensors. Local; the engine ends with this object.
   void end_parameters() { parameters_.reset(); }
-  Engine& engine() { return *engine_; }
 
   void note_loss(double mean) { parameters_->micro_step().loss(mean); }
 
@@ -227,22 +170,6 @@ class Model {
     engine_->write_state(name, state, {whole.const_data_ptr<float>(), std::size_t(whole.numel())});
   }
 
-  bool saves_in_background() const { return engine_->config().checkpoint.decoupled; }
-  bool peer_copy_due() const { return engine_->peer_copy_due(); }
-  // A background save is finished by a later call, unless `waits` is set.
-  bool save(const std::string& directory, const SaveOptions& options, bool waits) {
-    save_ = engine_->save_checkpoint(directory, options);
-    return (!waits && saves_in_background()) || finish_save();
-  }
-  void copy_to_peers(const std::string& directory, const SaveOptions& options) {
-    engine_->copy_to_peers(directory, options);
-  }
-  bool finish_save() { return !save_ || std::exchange(save_, std::nullopt)->wait(); }
-  std::optional<Resumed> resume(const std::string& directory, const std::string& tag) {
-    std::optional<Resumed> resumed = engine_->resume(directory, Resume::if_any, tag);
-    parameters_->settle();
-    return resumed;
-  }
   // `names`: names in the file of parameters whose names differ there.
   std::vector<std::string> load_weights(const std::string& path, const std::string& allow_missing,
                                         const std::map<std::string, std::string>& names) {
@@ -282,11 +209,10 @@ class Model {
     return norm;
   }
 
-  std::shared_ptr<Ranks> ranks_;
-  // The parameters end first, because they return the tensors' memory.
-  std::unique_ptr<Engine> engine_;
+  void settle_parameters() override { parameters_->settle(); }
+
+  // The parameters end before the engine, because they return the tensors' memory.
   std::unique_ptr<ShardedParameters> parameters_;
-  std::optional<SaveTicket> save_;  // that no call has waited for
 };
 
 // Returns (name, shape, flat indices, values) of the next changes, in host memory; nothing at the
@@ -364,73 +290,12 @@ void declare_machine(py::module_& module) {
   module.def("find_mpi", &comm::find_mpi, py::arg("folders"));
 }
 
-void declare_ranks(py::module_& module) {
-  py::class_<Ranks, std::shared_ptr<Ranks>>(module, "Ranks")
-      .def(py::init<std::vector<std::string>, std::string, std::shared_ptr<StoreRendezvous>>(),
-           py::arg("arguments"), py::arg("device"), py::arg("rendezvous"), Unlocked())
-      .def_property_readonly("rank", [](Ranks& r) { return r.runtime().rank(); })
-      .def_property_readonly("size", [](Ranks& r) { return r.runtime().size(); })
-      .def_property_readonly("local_rank", [](Ranks& r) { return r.runtime().local_rank(); })
-      .def_property_readonly("local_size", [](Ranks& r) { return r.runtime().local_size(); })
-      .def_property_readonly("threads", [](Ranks& r) { return r.runtime().threads(); })
-      .def_property_readonly("gpu", [](Ranks& r) { return r.runtime().gpu(); })
-      .def("describe", [](Ranks& r) { return r.runtime().describe(); })
-      .def("catch_signals",
-           [](Ranks& r, const std::vector<int>& numbers) { r.runtime().catch_signals(numbers); })
-      .def("end", &Ranks::end, Unlocked())
-      .def("sum", &Ranks::sum, Unlocked())
-      .def("broadcast", &Ranks::broadcast, py::arg("tensor"), py::arg("root") = 0, Unlocked())
-      .def(
-          "examine",
-          [](Ranks& r, const std::vector<std::string>& directories, const std::string& program) {
-            return doctor::examine(r.runtime(), directories, program);
-          },
-          py::arg("directories"), py::arg("program"), Unlocked())
-      // Returns whether this rank prints the cause of the job's end for its node.
-      .def(
-          "fail",
-          [](Ranks& r, const std::string& reason, int exit_code) {
-            return r.runtime().give_up(reason, exit_code);
-          },
-          py::arg("reason"), py::arg("exit_code"), Unlocked())
-      .def(
-          "abort", [](Ranks& r, int exit_code) { r.runtime().abort(exit_code); },
-          py::arg("exit_code"), Unlocked());
-}
-
 void declare_model(py::module_& module) {
-  py::class_<StepResult>(module, "StepResult")
-      .def_readonly("step", &StepResult::step)
-      .def_readonly("loss", &StepResult::loss)
-      .def_readonly("grad_norm", &StepResult::grad_norm)
-      .def_readonly("learning_rate", &StepResult::learning_rate)
-      .def_readonly("loss_scale", &StepResult::loss_scale)
-      .def_readonly("skipped", &StepResult::skipped)
-      .def_readonly("stop_requested", &StepResult::stop_requested);
-  py::class_<Resumed>(module, "Resumed")
-      .def_readonly("step", &Resumed::step)
-      .def_readonly("tag", &Resumed::tag)
-      .def_readonly("client_state", &Resumed::client_state)
-      .def_property_readonly(
-          "program_state", [](const Resumed& resumed) { return py::bytes(resumed.program_state); })
-      .def_property_readonly("rank_states", [](const Resumed& resumed) {
-        py::list states;
-        for (const std::string& state : resumed.rank_states) states.append(py::bytes(state));
-        return states;
-      });
   py::class_<ChangeStream>(module, "Changes")
       .def_property_readonly("since", &ChangeStream::since)
       .def_property_readonly("digest", &ChangeStream::digest)
       .def("next", &next_changes, Unlocked());
-  py::class_<SaveOptions>(module, "SaveOptions")
-      .def(py::init())
-      .def_readwrite("tag", &SaveOptions::tag)
-      .def_readwrite("program_state", &SaveOptions::program_state)
-      .def_readwrite("rank_state", &SaveOptions::rank_state)
-      .def_readwrite("scheduler", &SaveOptions::scheduler)
-      .def_readwrite("trainable_only", &SaveOptions::trainable_only)
-      .def_readwrite("replace", &SaveOptions::replace);
-  py::class_<Model>(module, "Model")
+  py::class_<Model, EngineCalls>(module, "Model")
       .def(py::init([](std::shared_ptr<Ranks> ranks, const py::list& units, const Config& config) {
              std::vector<PyUnit> all;
              for (const py::handle unit : units) all.push_back(unit.cast<PyUnit>());
@@ -453,7 +318,6 @@ void declare_model(py::module_& module) {
       .def("note_loss", &Model::note_loss, Unlocked())
       .def("mixes_origins", [](Model& m) { return m.parameters().origins().mixed(); })
       .def("begun", [](Model& m) { return m.parameters().begun(); })
-      .def("micro_batches", [](Model& m, long step) { return m.engine().micro_batches(step); })
       .def("is_before_backward", [](Model& m) { return m.parameters().is_before_backward(); })
       .def("is_recomputing", [](Model& m) { return m.parameters().is_recomputing(); })
       .def("by_hand", [](Model& m) { return m.parameters().origins().by_hand; })
@@ -461,12 +325,6 @@ void declare_model(py::module_& module) {
           "post_backward", [](Model& m) { m.parameters().post_backward(); }, Unlocked())
       .def("step", &Model::step, py::arg("learning_rate"), py::arg("groups"), py::arg("mean_over"),
            py::arg("max_norm"), py::arg("given"), Unlocked())
-      .def(
-          "next_values",
-          [](Model& m, const std::string& group, std::int64_t ahead) {
-            return m.engine().next_values(group, ahead);
-          },
-          py::arg("group"), py::arg("ahead"), Unlocked())
       .def(
           "abandon", [](Model& m) { m.parameters().abandon(); }, Unlocked())
       .def(
@@ -480,10 +338,8 @@ void declare_model(py::module_& module) {
       .def(
           "check_unchanged", [](Model& m, bool trains) { m.parameters().check_unchanged(trains); },
           py::arg("trains"), Unlocked())
-      .def("failed", [](Model& m) { return m.engine().failed(); })
       .def("forget_values", [](Model& m) { m.parameters().forget_values(); })
       .def("end_parameters", &Model::end_parameters)
-      .def("reduces_each_micro_step", [](Model& m) { return m.engine().reduces_each_micro_step(); })
       .def("read_gradient", &Model::read_gradient, py::arg("name"), py::arg("shape"),
            py::arg("mean_over"), Unlocked())
       .def("read", &Model::read, py::arg("name"), py::arg("what"), py::arg("shape"), Unlocked())
@@ -502,68 +358,12 @@ void declare_model(py::module_& module) {
             m.parameters().use_memory(name, values);
           },
           Unlocked())
-      .def("saves_in_background", &Model::saves_in_background)
-      .def("save", &Model::save, py::arg("directory"), py::arg("options"), py::arg("waits"),
-           Unlocked())
-      .def("copy_to_peers", &Model::copy_to_peers, py::arg("directory"), py::arg("options"),
-           Unlocked())
-      .def("peer_copy_due", &Model::peer_copy_due)
-      .def("finish_save", &Model::finish_save, Unlocked())
-      .def("resume", &Model::resume, py::arg("directory"), py::arg("tag"), Unlocked())
       .def("load_weights", &Model::load_weights, py::arg("path"), py::arg("allow_missing"),
            py::arg("names"), Unlocked())
       .def(
           "initialize_rest", [](Model& m) { m.parameters().initialize_rest(); }, Unlocked())
-      .def(
-          "take_memory", [](Model& m) { m.engine().take_memory(); }, Unlocked())
       .def("export_model", &Model::export_model, py::arg("directory"), py::arg("max_file_bytes"),
-           Unlocked())
-      .def(
-          "digest", [](Model& m) { return m.engine().digest(); }, Unlocked())
-      .def(
-          "report", [](Model& m) { return m.engine().report(); }, Unlocked())
-      .def("start_line", [](Model& m) { return m.engine().start_line(); })
-      .def("memory_table", [](Model& m) { return m.engine().memory_table(); })
-      // Returns the lines that are due after a step.
-      .def(
-          "diagnose",
-          [](Model& m, Diagnostics& diagnostics, Monitor& monitor, std::int64_t step,
-             std::int64_t parameters, double samples, double flops) {
-            const StepWork work{parameters, samples, flops};
-            std::string text;
-            for (const DiagnosticRecord& record : diagnostics.after_step(
-                     step, [&] { return m.engine().rank_report(); }, work)) {
-              text += text_of(record);
-              monitor.write_diagnostics(record);
-            }
-            return text;
-          },
-          py::arg("diagnostics"), py::arg("monitor"), py::arg("step"), py::arg("parameters"),
-          py::arg("samples"), py::arg("flops"), Unlocked())
-      .def(
-          "write_trace",
-          [](Model& m, const std::string& file) { return m.engine().write_trace(file); },
-          py::arg("file"), Unlocked())
-      .def("batch",
-           [](Model& m) {
-             const Batch batch = m.engine().batch();
-             return std::vector<std::int64_t>{batch.micro, batch.micro_batches};
-           })
-      .def("describe_config", [](Model& m) { return describe(m.engine().config()); })
-      .def("step_count", [](Model& m) { return m.engine().step_count(); })
-      .def(
-          "applied_steps", [](Model& m) { return m.engine().applied_steps(); }, Unlocked())
-      .def("unit_names",
-           [](Model& m) {
-             std::vector<std::string> names;
-             for (const Unit& unit : m.engine().units()) names.emplace_back(unit.name());
-             return names;
-           })
-      .def("forward_order", [](Model& m) {
-        std::vector<std::string> names;
-        for (const Unit* unit : m.engine().forward_order()) names.emplace_back(unit->name());
-        return names;
-      });
+           Unlocked());
 }
 
 }  // namespace
@@ -572,11 +372,7 @@ PYBIND11_MODULE(_native, module) {
   module.attr("torch_version") = ZERO_TORCH_VERSION;
   module.attr("has_cuda") = ZERO_ON_GPUS != 0;
   declare_tensors(module);
-  py::class_<PyParameter>(module, "Parameter")
-      .def(py::init<std::string, std::vector<at::Tensor>, at::ScalarType, bool, bool, std::string,
-                    std::optional<bool>, std::vector<std::string>>(),
-           py::arg("name"), py::arg("tensors"), py::arg("dtype"), py::arg("converted"),
-           py::arg("trainable"), py::arg("group"), py::arg("whole"), py::arg("also_named"));
+  declare_parameters(module);
   py::class_<BufferDeclaration>(module, "Buffer")
       .def(py::init([](std::string name, std::vector<at::Tensor> tensors,
                        std::vector<std::string> also_named) {
@@ -594,5 +390,7 @@ PYBIND11_MODULE(_native, module) {
   declare_comparison(module);
   declare_rendezvous(module);
   declare_ranks(module);
+  declare_engine_calls(module);
   declare_model(module);
+  declare_pipelines(module);
 }

@@ -50,6 +50,7 @@ EngineCore::EngineCore(RuntimeCore& runtime, const ModelSpec& spec, Config confi
   updates_.prepare(*train_.store);
   start_tracing();
   if (train_.is_root()) print_settings();
+  ++runtime.engines;
 }
 
 PlanWalker::Lanes EngineCore::plan_lanes() {
@@ -151,6 +152,7 @@ void EngineCore::name_idle_keys() {
 }
 
 EngineCore::~EngineCore() {
+  --train_.runtime.engines;
   requests_.reset();
   write_last_trace();
   *self_ = nullptr;

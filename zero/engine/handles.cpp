@@ -79,6 +79,29 @@ void* BackwardScope::raw_grad(std::string_view name, DType dtype, float* beta) {
   return core_.of("scope").scopes().gradient(unit_, name, dtype, beta);
 }
 
+std::span<const std::byte> Scope::input_bytes() const {
+  return core_.of("scope").scopes().message({op_, unit_, number_}, detail::input_name, {});
+}
+
+std::byte* Scope::output_bytes(std::size_t size) const {
+  return core_.of("scope")
+      .scopes()
+      .message({op_, unit_, number_}, detail::output_name, size)
+      .data();
+}
+
+std::span<const std::byte> BackwardScope::output_gradient_bytes() const {
+  return core_.of("scope").scopes().message({op_, unit_, number_}, detail::output_gradient_name,
+                                            {});
+}
+
+std::byte* BackwardScope::input_gradient_bytes(std::size_t size) const {
+  return core_.of("scope")
+      .scopes()
+      .message({op_, unit_, number_}, detail::input_gradient_name, size)
+      .data();
+}
+
 std::string_view Unit::name() const {
   return core_.of("unit").train().model.units[index_].name;
 }

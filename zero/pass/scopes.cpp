@@ -116,6 +116,25 @@ void* Scopes::input(const OpenScope& scope, bool gradient, DType dtype) const {
   return array.data;
 }
 
+std::span<std::byte> Scopes::message(const OpenScope& scope, std::string_view name,
+                                     std::optional<std::size_t> size) const {
+  const Model& model = parts_.train.model;
+  const StageLinks& links = model.links;
+  const bool first = scope.unit == 0, last = scope.unit + 1 == std::ssize(model.units);
+  const bool crosses = (name == input_name && first && links.before) ||
+                       (name == input_gradient_name && first && links.gradient_before) ||
+                       (name == output_name && last && links.after) ||
+                       (name == output_gradient_name && last && links.gradient_after);
+  if (!crosses) return {};
+  const int place = use_of(scope);
+  if (!parts_.train.kept(scope.unit, name, place).sized_by_program)
+    throw UsageError("the bytes of unit " + model.units[scope.unit].name +
+                     "'s messages were asked for, and its output has a shape: declare output() "
+                     "without one");
+  return size ? parts_.train.messages.resize(name, place, *size)
+              : parts_.train.messages.at(name, place);
+}
+
 const void* Scopes::resident(std::string_view name, DType dtype) const {
   const int index = parts_.train.model.find(name);
   if (index < 0) throw UsageError("no parameter is named \"" + std::string(name) + "\"");

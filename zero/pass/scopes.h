@@ -3,8 +3,10 @@
 // thread, except for leave(), called on any thread that ends a scope.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -45,6 +47,10 @@ class Scopes {
   // Returns what the unit before passes on (UnitSpec::output()), or the gradient of that; null for
   // the first unit of the model.
   void* input(const OpenScope& scope, bool gradient, DType dtype) const;
+  // Returns a message between stages, of this size or, without one, as it is; empty if the unit has
+  // none.
+  std::span<std::byte> message(const OpenScope& scope, std::string_view name,
+                               std::optional<std::size_t> size) const;
   // Returns a parameter that is stored whole, by name in the model; null if sharded.
   const void* resident(std::string_view name, DType dtype) const;
   // Zeroed at the first use in a reduction period; or `beta` states whether kernels add.

@@ -130,8 +130,16 @@ void Transfers::queue_crossing(const Instruction& instruction) {
                               std::to_string(lower) + " and " + std::to_string(lower + 1);
   train_.group(to_before ? GroupId::link_before : GroupId::link_after)
       .communicate([=, this](comm::Communicator& communicator, Stream stream) {
+        const int sender = backward ? 1 : 0;
+        const bool receives = op == Op::receive || op == Op::receive_gradient;
         const auto cross = [&](const Hops* hops, Stream on) {
-          hops->first.broadcast(array.data, array.count, array.dtype, backward ? 1 : 0, on);
+          if (!array.sized_by_program)
+            return hops->first.broadcast(array.data, array.count, array.dtype, sender, on);
+          std::span<std::byte> bytes = train_.messages.at(name, instruction.target);
+          std::int64_t size = std::ssize(bytes);
+          hops->first.broadcast(&size, 1, DType::int64, sender, on);
+          if (receives) bytes = train_.messages.resize(name, instruction.target, size);
+          hops->first.broadcast(bytes.data(), size, DType::uint8, sender, on);
         };
         exchange({communicator}, subject, cross, stream);
       });

@@ -227,8 +227,13 @@ void check_split_matrices(const Model& model, const UpdateGroups& updates) {
   }
 }
 
-// The memory is taken at start, before the number of uses is known.
-void check_kept(const Model& model) {
+// The memory is taken at start, before the number of uses is known; messages are in host memory.
+void check_kept(const Model& model, bool on_gpu) {
+  for (const UnitDeclaration& unit : model.units)
+    if (on_gpu && std::ranges::any_of(unit.kept, &KeptDeclaration::sized_by_program))
+      throw UsageError("unit " + unit.name +
+                       " declares output() without a shape, which GPU ranks do not have: declare "
+                       "the shape");
   const auto keeps = std::ranges::find_if(
       model.units, [](const UnitDeclaration& unit) { return !unit.kept.empty(); });
   if (model.learns_order && keeps != model.units.end())
@@ -334,7 +339,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
       buffers(model, updates),
       matrices(model, layout, updates, on.ranks > 1 ? updated_holding(*this) : Holding::whole),
       policy(make_state_policy(*this, config, asked)) {
-  check_kept(model);
+  check_kept(model, on.on_gpu);
   if (model.has_outputs()) check_units(model);
   if (on.pipe.ranks > 1) check_pipeline(config, *this, model);
   // Empty if units declare no outputs.

@@ -78,7 +78,7 @@ std::string Model::describe() const {
   for (const UnitDeclaration& unit : units) {
     lines += "unit " + unit.name + (unit.fused ? " fused" : "") +
              (unit.parent >= 0 ? " within " + units[unit.parent].name : "") +
-             (unit.optional ? " optional" : "");
+             (unit.optional ? " optional" : "") + (unit.begins_stage ? " begins a stage" : "");
     for (const std::string& name : unit.borrowed_names) lines += " uses " + name;
     lines += "\n";
     for (const KeptDeclaration& kept : unit.kept)
@@ -272,6 +272,19 @@ UnitSpec& UnitSpec::work(std::int64_t per_sample) {
     throw UsageError("work of unit " + model_.units[index_].name + " is " +
                      std::to_string(per_sample) + "; expected at least 0");
   model_.units[index_].work = per_sample;
+  return *this;
+}
+
+UnitSpec& UnitSpec::output() {
+  output({0}, DType::uint8);
+  for (detail::KeptDeclaration& kept : model_.units[index_].kept)
+    kept.sized_by_program |=
+        kept.name == detail::output_name || kept.name == detail::output_gradient_name;
+  return *this;
+}
+
+UnitSpec& UnitSpec::begins_stage() {
+  model_.units[index_].begins_stage = true;
   return *this;
 }
 

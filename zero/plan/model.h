@@ -61,6 +61,7 @@ struct KeptDeclaration {
   // of equal number share memory, -1: none do.
   bool of_backward = false;
   int shared = -1;
+  bool sized_by_program = false;  // no array, but Messages
 };
 
 // The names of the arrays that UnitSpec::output() and stages of a pipeline declare.
@@ -78,6 +79,7 @@ struct UnitDeclaration {
   bool optional = false;    // a pass may leave the scopes out
   bool repeats = false;     // occurs several times in a pass
   bool has_output = false;  // UnitSpec::output()
+  bool begins_stage = false;
   bool bare_names = false;  // global names omit the unit's name
   std::int64_t work = 0;    // UnitSpec::work()
   std::string global(const std::string& own) const { return bare_names ? own : name + "." + own; }

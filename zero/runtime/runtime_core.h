@@ -84,6 +84,10 @@ class RuntimeCore {
     if (accelerator_.communicator) accelerator_.communicator->check();
     for (comm::Communicator* part : parts_) part->check();
   }
+  // Runtime::cut_into_stages().
+  void cut_into_stages(int stages);
+  int engines = 0;  // that exist
+
   // Registers a communicator that was split from the device's; call unwatch() before destroying it.
   void watch(comm::Communicator& part) { parts_.push_back(&part); }
   void unwatch(comm::Communicator& part) { std::erase(parts_, &part); }

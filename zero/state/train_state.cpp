@@ -61,6 +61,7 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
       model(stages.empty() ? spec.declared() : stages.of_stage[stages.own].model),
       plan(model, config, plan_rank(runtime)),
       arrays(plan),
+      messages(plan.inputs.in_flight),
       buffers(runtime, plan.buffers),
       changes(runtime, plan),
       scaler(config.fp16_enabled ? optim::LossScaler(config.loss_scale) : optim::LossScaler()),
@@ -184,7 +185,7 @@ KeptArray TrainState::kept(int unit, std::string_view name, int use) const {
   if (array == all.end()) return {};
   const std::size_t number = (array->of_backward ? 0 : use) * all.size() + (array - all.begin());
   const ArrayRow& row = plan.arrays.pools[Pool::kept].rows[plan.arrays.first_kept[unit] + number];
-  return {true, arrays.kept(unit, number), row.encoding.dtype, row.count};
+  return {true, arrays.kept(unit, number), row.encoding.dtype, row.count, array->sized_by_program};
 }
 
 void TrainState::refuse_in_stages(const std::string& call, const char* instead) const {

@@ -15,6 +15,7 @@
 #include "zero/runtime/runtime_core.h"
 #include "zero/state/buffers.h"
 #include "zero/state/change_bits.h"
+#include "zero/state/messages.h"
 #include "zero/state/offload_tier.h"
 #include "zero/state/stage_parts.h"
 #include "zero/state/state.h"
@@ -30,6 +31,7 @@ struct KeptArray {
   std::byte* data = nullptr;
   DType dtype = DType::fp32;
   std::int64_t count = 0;
+  bool sized_by_program = false;  // Messages has the bytes
 };
 
 struct TrainState {
@@ -110,6 +112,7 @@ struct TrainState {
   const Model model;  // with a pipeline, that of this rank's stage
   EnginePlan plan;    // the order may be learned in the first pass
   ModelState arrays;
+  Messages messages;
   Buffers buffers;
   ChangeBits changes;
   std::unique_ptr<OffloadTier> offload;  // null if everything is kept in the arena

@@ -49,8 +49,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         self._config_source = config_source
         parts = named_parts(module)
         self._tensors = list(parts.values())  # that have the values of the module's parameters
-        count = sum(tensor.numel() for tensor in self._tensors if is_in_engine(tensor))
-        self._progress = Progress(settings, ranks, count)
+        self._progress = Progress(settings, ranks, self._parameter_count())
         self._scaled = False  # whether this micro-batch's loss was multiplied by the loss scale
         self._guard = Guard(self)
         self._said_dropped = False
@@ -75,7 +74,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         self._split_names = {id(parameter): name for name, parameter in module.named_parameters() if is_split(parameter)}
         sharded = self._rests_sharded()
         for index, parameter in enumerate([*self._tensors, *self.others]):
-            describe(parameter, index, ranks.size, sharded)
+            describe(parameter, index, ranks.data_size, sharded)
             parameter.__getstate__ = PlainState(parameter)
             supersede(parameter, self)
             if is_in_engine(parameter):
@@ -95,7 +94,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         # called, passes with gradients are training passes.
         self._was_given_in_eval = not module.training
         self._evaluation = Evaluation(native, ranks, type(module).__name__, sharded)
-        make_passes(module, native.unit_names(), self, keeps=sharded)
+        self._follow_passes(native, sharded)
         self._reduces_each = native.reduces_each_micro_step()
         if optimizer is not None:
             optimizer.attach(self)
@@ -117,6 +116,12 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
                     raise  # from a property of the model, whose own error says why
                 raise AttributeError(f"zerocore's engine, as DeepSpeed's DeepSpeedEngine, has no attribute {name!r}, and "
                                      f"its model, a {type(module).__name__}, has none either") from None
+
+    def _follow_passes(self, native, sharded):
+        make_passes(self.module, native.unit_names(), self, keeps=sharded)
+
+    def _parameter_count(self):
+        return sum(tensor.numel() for tensor in self._tensors if is_in_engine(tensor))
 
     def _rests_sharded(self):
         largest = max(filter(is_in_engine, self._tensors), key=torch.Tensor.numel)
@@ -262,6 +267,10 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
         given, begun = self.given_gradients.end_step(self), self.native.begun()
         with self._guarded("step"):
             self._result = self.native.step(rate, groups, self._mean_over(), max_norm, given)
+        self._conclude_step(rates, begun, lr_kwargs)
+
+    def _conclude_step(self, rates, begun, lr_kwargs):
+        """Reports the step of self._result, which had the groups' rates and `begun` micro-batches."""
         self._note_step(self._result.skipped, begun)
         self.optimizer.note_step(self._result.skipped)
         self._progress.note_step(self._result, self.global_samples, rates, self.skipped_steps, self)
@@ -479,8 +488,8 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
 
     @property
     def dp_world_size(self):
-        """The number of ranks."""
-        return self._ranks.size
+        """The number of data ranks: of all ranks, without stages of a pipeline."""
+        return self._ranks.data_size
 
     @property
     def mp_world_size(self):

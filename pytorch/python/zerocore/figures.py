@@ -135,8 +135,8 @@ class Figures:
         return self._settings.autocast_dtype
 
     def get_data_parallel_rank(self):
-        """Returns this rank's number: every rank is a data-parallel one."""
-        return self._ranks.rank
+        """Returns this rank's number among the data ranks."""
+        return self._ranks.data_rank
 
     def get_model_parallel_rank(self):
         """Returns 0: there is no model parallelism from Python."""

@@ -7,6 +7,7 @@ import weakref
 
 from . import _native, buffers
 
+_BY_TASKS = ("train_batch", "eval_batch")  # of a pipeline, whose other stages continue without this one
 _LASTING = (_native.PeerFailed, _native.DisagreementError, _native.StalledError)
 
 
@@ -88,7 +89,7 @@ class Guard:
         """Called for an exception in a call. Raises the engine's own error, which torch's may hide."""
         engine = self._engine()
         native = engine.native
-        if native is None or isinstance(error, _LASTING) or native.failed():
+        if native is None or isinstance(error, _LASTING) or native.failed() or what in _BY_TASKS:
             self._end(error)
         elif what in ("forward", "backward") and self._can_forget(evaluates):
             native.abandon()

@@ -8,6 +8,7 @@ from .engine import Engine
 from .errors import AssertedUsage
 from .integrations import accelerate
 from .passes import engine_of, engines_before, refuse_shared
+from .pipe import starting as pipelines
 from .ranks import ranks
 from .zero import leave_meta
 
@@ -36,8 +37,9 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     evaluation.end_all()
     source = configs.find(args, config if config is not None else config_params)
     settings = source.read()
-    _drop_scheduler(settings, lr_scheduler)
     ending.end_collected(job)
+    model = pipelines.in_stages(model, settings, job)
+    _drop_scheduler(settings, lr_scheduler)
     before = engines_before(model)
     without_values, slices = leave_meta(model), construction.take_slices(model, engine_of)
     if model_parameters is not None:
@@ -54,7 +56,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     else:
         groups = client.param_groups if client is not None else optimizers.as_groups(model_parameters)
         _freeze_others(model, [p for group in groups for p in group["params"]] if groups else model_parameters)
-        own, names, others = _optimizer(settings, model, client, groups)
+        own, names, others = _optimizer(settings, model, client, groups, pipelines.names_for(model, job))
         scheduler = _scheduler(lr_scheduler, own, client)
     if client is not None:
         optimizers.configure(settings, own, client)
@@ -68,16 +70,22 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     if settings.preempt_grace_s != 25:
         settings.note("zero_core.preempt_grace_s: zero run waits a minute longer than this for ranks that are told to stop; a script "
                       "decides itself whether it saves then")
-    declared, around = units.declare(model, unit_policy, _compute_dtype(settings), lambda p: names.get(id(p), ""), others,
-                                     settings.buffer_dtype, optimizers.updates_matrices(client))
-    module_state.start_alike(model, job)
-    native = _native.Model(job, declared, settings)
-    units.tell_of_bytes(model, job.rank)
+    dtype, matrices = _compute_dtype(settings), optimizers.updates_matrices(client)
+    group_of = lambda parameter: names.get(id(parameter), "")  # noqa: E731
+    if pipelines.is_in_stages(model):
+        pipelines.refuse_others(others, without_values, slices)
+        native, around = pipelines.native_pipeline(model, job, settings, dtype, group_of, matrices), None
+    else:
+        declared, around = units.declare(model, unit_policy, dtype, group_of, others, settings.buffer_dtype, matrices)
+        module_state.start_alike(model, job)
+        native = _native.Model(job, declared, settings)
+        units.tell_of_bytes(model, job.rank)
     if own is not None:
         own.follow(native)
-    if _compute_dtype(settings) != torch.float32:
+    if dtype != torch.float32:
         norms.allow_fp32_statistics(model)
-    engine = Engine(model, native, job, settings, source, own, around, others)
+    engine = (pipelines.PipelineEngine(model, native, job, settings, source, own) if around is None else
+              Engine(model, native, job, settings, source, own, around, others))
     for buffer in model.buffers():
         if buffer.device != engine.device:  # not persistent, so that the engine has left it on its device
             buffer.data = buffer.data.to(engine.device)
@@ -143,14 +151,14 @@ def _note_left_out(settings, model, client, model_parameters):
                       "them, and are frozen: the optimizer goes before model_parameters, as in DeepSpeed")
 
 
-def _optimizer(settings, model, client, groups):
+def _optimizer(settings, model, client, groups, names_of):
     """Returns (the engine's optimizer, {id of a parameter: name of its group}, [(name, parameter)] of the parameters
-    in the groups that the model does not own)."""
-    inside = {id(parameter) for parameter in model.parameters()}
+    in the groups that the model does not own). `names_of`: optimizers.names_of(), over all stages of a pipeline."""
+    inside = {id(parameter) for parameter in (*model.parameters(), *pipelines.of_other_stages(model))}
     if groups is None:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        return optimizers.of_config(settings, [{"params": trained}], ["" if trained else None]), {}, []
-    names = optimizers.names_of(groups)
+        return optimizers.of_config(settings, [{"params": trained}], [names_of([{"params": trained}])[0] and ""]), {}, []
+    names = names_of(groups)
     if client is not None:
         own = optimizers.of_client(client, names, bool(settings.scheduler_type))
     else:

@@ -17,7 +17,7 @@ def loader_of(engine, dataset, batch_size, route, pin_memory, data_sampler, coll
         data_sampler, drops = data_sampler or GlobalSampler(dataset, settings.seed, engine), True
     elif data_sampler is None and not isinstance(dataset, torch.utils.data.IterableDataset):
         data_sampler = torch.utils.data.DistributedSampler(
-            dataset, num_replicas=engine.world_size, rank=engine.global_rank, shuffle=route == "train")
+            dataset, num_replicas=engine.dp_world_size, rank=engine.get_data_parallel_rank(), shuffle=route == "train")
     return torch.utils.data.DataLoader(dataset, batch_size=batch_size or micro, sampler=data_sampler, collate_fn=collate_fn,
                                        num_workers=workers or 0, drop_last=drops,
                                        pin_memory=pin_memory and engine.device.type == "cuda")

@@ -47,7 +47,7 @@ class MicroBatches:
 
     def __init__(self, engine, job, settings):
         size, count = engine.native.batch()
-        self.share = Share(size, count, job.rank, job.size)
+        self.share = Share(size, count, job.data_rank, job.data_size)
         self.rank_independent = self.seeds_passes = settings.rank_independent
         self._engine = weakref.ref(engine)
         self._seed = settings.seed

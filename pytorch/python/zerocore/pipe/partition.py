@@ -1,0 +1,71 @@
+"""How units are cut into stages: DeepSpeed's partition_method."""
+
+import re
+
+from .. import _native
+
+
+def first_units(units, stages, method, layer_count):
+    """Returns the first unit of each stage. `units`: (its layers' numbers, their class names, its parameters) each.
+    `method`: "uniform" gives stages equal numbers of layers, "parameters" and "best" equal numbers of parameters,
+    "type:REGEX" equal numbers of layers of matching classes, each as nearly as units allow; a list has the number of the
+    first layer of each stage. Raises UsageError."""
+    if len(units) < stages:
+        raise _native.UsageError(f"PipelineModule: {stages} stages need as many layers with parameters, and there are "
+                                 f"{len(units)} (the other layers run with the one before)")
+    if isinstance(method, (list, tuple)):
+        return _declared(units, stages, method, layer_count)
+    name = str(method).lower()
+    if name == "uniform":
+        weights = [len(layers) for layers, _, _ in units]
+    elif name in ("parameters", "best"):
+        weights = [count for _, _, count in units]
+    elif name.startswith("type:"):
+        pattern = re.compile(str(method)[len("type:"):], re.IGNORECASE)
+        weights = [sum(bool(pattern.search(kind)) for kind in kinds) for _, kinds, _ in units]
+        if not any(weights):
+            kinds = sorted({kind for _, kinds, _ in units for kind in kinds})
+            raise _native.UsageError(f"PipelineModule: partition_method is {method!r}, and no layer's class matches; there are "
+                                     f"{', '.join(kinds)}")
+    else:
+        raise _native.UsageError(f"PipelineModule: partition_method is {method!r}; expected uniform, parameters, best, "
+                                 "type:REGEX or a list with the number of each stage's first layer")
+    return _balanced(weights, stages)
+
+
+def _declared(units, stages, first_layers, layer_count):
+    first_layers = list(first_layers)
+    if len(first_layers) == stages + 1 and first_layers[-1] == layer_count:
+        first_layers.pop()
+    begins = {layers[0]: number for number, (layers, _, _) in enumerate(units)}
+    missing = [layer for layer in first_layers if layer not in begins]
+    if len(first_layers) != stages or first_layers[0] != 0 or missing or sorted(set(first_layers)) != first_layers:
+        raise _native.UsageError(
+            f"PipelineModule: partition_method is {first_layers}; expected the numbers of the first layers of {stages} stages, "
+            f"ascending from 0 on, each a layer with parameters, or 0: {', '.join(map(str, begins))}")
+    return [begins[layer] for layer in first_layers]
+
+
+def _balanced(weights, stages):
+    """The cut whose largest stage is smallest, with at least one unit a stage."""
+    low, high = max(weights), sum(weights)
+    while low < high:
+        middle = (low + high) // 2
+        if _cut(weights, middle, stages) is None:
+            low = middle + 1
+        else:
+            high = middle
+    return _cut(weights, low, stages)
+
+
+def _cut(weights, most, stages):
+    first, total = [], 0
+    for unit, weight in enumerate(weights):
+        needed = len(weights) - unit <= stages - len(first)
+        if unit == 0 or total + weight > most or needed:
+            if len(first) == stages:
+                return None
+            first.append(unit)
+            total = 0
+        total += weight
+    return first

@@ -1,0 +1,82 @@
+"""The base of models in stages: their units in order, and how each runs."""
+
+import dataclasses
+
+from torch import nn
+
+from .. import _native, ending
+from ..ranks import ranks
+
+
+@dataclasses.dataclass
+class Unit:
+    """Layers that are gathered and run together. `owns` and `uses`: names of parameters; a parameter belongs to the first
+    unit that has it."""
+
+    name: str
+    owns: list
+    uses: list
+
+
+class Stages(nn.Module):
+    """A model cut into stages. Its parameters are those of this rank's stage.
+
+    `units`: of all stages, equal on all ranks. `first_units`: the first one of each stage. `tensors`: {name: (parameter,
+    its other names)} of this stage. `reads_batches`: whether every stage reads batches, not the first and last alone."""
+
+    reads_batches = False
+
+    def __init__(self):
+        super().__init__()
+        self.units, self.first_units, self.tensors = [], [0], {}
+        self.stage = 0
+
+    @property
+    def stage_count(self):
+        """The number of stages."""
+        return len(self.first_units)
+
+    @property
+    def own_units(self):
+        """The numbers of this stage's units."""
+        ends = [*self.first_units[1:], len(self.units)]
+        return range(self.first_units[self.stage], ends[self.stage])
+
+    def stage_of(self, unit):
+        """Returns the stage that has the unit."""
+        return max(stage for stage, first in enumerate(self.first_units) if first <= unit)
+
+    def run(self, unit, inputs, batch):
+        """Returns the unit's outputs, a tensor or a tuple: of the last one without a loss_fn the loss."""
+        raise NotImplementedError
+
+    def loss_of(self, outputs, batch):
+        """Returns the loss of a micro-batch from the last unit's outputs."""
+        raise NotImplementedError
+
+    def logits_of(self, outputs):
+        """Returns what eval_batch() gives the program of the last unit's outputs."""
+        return outputs
+
+    def prepared(self, batch, to_device):
+        """Returns a micro-batch as run() and loss_of() are given it."""
+        return batch
+
+    def of_other_stages(self):
+        """Returns the parameters of other stages that the program may refer to."""
+        return ()
+
+    def forward(self, *args, **kwargs):
+        raise _native.UsageError("a model in stages is run by engine.train_batch() and eval_batch() alone: no rank has all of "
+                                 "its layers")
+
+
+def cut_ranks(stages, what):
+    """Gives `stages` equal parts of the ranks a stage each, and returns this rank's. Collective."""
+    job = ranks()
+    ending.end_collected(job)
+    if not isinstance(stages, int) or stages < 1 or job.size % stages:
+        raise _native.UsageError(f"{what} is {stages!r}, which does not divide the {job.size} ranks of this job: each stage "
+                                 "has as many")
+    job.cut(stages)
+    return job.stage
