@@ -122,6 +122,14 @@ void declare_pipelines(py::module_& module) {
       .def("abandon", of(&P::abandon), Unlocked())
       .def("forget_values", of(&P::forget_values))
       .def("end_parameters", &Pipeline::end_parameters)
+      .def(
+          "gather",
+          [](Pipeline&, const std::string& name, const py::object&, const py::object&) {
+            throw UsageError("parameter " + name +
+                             " is of a model in stages, of which no rank gathers parameters: save "
+                             "a checkpoint, of which `zero checkpoint export` makes a model");
+          },
+          py::arg("name"), py::arg("whole"), py::arg("only_rank"))
       // Nothing is open between the calls of a pipeline's engine.
       .def("reshard", [](Pipeline&) {})
       .def(

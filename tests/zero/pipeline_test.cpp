@@ -2,9 +2,14 @@
 // every ZeRO stage, schedule and number of ranks.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +38,76 @@ using zero::tests::TemporaryDirectory;
 std::string refusal(const std::function<void()>& call) {
   return zero::tests::refusal<zero::Error>(call);
 }
+
+// Two units that pass on one number for each of as many values as the micro batch has: its index
+// plus 1 of them, or 40 of the first.
+namespace messages {
+
+zero::ModelSpec describe() {
+  zero::ModelSpec model;
+  model.unit("in").param("w", {7}).begins_stage().output();
+  model.unit("head").param("w", {7}).begins_stage().fused();
+  return model;
+}
+
+void write(const std::vector<float>& values, std::byte* memory) {
+  if (memory != nullptr) std::memcpy(memory, values.data(), values.size() * sizeof(float));
+}
+
+std::span<const float> numbers(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+// Without stages the program passes on what it has itself.
+void run(const zero::Task& task, std::vector<float>& passed, std::vector<float>& gradient) {
+  const int index = task.micro_step().index();
+  const std::size_t count = index == 0 ? 40 : index + 1;
+  if (task.is_forward()) {
+    auto scope = task.unit().forward();
+    passed.assign(count, 0);
+    for (std::size_t i = 0; i < count; ++i)
+      passed[i] = scope.value<float>("w")[i % 7] * static_cast<float>(index + 2);
+    write(passed, scope.output_bytes(count * sizeof(float)));
+    return;
+  }
+  auto scope = task.unit().backward();
+  float* dw = scope.grad<float>("w");
+  if (task.unit().name() == "in") {
+    const auto sent = numbers(scope.output_gradient_bytes());
+    const std::span<const float> dy = sent.empty() ? gradient : sent;
+    CHECK(dy.size() == count);
+    for (std::size_t i = 0; i < count; ++i) dw[i % 7] += dy[i] * static_cast<float>(index + 2);
+    return;
+  }
+  const auto sent = numbers(scope.input_bytes());
+  const std::span<const float> x = sent.empty() ? passed : sent;
+  CHECK(x.size() == count);
+  gradient.assign(count, 0);
+  double loss = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const float w = scope.value<float>("w")[i % 7], scale = task.micro_step().loss_scale();
+    loss += 0.5 * double{x[i]} * x[i] * w;
+    dw[i % 7] += 0.5F * scale * x[i] * x[i];
+    gradient[i] = scale * x[i] * w;
+  }
+  task.micro_step().loss(loss);
+  write(gradient, scope.input_gradient_bytes(count * sizeof(float)));
+}
+
+std::uint64_t train(zero::Runtime& runtime, int zero_stage) {
+  zero::Config config = config_of(3);
+  config.zero_optimization.stage = zero_stage;
+  zero::Engine engine(runtime, describe(), config);
+  engine.initialize([](zero::ParamShard shard) { std::ranges::fill(shard.values, 0.3F); });
+  std::vector<float> passed, gradient;
+  for (int step = 0; step < 3; ++step) {
+    for (const zero::Task task : engine.tasks()) run(task, passed, gradient);
+    engine.step();
+  }
+  return engine.digest();
+}
+
+}  // namespace messages
 
 // Runs on stages x data ranks, and returns the outcome of the last stage's first data rank.
 Outcome train(int stages, int data_ranks, const zero::Config& config, bool by_tasks = true,
@@ -288,6 +363,34 @@ TEST_CASE("random delays change no bit of a pipeline") {
   const Outcome delayed = train(3, 1, config);
   zero::testing::inject_delays(0, 0);
   CHECK(delayed == plain);
+}
+
+TEST_CASE(
+    "stages send messages of the program's sizes, cut where units say, once ranks are there") {
+  const zero::ModelSpec whole = messages::describe();
+  CHECK(zero::detail::first_units(whole.declared(), "uniform", 2) == std::vector{0, 1});
+  CHECK(contains(refusal([&] { zero::detail::first_units(whole.declared(), "best", 1); }),
+                 "2 units begin a stage"));
+  const auto digest_of = [](int stages, int zero_stage) {
+    std::uint64_t digest = 0;
+    zero::testing::run_ranks(stages, [&](zero::Runtime& runtime) {
+      runtime.cut_into_stages(stages);
+      CHECK(runtime.pipeline_stages() == stages);
+      CHECK(runtime.size() == 1);
+      CHECK(runtime.sum(1, zero::Over::all_ranks) == stages);
+      const std::uint64_t own = messages::train(runtime, zero_stage);
+      if (runtime.world_rank() == 0) digest = own;
+    });
+    return digest;
+  };
+  for (const int zero_stage : {0, 3}) CHECK(digest_of(2, zero_stage) == digest_of(1, zero_stage));
+  const std::string alive = refusal([] {
+    zero::testing::run_ranks(2, [](zero::Runtime& runtime) {
+      const zero::Engine engine(runtime, describe(), config_of(2));
+      runtime.cut_into_stages(2);
+    });
+  });
+  CHECK(contains(alive, "while 1 engines exist"));
 }
 
 TEST_CASE("what cannot be in a pipeline is refused by name") {

@@ -73,7 +73,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     dtype, matrices = _compute_dtype(settings), optimizers.updates_matrices(client)
     group_of = lambda parameter: names.get(id(parameter), "")  # noqa: E731
     if pipelines.is_in_stages(model):
-        pipelines.refuse_others(others, without_values, slices)
+        pipelines.refuse_others(others)
         native, around = pipelines.native_pipeline(model, job, settings, dtype, group_of, matrices), None
     else:
         declared, around = units.declare(model, unit_policy, dtype, group_of, others, settings.buffer_dtype, matrices)
@@ -101,6 +101,8 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     engine.collate_fn = collate_fn
     if training_data is not None:
         engine.training_dataloader = engine.deepspeed_io(training_data)
+        if pipelines.is_in_stages(model):
+            engine.set_dataloader(engine.training_dataloader)
     return engine, own, engine.training_dataloader, engine.lr_scheduler
 
 

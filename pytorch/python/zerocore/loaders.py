@@ -6,6 +6,24 @@ from . import _native
 from .global_sampler import GlobalSampler
 
 
+class RepeatingLoader:
+    """Restarts a loader whenever it ends."""
+
+    def __init__(self, loader):
+        self.loader = loader
+        self.data_iter = iter(loader)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        try:
+            return next(self.data_iter)
+        except StopIteration:
+            self.data_iter = iter(self.loader)
+            return next(self.data_iter)
+
+
 def loader_of(engine, dataset, batch_size, route, pin_memory, data_sampler, collate_fn, workers, settings):
     """Returns the DataLoader of engine.deepspeed_io(), with its arguments and the engine's settings."""
     if not hasattr(dataset, "__getitem__") and not isinstance(dataset, torch.utils.data.IterableDataset):

@@ -329,9 +329,9 @@ def deepspeed_scripts():
                 raise SystemExit(f"stage {stage}, {dtype}: {losses}, not {first}")
     missing = subprocess.run(
         [PYTHON, "-W", "ignore", "-c", "import zerocore.as_deepspeed as a; a.install(); import deepspeed; "
-         "deepspeed.PipelineModule"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
-    contains(missing.stderr, "deepspeed.PipelineModule: zerocore.as_deepspeed refuses this name",
-             "there is no pipeline parallelism")
+         "deepspeed.DualPipeVModule"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PACKAGE})
+    contains(missing.stderr, "deepspeed.DualPipeVModule: zerocore.as_deepspeed refuses this name",
+             "names the schedule")
 
 
 def equal_at_stages(script, stages, pattern, arguments_of):

@@ -5,27 +5,33 @@ import json
 
 import torch
 
-from .. import _native
+from .. import _native, buffers, module_state
 from ..parts import is_split
 from ..ranks import bytes_from
 
 
-def refuse_unfit(model):
-    """Raises UsageError for what stages do not support."""
-    name = next((name for name, _ in model.named_parameters(remove_duplicate=False) if name.startswith("loss_fn.")), None)
-    if name is not None:
-        raise _native.UsageError(f"PipelineModule: {name} is a parameter of the loss, which belongs to no layer: make the loss "
-                                 "without parameters, or a layer of it")
-    for path, module in model.named_modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            if name not in module._non_persistent_buffers_set:
-                raise _native.UsageError(
-                    f"buffer {path}.{name} is a part of state_dict(), and the stages of a pipeline keep no such buffers (running "
-                    "statistics of BatchNorm): use LayerNorm or GroupNorm, or register it with persistent=False")
+def refuse_unfit(model, job):
+    """Raises UsageError on all ranks for what stages do not support, of the first stage that has some. Collective."""
+    own = next(_problems(model), "").encode()
+    for stage in range(model.stage_count):
+        problem = bytes_from(job, own if job.data_rank == 0 and job.stage == stage else b"", stage * job.data_size)
+        if problem:
+            raise _native.UsageError(problem.decode())
+
+
+def _problems(model):
+    for name, _ in model.named_parameters(remove_duplicate=False):
+        if name.startswith("loss_fn."):
+            yield f"PipelineModule: {name} is a parameter of the loss, which belongs to no layer: make the loss a layer"
+    for name, *_ in buffers.persistent(model):
+        yield (f"buffer {name} is a part of state_dict(), and the stages of a pipeline keep no such buffers (running statistics of "
+               "BatchNorm): use LayerNorm or GroupNorm, or register it with persistent=False")
+    for name in module_state.extra_state(model):
+        yield f"module {name} has an extra state (get_extra_state()), which the stages of a pipeline do not keep"
     for name, (parameter, _) in model.tensors.items():
-        if is_split(parameter) or not parameter.is_floating_point() or parameter.is_meta:
-            raise _native.UsageError(f"parameter {name} is a {type(parameter).__name__} of {parameter.dtype} on {parameter.device}; "
-                                     "the stages of a pipeline train floating-point parameters with values")
+        if is_split(parameter) or not parameter.is_floating_point() or parameter.is_meta or _native.is_at_rest(parameter):
+            yield (f"parameter {name} is a {type(parameter).__name__} of {parameter.dtype} on {parameter.device}; the stages of a pipeline "
+                   "have floating-point parameters with values, constructed outside of zero.Init")
 
 
 def native_pipeline(model, job, settings, compute_dtype, group_of, matrices):

@@ -194,8 +194,8 @@ def _refuse_unfit(model, stages):
             + ", which stages do not support: leave the key out")
     for path, parameter in model.named_parameters():
         if parameter.is_meta or _native.is_at_rest(parameter):
-            raise _native.UsageError(f"pipeline.stages is {stages}, and parameter {path} has no values here, as inside of zero.Init: "
-                                     "construct the model with its values")
+            raise _native.UsageError(f"pipeline.stages is {stages}, and parameter {path} has no values here: construct the model "
+                                     "outside of zero.Init and of the meta device")
 
 
 def _blocks_of(model):

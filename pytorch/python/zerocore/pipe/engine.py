@@ -5,6 +5,7 @@ import torch
 from .. import _native
 from ..engine import Engine
 from ..evaluation import Evaluation
+from ..loaders import RepeatingLoader
 from ..optimizers import guard_others
 from .tasks import Batches, StageTasks
 
@@ -79,6 +80,13 @@ class PipelineEngine(Engine):
 
     def reset_activation_shape(self):
         """Does nothing: each message between stages says its shapes, which may change with each micro-batch."""
+
+    def deepspeed_io(self, dataset, batch_size=None, route="train", pin_memory=True, data_sampler=None, collate_fn=None,
+                     num_local_io_workers=None):
+        """Returns a loader of this data rank's share of a dataset, in its order, which begins again when it ends, as
+        DeepSpeed's does. All stages of a data rank have the same."""
+        return RepeatingLoader(super().deepspeed_io(dataset, batch_size, "eval", pin_memory, data_sampler, collate_fn,
+                                                    num_local_io_workers))
 
     def _batches(self, call, iterator, count):
         if iterator is None:

@@ -25,7 +25,7 @@ def in_stages(model, settings, job):
         if job.stages != model.stage_count:
             raise _native.UsageError(f"zerocore.initialize: this model has {model.stage_count} stages, and a later one has cut the "
                                      f"ranks into {job.stages}: give initialize() a model before the next is made")
-        refuse_unfit(model)
+        refuse_unfit(model, job)
         return model
     if settings.pipeline_stages == 1:
         if job.stages > 1:
@@ -34,7 +34,7 @@ def in_stages(model, settings, job):
     _refuse_caller(settings.pipeline_stages)
     from .decoders import DecoderStages  # torch alone is not enough for it
     cut = DecoderStages(model, settings.pipeline_stages, settings.pipeline_partition)
-    refuse_unfit(cut)
+    refuse_unfit(cut, job)
     return cut
 
 
@@ -72,11 +72,8 @@ def of_other_stages(model):
     return model.of_other_stages() if is_in_stages(model) else ()
 
 
-def refuse_others(others, without_values, slices):
-    """Raises UsageError for parameters that a model in stages cannot have."""
+def refuse_others(others):
+    """Raises UsageError for trained parameters outside of a model in stages."""
     if others:
         raise _native.UsageError(f"zerocore.initialize: the optimizer has {len(others)} trained parameters outside of the model, "
                                  "which belong to no stage: make them parameters of a layer")
-    if without_values or slices:
-        raise _native.UsageError("zerocore.initialize: layers of a pipeline were constructed on the meta device or inside of "
-                                 "zero.Init; leave that out, since each rank keeps the layers of its stage alone")

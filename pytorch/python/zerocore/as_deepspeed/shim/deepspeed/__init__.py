@@ -13,12 +13,14 @@ from zerocore.as_deepspeed.accelerate_files import BY_FSDP as _BY_FSDP
 
 _startup.install()
 
-from . import accelerator, checkpoint, comm, launcher, ops, runtime, utils, zero
+from . import accelerator, checkpoint, comm, launcher, ops, pipe, runtime, utils, zero
 from ._missing import refuse_missing
 from .accelerator import get_accelerator
 from .comm import init_distributed
 from .runtime.activation_checkpointing import checkpointing
 from .runtime.base_optimizer import DeepSpeedOptimizer
+from .runtime.pipe.engine import PipelineEngine
+from .runtime.pipe.module import PipelineModule
 from .utils import OnDevice, log_dist, logger
 
 version = __version__

@@ -3,7 +3,8 @@
 import importlib.abc
 import sys
 
-_PIPELINE = "there is no pipeline parallelism from Python"
+_TOPOLOGY = "each stage of a pipeline has neighboring ranks: give PipelineModule num_stages; engine.grid says where a rank is"
+_SCHEDULES = "zero_core.pipeline.schedule of the config names the schedule, and the engine runs it"
 _TENSOR = "there is no tensor parallelism from Python"
 _SEQUENCE = "there is no sequence parallelism"
 _KERNELS = "its kernels are not here; zerocore.initialize() of a model without an optimizer evaluates it"
@@ -15,8 +16,7 @@ _REFUSED = {
     "InferenceEngine": _KERNELS, "init_inference": _KERNELS, "DeepSpeedInferenceConfig": _KERNELS,
     "default_inference_config": _KERNELS,
     "DeepSpeedHybridEngine": "the engine generates at any stage by the model's own generate()",
-    "PipelineEngine": _PIPELINE, "PipelineModule": _PIPELINE, "LayerSpec": _PIPELINE, "TiedLayerSpec": _PIPELINE,
-    "DualPipeVEngine": _PIPELINE, "DualPipeVModule": _PIPELINE,
+    "DualPipeVEngine": _SCHEDULES, "DualPipeVModule": _SCHEDULES, "ProcessTopology": _TOPOLOGY,
     "tp_model_init": _TENSOR, "set_autotp_mode": _TENSOR, "replace_transformer_layer": _TENSOR,
     "record_tp_model_init_args": _TENSOR, "merge_tp_model_init_into_config": _TENSOR,
     "DeepSpeedTransformerLayer": _LAYERS, "DeepSpeedTransformerConfig": _LAYERS,
@@ -37,14 +37,15 @@ _REFUSED_MODULES = {
     "deepspeed.module_inject": _TENSOR,
     "deepspeed.monitor": "the engine writes what the config's tensorboard and csv_monitor sections say",
     "deepspeed.moe": "experts are trained as the modules that they are; there is no expert parallelism from Python",
-    "deepspeed.pipe": _PIPELINE,
     "deepspeed.profiling": "torch.profiler measures the modules; the engine's own times are in its log",
     "deepspeed.runtime.domino": _TENSOR,
     "deepspeed.runtime.fp16.onebit": _ONE_BIT,
     "deepspeed.runtime.fp16": "the engine scales the loss itself (engine.last_step.loss_scale), and its checkpoints hold no "
                               "classes that a loader would have to allow",
     "deepspeed.runtime.hybrid_engine": "the engine generates at any stage by the model's own generate()",
-    "deepspeed.runtime.pipe": _PIPELINE,
+    "deepspeed.runtime.pipe.p2p": _SCHEDULES,
+    "deepspeed.runtime.pipe.schedule": _SCHEDULES,
+    "deepspeed.runtime.pipe.topology": _TOPOLOGY,
     "deepspeed.runtime.sequence_parallel": _SEQUENCE,
     "deepspeed.runtime.swap_tensor": "offload is the config's: offload_optimizer and offload_param",
     "deepspeed.runtime.tensor_parallel": _TENSOR,

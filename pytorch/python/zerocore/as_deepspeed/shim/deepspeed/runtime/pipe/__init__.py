@@ -1,0 +1,6 @@
+from zerocore.pipe import LayerSpec, PipelineModule, TiedLayerSpec  # noqa: F401
+
+from ..._missing import refuse_missing
+from . import engine, module  # noqa: F401
+
+__getattr__ = refuse_missing(__name__)

@@ -1,0 +1,5 @@
+from zerocore.pipe import LayerSpec, PipelineModule, TiedLayerSpec  # noqa: F401
+
+from ..._missing import refuse_missing
+
+__getattr__ = refuse_missing(__name__)
