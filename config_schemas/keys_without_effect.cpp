@@ -206,7 +206,7 @@ void add_checkpoint_without_effect(RowList& rows) {
                    "checkpoints load at any stage and number of ranks; DeepSpeed's are converted "
                    "first, by examples/deepspeed_checkpoint"),
            boolean("parallel_write.pipeline_stage", "false", "pipeline stages write in parallel",
-                   "there are no pipeline stages")
+                   "all ranks write")
                .strictly(),
            boolean("checkpoint_serialization", "true", "Python's serialization",
                    "checkpoints are safetensors files")});
@@ -234,7 +234,7 @@ void add_models_without_effect(RowList& rows) {
        boolean("cpu_checkpointing", "false", "keep checkpoints in host memory"),
        boolean("synchronize_checkpoint_boundary", "false", "synchronize at each checkpoint"),
        boolean("profile", "false", "measure the recomputation")});
-  rows.in("pipeline", "acts with DeepSpeed's pipeline modules only",
+  rows.in("pipeline", "PipelineModule has arguments for it",
           {any("seed_layers", "a seed for each layer"),
            any("activation_checkpoint_interval", "layers between two checkpoints of activations"),
            any("pipe_partitioned", "activations are partitioned"),

@@ -286,8 +286,8 @@ void add_other_sections(RowList& rows) {
            acts("decoupled", at<&Files::decoupled>, "save while training continues")});
   rows.in(
       "pipeline",
-      {section("pipeline parallelism, of train_gpt and of C++ programs that pass it on; DeepSpeed "
-               "reads no key of it"),
+      {section("pipeline parallelism, of train_gpt, of decoders of transformers, and of C++ "
+               "programs that pass it on"),
        acts("stages", at<&PipelineOptions::stages>, ranks,
             "ranks that share the units of a model: train_batch_size counts the ranks of one "
             "stage"),

@@ -34,7 +34,7 @@ SUITE = (
     ("a schedule over another optimizer, another tag on each rank, a parameter that is frozen after `initialize()`",
      "errors here, since they would act on nothing, or differently on each rank"),
     ("gradients written to `p.grad`", "the engine has them; `safe_set_full_grad()` writes"),
-    ("`offload_states()`, mixture-of-experts and pipeline modules, files of DeepSpeed's checkpoints", "not there"),
+    ("`offload_states()`, mixture-of-experts modules, inner parts of pipelines, files of DeepSpeed's checkpoints", "not there"),
 )
 
 

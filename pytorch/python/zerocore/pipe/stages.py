@@ -75,6 +75,9 @@ def cut_ranks(stages, what):
     """Gives `stages` equal parts of the ranks a stage each, and returns this rank's. Collective."""
     job = ranks()
     ending.end_collected(job)
+    if job.gpu >= 0:
+        raise _native.UsageError(f"{what} is {stages}: the stages of a pipeline are CPU ranks so far: train without a pipeline, or set "
+                                 "DS_ACCELERATOR=cpu")
     if not isinstance(stages, int) or stages < 1 or job.size % stages:
         raise _native.UsageError(f"{what} is {stages!r}, which does not divide the {job.size} ranks of this job: each stage "
                                  "has as many")
