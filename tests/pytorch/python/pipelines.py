@@ -102,8 +102,23 @@ def grid(folder, *stage_counts):
                 engine, *_ = zerocore.initialize(model=net, config=config(stage, **PRECISIONS[precision]))
                 say("bits", name.replace(" ", "-"), precision, ranks // stages, f"{stages} stages, ZeRO {stage}:", trained(engine))
                 engine.destroy()
+        engine = with_groups(pipeline(stages))
+        say("bits groups fp32", ranks // stages, f"{stages} stages:", trained(engine), engine.get_lr())
+        engine.destroy()
         if folder != "-" and stages * 2 == ranks:
             checkpoint(folder, stages)
+
+
+def with_groups(net):
+    """A client's optimizer, of groups of which a stage may have no parameter, and its schedule."""
+    named = list(net.named_parameters())
+    groups = [{"params": [p for _, p in named if p.ndim > 1], "weight_decay": 0.1},
+              {"params": [p for name, p in named if p.ndim == 1 and "down" in name], "lr": 1e-3},
+              {"params": [p for name, p in named if p.ndim == 1 and "down" not in name]}]
+    optimizer = torch.optim.AdamW(groups, lr=0.01, weight_decay=0.0)
+    settings = {key: value for key, value in config(2).items() if key != "optimizer"}
+    return zerocore.initialize(model=net, optimizer=optimizer, config=settings, lr_scheduler=torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: 1 / (1 + step)))[0]
 
 
 def checkpoint(folder, stages):

@@ -44,7 +44,7 @@ class PipelineEngine(Engine):
         self.grid = Grid(ranks)
         self.stage_id, self.num_stages = module.stage, module.stage_count
         self.batch_fn = self.data_iterator = None
-        self._seed = _of_rank_0(ranks, torch.initial_seed())
+        self._seed = _of_rank_0(ranks, torch.initial_seed() % 2**63)
 
     def _follow_passes(self, native, sharded):
         """Its tasks open the units, and evaluations end with eval_batch()."""
@@ -67,7 +67,7 @@ class PipelineEngine(Engine):
         return self.stage_id == self.num_stages - 1
 
     def set_dataiterator(self, iterator):
-        """Sets the iterator of micro-batches for train_batch() without an argument."""
+        """Sets the iterator of micro-batches for train_batch() without an argument, as an argument does."""
         self.data_iterator = iterator
 
     def set_dataloader(self, loader):
@@ -89,8 +89,6 @@ class PipelineEngine(Engine):
                                                     num_local_io_workers))
 
     def _batches(self, call, iterator, count):
-        if iterator is None:
-            iterator = self.data_iterator
         reads = self.is_first_stage() or self.is_last_stage() or self.module.reads_batches
         if iterator is None and reads:
             raise _native.UsageError(f"engine.{call}: there is no iterator of micro-batches on rank {self.global_rank}, of stage "
@@ -110,7 +108,8 @@ class PipelineEngine(Engine):
         if not self._has_trained:
             self._has_trained = True
             guard_others()
-        batches = self._batches("train_batch", data_iter, self._accumulation)
+        self.data_iterator = data_iter if data_iter is not None else self.data_iterator
+        batches = self._batches("train_batch", self.data_iterator, self._accumulation)
         self.module.train()
         rate, groups = self.optimizer.given()
         rates = self.optimizer.rates()
@@ -174,6 +173,6 @@ for _name, _why in _REFUSED.items():
 
 def _of_rank_0(job, number):
     """Returns rank 0's number. Collective."""
-    held = torch.tensor([number], dtype=torch.uint64).view(torch.int64)
+    held = torch.tensor([number])
     job.broadcast(held, 0)
-    return int(held.view(torch.uint64)[0])
+    return int(held)

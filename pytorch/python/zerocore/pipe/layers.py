@@ -145,16 +145,18 @@ class PipelineModule(Stages):
                     others.append(prefix + name)
 
     def run(self, unit, inputs, batch):
-        layers = self._layers_of_units[unit]
+        layers, is_tuple = self._layers_of_units[unit], isinstance(inputs, tuple)
 
-        def run_all(inputs):
+        def run_all(*inputs):
+            values = inputs if is_tuple else inputs[0]
             for layer in layers:
-                inputs = self._runs[layer](inputs)
-            return inputs
+                values = self._runs[layer](values)
+            return values
 
+        given = inputs if is_tuple else (inputs,)
         recomputes = (self.activation_checkpoint_interval > 0 and torch.is_grad_enabled() and unit + 1 < len(self.units)
                       and self._is_checkpointable(layers))
-        return self._checkpoint(run_all, inputs) if recomputes else run_all(inputs)
+        return self._checkpoint(run_all, *given) if recomputes else run_all(*given)
 
     def _is_checkpointable(self, layers):
         return self._checkpointable is None or any(self._specs[layer] in self._checkpointable for layer in layers)
@@ -163,8 +165,8 @@ class PipelineModule(Stages):
         return outputs if self.loss_fn is None else self.loss_fn(outputs, batch)
 
 
-def _checkpoint(function, inputs):
-    return torch.utils.checkpoint.checkpoint(function, inputs, use_reentrant=False)
+def _checkpoint(function, *inputs):
+    return torch.utils.checkpoint.checkpoint(function, *inputs, use_reentrant=False)
 
 
 def _kind(spec):

@@ -40,16 +40,17 @@ def in_stages(model, settings, job):
 
 def _refuse_caller(stages):
     """Raises UsageError if a library that calls forward() of whole models makes the engine."""
-    frame = sys._getframe(1)
+    callers, frame = {"accelerate.accelerator": "accelerate", "transformers.trainer": "the Trainer"}, sys._getframe(1)
+    found = None
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module.split(".")[0] in ("accelerate", "lightning", "pytorch_lightning") or module == "transformers.trainer":
-            name = "the Trainer" if module == "transformers.trainer" else module.split(".")[0]
-            raise _native.UsageError(
-                f"pipeline.stages is {stages}, and {name} makes this engine, which calls forward() and backward() of a whole "
-                "model: the stages of a pipeline work on several micro-batches at a time. Leave the key out, or write the loop "
-                "with zerocore.initialize() and engine.train_batch(iterator)")
+        found = callers.get(module, "Lightning" if module.startswith(("lightning.", "pytorch_lightning.")) else found)
         frame = frame.f_back
+    if found is not None:
+        raise _native.UsageError(
+            f"pipeline.stages is {stages}, and {found} makes this engine, which calls forward() and backward() of a whole model: the "
+            "stages of a pipeline work on several micro-batches at a time. Leave the key out, or write the loop with "
+            "zerocore.initialize() and engine.train_batch(iterator)")
 
 
 def names_for(model, job):
