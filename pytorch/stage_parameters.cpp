@@ -51,10 +51,16 @@ ModelSpec StageParameters::spec() const {
       unit.param(parameter.name, parameter.shape, parameter.options)
           .also_named(parameter.name, parameter.also_named);
     for (const std::string& name : declared.uses) unit.uses(name);
-    if (declared.begins_stage) unit.begins_stage();
     &declared == &all_.back() ? unit.fused() : unit.output();
   }
   return spec;
+}
+
+std::string StageParameters::partition() const {
+  std::string first;
+  for (std::size_t unit = 0; unit < all_.size(); ++unit)
+    if (all_[unit].begins_stage) first += (first.empty() ? "" : ", ") + std::to_string(unit);
+  return "[" + first + "]";
 }
 
 void StageParameters::attach(Runtime& runtime, Engine& engine) {

@@ -48,6 +48,8 @@ class StageParameters final : private StorageOwner, private GradientOwner {
   void forget_values() { forgets_ = true; }
 
   ModelSpec spec() const;
+  // The first unit of each stage, as PipelineOptions::partition has it.
+  std::string partition() const;
   // Moves the values into the engine: those of rank 0 of each stage, and for a parameter of several
   // stages those of the first. Collective.
   void attach(Runtime& runtime, Engine& engine);

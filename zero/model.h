@@ -78,9 +78,6 @@ class UnitSpec {
   // scopes have input_bytes(), output_bytes() and the gradients of these. The memory, of the host,
   // grows with the largest message, and is in no plan. On CPU ranks.
   UnitSpec& output();
-  // A stage of a pipeline begins with this unit: if units say so, as many as there are stages and
-  // the first among them, pipeline.partition does not act.
-  UnitSpec& begins_stage();
   // Further global names of a parameter or buffer that the unit has declared. Exported models, and
   // readers of whole weights, have the values under each name.
   UnitSpec& also_named(const std::string& global_name, std::vector<std::string> others);

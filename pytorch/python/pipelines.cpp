@@ -41,7 +41,9 @@ class Pipeline final : public EngineCalls {
     Runtime& runtime = ranks_->runtime();
     parameters_ = std::make_unique<StageParameters>(std::move(units), std::move(tensors),
                                                     tensor_device(runtime));
-    engine_ = std::make_unique<Engine>(runtime, parameters_->spec(), silent(config));
+    Config own_config = silent(config);
+    own_config.pipeline.partition = parameters_->partition();
+    engine_ = std::make_unique<Engine>(runtime, parameters_->spec(), own_config);
     parameters_->attach(runtime, *engine_);
   }
 

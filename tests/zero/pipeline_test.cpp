@@ -45,8 +45,8 @@ namespace messages {
 
 zero::ModelSpec describe() {
   zero::ModelSpec model;
-  model.unit("in").param("w", {7}).begins_stage().output();
-  model.unit("head").param("w", {7}).begins_stage().fused();
+  model.unit("in").param("w", {7}).output();
+  model.unit("head").param("w", {7}).fused();
   return model;
 }
 

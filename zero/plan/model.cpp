@@ -78,7 +78,7 @@ std::string Model::describe() const {
   for (const UnitDeclaration& unit : units) {
     lines += "unit " + unit.name + (unit.fused ? " fused" : "") +
              (unit.parent >= 0 ? " within " + units[unit.parent].name : "") +
-             (unit.optional ? " optional" : "") + (unit.begins_stage ? " begins a stage" : "");
+             (unit.optional ? " optional" : "");
     for (const std::string& name : unit.borrowed_names) lines += " uses " + name;
     lines += "\n";
     for (const KeptDeclaration& kept : unit.kept)
@@ -280,11 +280,6 @@ UnitSpec& UnitSpec::output() {
   for (detail::KeptDeclaration& kept : model_.units[index_].kept)
     kept.sized_by_program |=
         kept.name == detail::output_name || kept.name == detail::output_gradient_name;
-  return *this;
-}
-
-UnitSpec& UnitSpec::begins_stage() {
-  model_.units[index_].begins_stage = true;
   return *this;
 }
 

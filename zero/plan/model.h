@@ -79,7 +79,6 @@ struct UnitDeclaration {
   bool optional = false;    // a pass may leave the scopes out
   bool repeats = false;     // occurs several times in a pass
   bool has_output = false;  // UnitSpec::output()
-  bool begins_stage = false;
   bool bare_names = false;  // global names omit the unit's name
   std::int64_t work = 0;    // UnitSpec::work()
   std::string global(const std::string& own) const { return bare_names ? own : name + "." + own; }

@@ -88,19 +88,6 @@ std::vector<int> listed_units(const std::string& partition, int units, int stage
   return first;
 }
 
-// The stages that units begin (UnitSpec::begins_stage()).
-std::vector<int> declared_stages(const Model& model, int stages) {
-  std::vector<int> first;
-  for (int unit = 0; unit < std::ssize(model.units); ++unit)
-    if (model.units[unit].begins_stage) first.push_back(unit);
-  if (first.front() != 0 || std::ssize(first) != stages)
-    throw UsageError(
-        std::to_string(first.size()) + " units begin a stage, " + model.units[first.front()].name +
-        " the first of them, and RuntimeOptions::pipeline_stages is " + std::to_string(stages) +
-        ": let the first unit of each stage call UnitSpec::begins_stage()");
-  return first;
-}
-
 [[noreturn]] void refuse(const std::string& what) {
   throw UsageError("a pipeline, and Engine::tasks(), " + what);
 }
@@ -156,8 +143,6 @@ std::vector<int> first_units(const Model& whole, const std::string& partition, i
     throw UsageError("RuntimeOptions::pipeline_stages is " + std::to_string(stages) +
                      ", and the model has " + std::to_string(units) +
                      " units: a stage needs at least one");
-  if (std::ranges::any_of(whole.units, &UnitDeclaration::begins_stage))
-    return declared_stages(whole, stages);
   if (partition.starts_with('[')) return listed_units(partition, units, stages);
   const bool known = std::ranges::count(std::array{"best", "parameters", "uniform"}, partition) > 0;
   if (!known && !partition.starts_with(type_prefix))

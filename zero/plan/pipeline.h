@@ -22,7 +22,7 @@ void check_units(const Model& model);
 // plan but its inputs.
 void check_pipeline(const Config& config, const EnginePlan& plan, const Model& model);
 
-// Returns the first unit of each stage, as units declare it or by `partition`. `partition` is PipelineOptions::partition, DeepSpeed's
+// Returns the first unit of each stage. `partition` is PipelineOptions::partition, DeepSpeed's
 // partition_method: with all but "uniform" and a list, the largest stage has as little of the work,
 // the parameters or the units named as possible. Throws ConfigError for another partition, and
 // UsageError for fewer units than stages, and as check_units().
