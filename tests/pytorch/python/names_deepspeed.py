@@ -40,6 +40,8 @@ from deepspeed.utils.logging import log_dist_once, set_log_level_from_string, wa
 from deepspeed.utils.groups import get_data_parallel_world_size, get_model_parallel_rank
 from deepspeed import DeepSpeedConfigError
 deepspeed.runtime.zero.GatheredParameters
+from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
+from deepspeed.runtime.pipe.engine import PipelineEngine
 deepspeed.utils.logging.logger.setLevel
 deepspeed.zero.register_external_parameter
 from deepspeed.runtime.zero import partition_parameters; partition_parameters._orig_torch_arange
@@ -48,7 +50,7 @@ MISSING = {
     "import deepspeed.datastates": "deepspeed.datastates: zerocore.as_deepspeed does not have this name",
     "import deepspeed.no_such_module": "deepspeed.no_such_module: zerocore.as_deepspeed does not have this name",
     "import deepspeed.moe.layer": "deepspeed.moe: zerocore.as_deepspeed refuses this name",
-    "from deepspeed import PipelineModule": "deepspeed.PipelineModule: zerocore.as_deepspeed refuses this name",
+    "from deepspeed.runtime.pipe.topology import PipeDataParallelTopology": "give PipelineModule num_stages",
     "from deepspeed.runtime.zero import stage3": "deepspeed.runtime.zero.stage3: zerocore.as_deepspeed refuses",
     "from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs_all_live": "zero config explain says what memory",
     "from deepspeed.runtime.fp16.loss_scaler import LossScaler": "classes that a loader would have to allow",

@@ -42,8 +42,7 @@ def decoders():
 
 
 def faults():
-    run(2, "refusals", script="pipelines.py")
-    run(1, "trainer", script="pipelines.py")
+    run(2, *"refusals -- trainer".split(), script="pipelines.py")
     _, error = run(2, "short", "1", script="pipelines.py", expect=None)
     contains(error, "the iterator of rank 1 (stage 1, data rank 0) ended before micro-batch 1 of the 3")
     _, error = run(2, "other_shape", script="pipelines.py", expect=None)
