@@ -232,8 +232,7 @@ void check_kept(const Model& model, bool on_gpu) {
   for (const UnitDeclaration& unit : model.units)
     if (on_gpu && std::ranges::any_of(unit.kept, &KeptDeclaration::sized_by_program))
       throw UsageError("unit " + unit.name +
-                       " declares output() without a shape, which GPU ranks do not have: declare "
-                       "the shape");
+                       " declares output() without a shape, which GPU ranks need: declare it");
   const auto keeps = std::ranges::find_if(
       model.units, [](const UnitDeclaration& unit) { return !unit.kept.empty(); });
   if (model.learns_order && keeps != model.units.end())
@@ -342,8 +341,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   check_kept(model, on.on_gpu);
   if (model.has_outputs()) check_units(model);
   if (on.pipe.ranks > 1) check_pipeline(config, *this, model);
-  // Empty if units declare no outputs.
-  std::vector<HalfPass> schedule;
+  std::vector<HalfPass> schedule;  // empty if units declare no outputs
   if (on.pipe.ranks > 1 || (model.has_outputs() && !rank_independent()))
     schedule = schedule_of(config.pipeline.schedule, on.pipe, model.links,
                            static_cast<int>(batch.accumulation));
