@@ -181,7 +181,7 @@ class Arguments(unittest.TestCase):
     def test_a_name_of_deepspeed_is_there_or_not(self):
         shown = call(ZERO, "names", "FusedAdam").stdout.splitlines()
         self.assertIn(["deepspeed.ops.adam.FusedAdam", "there"], [line.split("  ")[:1] + line.split()[-1:] for line in shown])
-        self.assertRegex(call(ZERO, "names", "deepspeed.pipe").stdout, r"(?m)^deepspeed\.pipe +refused: there is no pipeline parallelism")
+        self.assertRegex(call(ZERO, "names", "deepspeed.moe").stdout, r"(?m)^deepspeed\.moe +refused: experts are trained")
         self.assertRegex(call(ZERO, "names", "comm.backend").stdout, "(?m)^deepspeed.*missing$")
         many = call(ZERO, "names", "deepspeed").stdout.splitlines()
         self.assertEqual(len(many), 41)
