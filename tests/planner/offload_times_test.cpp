@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/planner/planned.h"
+#include "tools/planner/offload_rates.h"
 
 using namespace zero::planner;
 
@@ -52,6 +53,19 @@ TEST_CASE("little of a small model's offload is exposed, since the first unit's 
   const StepTimes device = offloaded(request, "device", false);
   CHECK(device.exposed < 10 * millisecond);
   CHECK(device.exposed > 5 * millisecond);
+}
+
+TEST_CASE("rates that a config lacks are named, with those of the device per rank") {
+  Request request = request_of_h200("gpt2", 64);
+  request.cluster.ranks = request.cluster.per_node = 2;
+  CHECK(missing_rates_text(request) == "");
+  request.overrides = {{"zero_core.offload_step", "both"}};
+  CHECK(missing_rates_text(request).ends_with(
+      "set zero_core.offload_host_rate 6e+10 zero_core.offload_bus_rate 5.5e+10"));
+  request.overrides["zero_core.offload_host_rate"] = "1e9";
+  CHECK(missing_rates_text(request).ends_with("set zero_core.offload_bus_rate 5.5e+10"));
+  request.overrides["zero_core.offload_bus_rate"] = "1e9";
+  CHECK(missing_rates_text(request) == "");
 }
 
 TEST_CASE("host and GPU update a large model's state in less time together than either alone") {

@@ -6,6 +6,7 @@
 #include "tools/options/number_options.h"
 #include "tools/options/result_file.h"
 #include "tools/options/settings.h"
+#include "tools/planner/offload_rates.h"
 #include "tools/planner/table.h"
 #include "tools/report/report.h"
 #include "tools/zero/commands.h"
@@ -115,6 +116,8 @@ void check_outputs(const PlanOptions& options) {
 void plan(const PlanOptions& options) {
   check_outputs(options);
   Request request = request_of(options);
+  if (const std::string text = missing_rates_text(request); !text.empty())
+    request.shape.notices.push_back(text);
   std::vector<PlanRow> rows =
       options.rows.empty() ? all_rows(request.cluster) : parse_rows(options.rows);
   if (options.rows.empty() && !options.config_file.empty())
