@@ -26,7 +26,7 @@ struct Column {
   int width;
 };
 constexpr Column columns[] = {{"GPU GiB", 8}, {"host", 7},  {"fits", 5},  {"inside", 8},
-                              {"between", 8}, {"step", 9},  {"waits", 6}, {"tok/s", 7},
+                              {"between", 8}, {"step", 9},  {"waits", 6}, {"tok/s", 8},
                               {"MFU %", 6},   {"bubble", 6}};
 
 // Whether a column has anything to say: the bubble is that of pipelines.
@@ -39,7 +39,8 @@ std::size_t columns_of(const PlanResult& result) {
 std::string line_of(const std::string& name, std::vector<std::string> cells, std::size_t count) {
   cells.resize(count);
   char start[64];
-  std::snprintf(start, sizeof start, "%-20s", name.c_str());
+  const int width = count < std::size(columns) ? 20 : 19;  // within 100 characters
+  std::snprintf(start, sizeof start, "%-*s", width, name.c_str());
   std::string line = start;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     char cell[64];

@@ -165,6 +165,7 @@ TEST_CASE("gpu: offload to host memory is a row of the comparison, with the same
   const zero::tests::TemporaryDirectory folder;
   gpt::Options options = options_of("cuda", "tiny", 0, true);
   options.overrides.erase("zero_optimization.stage");
+  options.overrides["zero_core.offload_keep_bytes"] = "0";
   options.compared = zero::report::parse_stage_list("2,2+cpu,3+cpu");
   options.steps = 3;
   options.report_directory = folder / "report";
