@@ -49,6 +49,16 @@ std::int64_t sum_of(const std::vector<zero::MemoryUse>& tier) {
   return sum;
 }
 
+zero::Config with_slots(zero::Config config, int buffers, std::int64_t bytes) {
+  auto& states = config.zero_optimization.offload_optimizer;
+  states.buffer_count = buffers;
+  states.pin_memory = buffers == 3;
+  states.pipeline_read = buffers != 2;
+  states.pipeline_write = buffers != 9;
+  config.zero_core.offload_chunk_bytes = bytes;
+  return config;
+}
+
 }  // namespace
 
 TEST_CASE("the device updates state in host memory: equal bits at every stage, ratio and rank") {
@@ -104,13 +114,8 @@ TEST_CASE("both step through any number of slots, chunks of any size, with param
     const toy::Trace expected = training.on_host(2, config_of(3, 2, bf16));
     for (const int buffers : {0, 2, 3, 9})
       for (const std::int64_t bytes : {1, 50'000}) {
-        zero::Config config = on_both(offloaded(config_of(3, 2, bf16)), 3e9);
-        auto& states = config.zero_optimization.offload_optimizer;
-        states.buffer_count = buffers;
-        states.pin_memory = buffers == 3;
-        states.pipeline_read = buffers != 2;
-        states.pipeline_write = buffers != 9;
-        config.zero_core.offload_chunk_bytes = bytes;
+        const zero::Config config =
+            with_slots(on_both(offloaded(config_of(3, 2, bf16)), 3e9), buffers, bytes);
         CAPTURE(buffers);
         CAPTURE(bytes);
         compare(2, expected, config);
@@ -205,13 +210,8 @@ TEST_CASE("the device steps through any number of slots, chunks of any size, wit
     const toy::Trace expected = training.on_host(2, config_of(3, 2, bf16));
     for (const int buffers : {0, 2, 3, 9})
       for (const std::int64_t bytes : {1, 50'000, 1 << 26}) {
-        zero::Config config = on_device(offloaded(config_of(3, 2, bf16)));
-        auto& states = config.zero_optimization.offload_optimizer;
-        states.buffer_count = buffers;
-        states.pin_memory = buffers == 3;
-        states.pipeline_read = buffers != 2;
-        states.pipeline_write = buffers != 9;
-        config.zero_core.offload_chunk_bytes = bytes;
+        const zero::Config config =
+            with_slots(on_device(offloaded(config_of(3, 2, bf16))), buffers, bytes);
         CAPTURE(buffers);
         CAPTURE(bytes);
         compare(2, expected, bytes == 1 ? config : with_parameters(config, buffers % 3 + 1));
