@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -147,5 +148,10 @@ class ModelSpec {
   std::shared_ptr<detail::Model> model_;
   std::vector<std::shared_ptr<UnitSpec>> units_;
 };
+
+// Returns the first unit of each stage, of at least one unit, so that the largest sum of weights is
+// as small as possible: the cut of pipeline.partition, for programs that need it before they
+// declare a model. Throws UsageError for fewer weights than stages.
+std::vector<int> cut_evenly(std::span<const std::int64_t> weights, int stages);
 
 }  // namespace zero

@@ -70,6 +70,12 @@ class Pipeline final : public EngineCalls {
 }  // namespace
 
 void declare_pipelines(py::module_& module) {
+  module.def(
+      "cut_evenly",
+      [](const std::vector<std::int64_t>& weights, int stages) {
+        return cut_evenly(weights, stages);
+      },
+      py::arg("weights"), py::arg("stages"));
   py::class_<StageParameter>(module, "StageParameter")
       .def(py::init(&stage_parameter), py::arg("parameter"), py::arg("shape"));
   py::class_<StageUnit>(module, "StageUnit")

@@ -43,7 +43,7 @@ class Ranks {
     return *runtime_;
   }
   void end() { runtime_.reset(); }
-  // Over all ranks, those of all stages of a pipeline too.
+  // The sum is over all ranks, those of all stages of a pipeline too.
   double sum(double value) { return runtime().sum(value, Over::all_ranks); }
   void broadcast(const at::Tensor& tensor, int root) {
     const at::Tensor on_host = tensor.to(at::kCPU);

@@ -185,6 +185,9 @@ TEST_CASE("stages have equal numbers of parameters, or of units") {
   CHECK(first_units(model.declared(), "parameters", 7) == std::vector{0, 1, 2, 3, 4, 5, 6});
   CHECK_THROWS_WITH(first_units(model.declared(), "parameters", 8),
                     doctest::Contains("the model has 7 units"));
+  CHECK(zero::cut_evenly(std::vector<std::int64_t>{5, 1, 1, 5, 0}, 3) == std::vector{0, 1, 3});
+  CHECK_THROWS_WITH(zero::cut_evenly(std::vector<std::int64_t>{5}, 2),
+                    doctest::Contains("1 units for 2 stages"));
 }
 
 TEST_CASE("a pipeline has the bits of one stage, at every ZeRO stage and in both schedules") {

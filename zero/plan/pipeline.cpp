@@ -61,19 +61,6 @@ std::optional<std::vector<int>> cut(std::span<const std::int64_t> weights, std::
   return first;
 }
 
-// The smallest limit for which cut() finds stages.
-std::vector<int> cut_evenly(std::span<const std::int64_t> weights, int stages) {
-  std::int64_t low = 0, high = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
-  while (low < high) {
-    const std::int64_t middle = low + (high - low) / 2;
-    if (cut(weights, middle, stages))
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return *cut(weights, low, stages);
-}
-
 // Reads "[0, 7, 13]": the first unit of each stage.
 std::vector<int> listed_units(const std::string& partition, int units, int stages) {
   std::vector<int> first;
@@ -386,3 +373,18 @@ std::string find_schedule_fault(const std::vector<std::vector<HalfPass>>& stages
 }
 
 }  // namespace zero::detail
+
+std::vector<int> zero::cut_evenly(std::span<const std::int64_t> weights, int stages) {
+  if (stages < 1 || std::ssize(weights) < stages)
+    throw UsageError("cut_evenly() has " + std::to_string(weights.size()) + " units for " +
+                     std::to_string(stages) + " stages; expected at least one unit for each");
+  std::int64_t low = 0, high = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (detail::cut(weights, middle, stages))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return *detail::cut(weights, low, stages);
+}

@@ -30,7 +30,7 @@ def first_units(units, stages, method, layer_count):
     else:
         raise _native.UsageError(f"PipelineModule: partition_method is {method!r}; expected uniform, parameters, best, "
                                  "type:REGEX or a list with the number of each stage's first layer")
-    return _balanced(weights, stages)
+    return _native.cut_evenly(weights, stages)
 
 
 def _declared(units, stages, first_layers, layer_count):
@@ -44,28 +44,3 @@ def _declared(units, stages, first_layers, layer_count):
             f"PipelineModule: partition_method is {first_layers}; expected the numbers of the first layers of {stages} stages, "
             f"ascending from 0 on, each a layer with parameters, or 0: {', '.join(map(str, begins))}")
     return [begins[layer] for layer in first_layers]
-
-
-def _balanced(weights, stages):
-    """The cut whose largest stage is smallest, with at least one unit a stage."""
-    low, high = max(weights), sum(weights)
-    while low < high:
-        middle = (low + high) // 2
-        if _cut(weights, middle, stages) is None:
-            low = middle + 1
-        else:
-            high = middle
-    return _cut(weights, low, stages)
-
-
-def _cut(weights, most, stages):
-    first, total = [], 0
-    for unit, weight in enumerate(weights):
-        needed = len(weights) - unit <= stages - len(first)
-        if unit == 0 or total + weight > most or needed:
-            if len(first) == stages:
-                return None
-            first.append(unit)
-            total = 0
-        total += weight
-    return first

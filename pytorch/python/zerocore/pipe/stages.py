@@ -42,10 +42,6 @@ class Stages(nn.Module):
         ends = [*self.first_units[1:], len(self.units)]
         return range(self.first_units[self.stage], ends[self.stage])
 
-    def stage_of(self, unit):
-        """Returns the stage that has the unit."""
-        return max(stage for stage, first in enumerate(self.first_units) if first <= unit)
-
     def run(self, unit, inputs, batch):
         """Returns the unit's outputs, a tensor or a tuple: of the last one without a loss_fn the loss."""
         raise NotImplementedError
