@@ -18,6 +18,7 @@ MPIEXEC, PYTHON, PACKAGE = sys.argv[1:4]
 sys.path.insert(0, str(HERE))
 
 import idiom_page  # noqa: E402
+import warm  # noqa: E402
 
 TORCH = ["tied", "shared", "adversary", "dropped", "experts", "resnet"]
 UNLISTED = ["recurrent", "parametrized"]
@@ -39,9 +40,10 @@ def lacks(*modules):
 
 def run(ranks, *arguments, expect=0, environment=None, script="rank.py"):
     """Returns the output of the ranks; `expect` None: any failure."""
-    command = [MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", str(HERE / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400,
-                          env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", **(environment or {})})
+    common = {**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"}
+    python = ([PYTHON, "-W", "ignore"] if "OMP_NUM_THREADS" in (environment or {}) else warm.command(PYTHON, common))
+    command = [MPIEXEC, "--oversubscribe", "-n", str(ranks), *python, str(HERE / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, env={**common, **(environment or {})})
     fits = done.returncode == expect if expect is not None else done.returncode != 0
     if not fits:
         print(done.stdout[-3000:], done.stderr[-6000:], sep="\n")
@@ -304,10 +306,10 @@ def installed_package(folder):
 
 def as_deepspeed(ranks, *arguments):
     """Runs a script that imports deepspeed; returns its output."""
+    environment = {**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", "-m", "zerocore.as_deepspeed", *arguments],
-        capture_output=True, text=True, timeout=300,
-        env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
+        [MPIEXEC, "--oversubscribe", "-n", str(ranks), *warm.command(PYTHON, environment), "-m", "zerocore.as_deepspeed",
+         *arguments], capture_output=True, text=True, timeout=300, env=environment)
     if done.returncode:
         raise SystemExit(f"{arguments} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
     return done.stdout

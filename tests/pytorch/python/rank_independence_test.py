@@ -8,15 +8,17 @@ import subprocess
 import sys
 import tempfile
 
+import warm
+
 SCRIPT = pathlib.Path(__file__).parent / "rank_independent.py"
 MPIEXEC, PYTHON, PACKAGE = sys.argv[1:4]
 
 
 def start(ranks, *cells):
+    environment = {**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     return subprocess.run(
-        [MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", "-m", "zerocore.as_deepspeed", str(SCRIPT),
-         *cells], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
+        [MPIEXEC, "--oversubscribe", "-n", str(ranks), *warm.command(PYTHON, environment), "-m", "zerocore.as_deepspeed",
+         str(SCRIPT), *cells], capture_output=True, text=True, env=environment)
 
 
 def run(ranks, *cells):
