@@ -2,11 +2,13 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <vector>
 
 #include "tests/support/layer_chain.h"
 #include "tests/support/refusal.h"
+#include "tests/support/sweep.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"
 #include "zero/plan/step_plan.h"
@@ -103,16 +105,19 @@ Outcome run(int ranks, zero::Config config, const Script& script) {
 // feature under test.
 void check_equal(const Script& script, const Script& plain, int accumulation = 1,
                  bool equal_losses = true) {
+  sweep::Part part(1, 7);
   for (const int ranks : {1, 2, 3})
     for (const zero::GradientSync sync : {zero::GradientSync::each, zero::GradientSync::last}) {
-      const Outcome first = run(ranks, config_of(0, sync, accumulation), plain);
+      std::optional<Outcome> first;
       for (const int stage : {0, 1, 2, 3}) {
+        if (!part.next_is_due()) continue;
+        if (!first) first = run(ranks, config_of(0, sync, accumulation), plain);
         CAPTURE(ranks);
         CAPTURE(stage);
         CAPTURE(static_cast<int>(sync));
         const Outcome outcome = run(ranks, config_of(stage, sync, accumulation), script);
-        CHECK(outcome.digest == first.digest);
-        if (equal_losses) CHECK(outcome == first);
+        CHECK(outcome.digest == first->digest);
+        if (equal_losses) CHECK(outcome == *first);
       }
     }
 }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "tests/support/sweep.h"
 #include "tests/support/toy_model.h"
 #include "zero/testing.h"
 
@@ -52,9 +53,11 @@ std::vector<Step> train(zero::Runtime& runtime, const zero::Config& config, int 
 }  // namespace
 
 TEST_CASE("an overflow on one rank skips the step on all ranks and leaves all state") {
+  sweep::Part part(1, 5);
   for (const int ranks : {1, 2, 3, 4})
     for (const int stage : {0, 1, 2, 3})
       for (const int micro_steps : {1, 3}) {
+        if (!part.next_is_due()) continue;
         CAPTURE(ranks);
         CAPTURE(stage);
         CAPTURE(micro_steps);
