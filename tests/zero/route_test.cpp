@@ -549,8 +549,8 @@ TEST_CASE("a break of any field of a route is noticed") {
          if (r.kind == Route::Kind::gather) r.kind = Route::Kind::copy;
        }},
   };
-  for (const auto& [name, broken] : breaks) {
-    CAPTURE(std::string(name));
-    CHECK(!check_all(broken, true).faults.empty());
+  for (const auto& broken : breaks) {
+    CAPTURE(std::string(broken.first));
+    CHECK(!check_all(broken.second, true).faults.empty());
   }
 }

@@ -1,7 +1,7 @@
 #include "zero/pass/pass.h"
 
+#include <algorithm>
 #include <limits>
-#include <ranges>
 #include <string>
 #include <utility>
 
@@ -88,7 +88,7 @@ void Pass::finish() {
 std::vector<OpenScope> Pass::leave_plan() {
   settle();
   std::vector<OpenScope> open = std::exchange(open_, {});
-  for (const OpenScope& scope : std::views::reverse(open))
+  for (auto scope = open.rbegin(); scope != open.rend(); ++scope)
     walker_.leave(scope.op, scope.unit, scope.number);
   finish();
   return open;
