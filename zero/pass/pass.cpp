@@ -89,7 +89,7 @@ std::vector<OpenScope> Pass::leave_plan() {
   settle();
   std::vector<OpenScope> open = std::exchange(open_, {});
   for (auto scope = open.rbegin(); scope != open.rend(); ++scope)
-    walker_.leave(scope.op, scope.unit, scope.number);
+    walker_.leave(scope->op, scope->unit, scope->number);
   finish();
   return open;
 }
