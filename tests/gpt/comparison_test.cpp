@@ -51,6 +51,11 @@ TEST_CASE("the list names strategies, each once, in the user's order") {
   CHECK(offloaded[1].overrides.at("zero_optimization.offload_optimizer.device") == "nvme");
   CHECK(offloaded[1].overrides.at("zero_optimization.offload_param.device") == "nvme");
   CHECK(offloaded[1].overrides.at("zero_optimization.offload_param.max_in_cpu") == "0");
+  const std::vector<zero::report::StageVariant> in_stages =
+      zero::report::parse_stage_list("2,hybrid/2/p4");
+  CHECK(in_stages[0].overrides.at("pipeline.stages") == "1");
+  CHECK(in_stages[1].name == "hybrid/2/p4");
+  CHECK(in_stages[1].overrides.at("pipeline.stages") == "4");
   const std::vector<zero::report::StageVariant> on_host = zero::report::parse_stage_list("2,3+cpu");
   CHECK(on_host[0].overrides.at("zero_optimization.offload_optimizer.device") == "none");
   CHECK(!on_host[0].of_gpu);
@@ -283,6 +288,34 @@ TEST_CASE("formats of the file: rows that encode otherwise are compared among th
   const nlohmann::json inner = run(options, 4, 0);
   for (const int variant : {0, 1, 2, 3})
     CHECK(inner.at("variants")[variant].at("encoded") == false);
+}
+
+TEST_CASE("stages of a pipeline have the batch of the others, and the bits of equal data ranks") {
+  const TemporaryDirectory folder;
+  gpt::Options options = small_comparison(folder / "report");
+  options.overrides["gradient_accumulation_steps"] = "2";
+  options.compared = zero::report::parse_stage_list("0,3,1/p2,3/p2,2/p4");
+  const nlohmann::json report = run(options, 4, 0);
+  CHECK(report.at("bits_equal") == true);
+  const auto& variants = report.at("variants");
+  const auto of = [&](int variant, const char* key) { return variants[variant].at(key); };
+  CHECK(of(0, "digest") == of(1, "digest"));
+  CHECK(of(2, "digest") == of(3, "digest"));
+  CHECK(of(3, "digest") != of(1, "digest"));
+  const int data_ranks[] = {4, 4, 2, 2, 1};
+  for (int v = 0; v < 5; ++v) {
+    CHECK(of(v, "data_ranks") == data_ranks[v]);
+    CHECK(of(v, "final_loss").get<double>() ==
+          doctest::Approx(of(0, "final_loss").get<double>()).epsilon(1e-5));
+  }
+  CHECK(of(2, "planned_bytes") < of(0, "planned_bytes"));
+  std::ifstream page(options.report_directory + "/report.md");
+  const std::string text{std::istreambuf_iterator<char>(page), {}};
+  CHECK_MESSAGE(contains(text,
+                         "stage 3/p2 sums over 2 data ranks, and stage 0 over 4, so its bits "
+                         "may differ"),
+                text);
+  CHECK_MESSAGE(contains(text, "other sums"), text);
 }
 
 TEST_CASE("keys of the file that encode at stage 3 alone do not make stage 0 differ") {

@@ -28,24 +28,16 @@ bool read_format(const std::string& item, PlanRow& row) {
   return false;
 }
 
-constexpr const char* stages_key = "pipeline.stages";
-
 // Returns the row in this number of stages.
 PlanRow in_stages(PlanRow row, const std::string& stages) {
-  if (stages != "1") row.name += stages_mark + stages;
-  row.overrides[stages_key] = stages;
+  if (stages != "1") row.name += report::stages_mark + stages;
+  row.overrides[report::stages_key] = stages;
   return row;
 }
 
-bool is_number(const std::string& text) {
-  return !text.empty() && text.size() < 6 && text[0] != '0' &&
-         text.find_first_not_of("0123456789") == std::string::npos;
-}
-
-PlanRow row_of(const std::string& item) {
-  const std::size_t mark = item.find(stages_mark);
-  if (mark != std::string::npos && is_number(item.substr(mark + 2)))
-    return in_stages(row_of(item.substr(0, mark)), item.substr(mark + 2));
+PlanRow row_of(std::string item) {
+  if (const std::string stages = report::take_stages(item); !stages.empty())
+    return in_stages(row_of(item), stages);
   PlanRow row{item};
   if (item == "config") return row;
   const bool format = read_format(item, row);
@@ -74,11 +66,11 @@ std::vector<PlanRow> with_stages(const std::vector<PlanRow>& rows, const std::st
   std::vector<PlanRow> result;
   std::istringstream items(list);
   for (std::string item; std::getline(items, item, ',');) {
-    if (!is_number(item))
+    if (!report::is_number_of_stages(item))
       throw ConfigError("--pipeline-stages " + list +
                         ": expected numbers of stages with commas between, such as 1,2,4");
     for (const PlanRow& row : rows) {
-      if (row.overrides.contains(stages_key))
+      if (row.overrides.contains(report::stages_key))
         throw ConfigError("--rows has " + row.name + ": leave --pipeline-stages out");
       result.push_back(in_stages(row, item));
     }

@@ -26,9 +26,6 @@ inline constexpr const char* strategy_keys[] = {
     "zero_optimization.mics_shard_size", "zero_optimization.zero_hpz_partition_size",
     "zero_core.wire"};
 
-// Stands before the stages of a pipeline in the name of a row: "3/p2".
-inline constexpr const char* stages_mark = "/p";
-
 // Returns each row with each number of stages of a pipeline, "1,2,4". Throws ConfigError that names
 // --pipeline-stages.
 std::vector<PlanRow> with_stages(const std::vector<PlanRow>& rows, const std::string& list);

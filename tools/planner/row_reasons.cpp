@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tools/report/number.h"
+#include "tools/report/stage_variants.h"
 #include "zero/base/number_text.h"
 
 namespace zero::planner {
@@ -14,7 +15,7 @@ constexpr double equal = 1.01;  // larger differences count
 
 // Returns the row that `row` varies, "3" for "3+cpu"; "" if there is none.
 std::string plainer_of(const std::string& row) {
-  if (const std::size_t stages = row.find(stages_mark); stages != std::string::npos) {
+  if (const std::size_t stages = row.find(report::stages_mark); stages != std::string::npos) {
     const std::string plainer = plainer_of(row.substr(0, stages));
     return plainer.empty() ? "" : plainer + row.substr(stages);
   }

@@ -10,6 +10,7 @@
 #include "tools/planner/row_reasons.h"
 #include "tools/planner/step_timeline.h"
 #include "tools/report/number.h"
+#include "tools/report/stage_variants.h"
 #include "tools/report/table.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
@@ -216,7 +217,7 @@ std::vector<char> shown_rows(const PlanResult& result, Rows rows) {
   std::vector<char> shown(all.size(), rows == Rows::all);
   std::optional<std::size_t> smallest;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::string row = all[i].row.substr(0, all[i].row.find(stages_mark));
+    const std::string row = all[i].row.substr(0, all[i].row.find(report::stages_mark));
     const bool named = std::ranges::count(std::array{"config", "0", "1", "2", "3"}, row) > 0;
     if (named || result.recommendation.row == i) shown[i] = 1;
     if (all[i].fits && (!smallest || all[i].bytes_per_rank < all[*smallest].bytes_per_rank))

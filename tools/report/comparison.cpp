@@ -122,17 +122,21 @@ const Variant& reference_of(const std::vector<Variant>& runs) {
   return plain == runs.end() ? runs.front() : *plain;
 }
 
-bool encodes_otherwise(const std::vector<Variant>& runs, const Variant& variant) {
-  return variant.encoded || variant.encodings != reference_of(runs).encodings;
+bool sums_otherwise(const std::vector<Variant>& runs, const Variant& variant) {
+  const Variant& reference = reference_of(runs);
+  return variant.encoded || variant.encodings != reference.encodings ||
+         variant.data_ranks != reference.data_ranks;
 }
 
 const Variant& peer_of(const std::vector<Variant>& runs, const Variant& variant) {
-  if (!encodes_otherwise(runs, variant)) return reference_of(runs);
-  const auto same = std::find_if(runs.begin(), runs.end(), [&](const Variant& other) {
-    return encodes_otherwise(runs, other) && other.encodings == variant.encodings;
-  });
+  if (!sums_otherwise(runs, variant)) return reference_of(runs);
   // Reports of older versions have no `encodings` of an encoded run.
-  return same == runs.end() || variant.encodings.empty() ? variant : *same;
+  if (variant.encoded && variant.encodings.empty()) return variant;
+  const auto same = std::find_if(runs.begin(), runs.end(), [&](const Variant& other) {
+    return sums_otherwise(runs, other) && other.encodings == variant.encodings &&
+           other.data_ranks == variant.data_ranks;
+  });
+  return same == runs.end() ? variant : *same;
 }
 
 bool bits_equal(const Comparison& comparison) {

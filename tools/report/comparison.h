@@ -80,6 +80,8 @@ struct Variant {
   std::vector<Step> steps;
   std::uint64_t digest = 0;    // of all weights, master weights and moments
   std::string encodings = {};  // EngineReport::encodings
+  // Over which gradients are summed: fewer in stages of a pipeline. 0: of all runs alike.
+  std::int64_t data_ranks = 0;
   // Set if the list makes this variant send less, by wire formats, so that the bits may differ.
   bool encoded = false;
   double compression_error = 0;              // relative, mean over steps; 0: not measured
@@ -118,10 +120,9 @@ bool nothing_ran(const Comparison& comparison);
 // Returns the first run that is not encoded, or the first if all are.
 const Variant& reference_of(const std::vector<Variant>& runs);
 // Returns true if the variant encodes differently from reference_of(), because of the list or the
-// config, so that the bits may differ.
-bool encodes_otherwise(const std::vector<Variant>& runs, const Variant& variant);
-// Returns the run that must be bitwise identical: the reference, or the first with the same
-// encoding.
+// config, or sums over another number of data ranks, so that the bits may differ.
+bool sums_otherwise(const std::vector<Variant>& runs, const Variant& variant);
+// Returns the run that must be bitwise identical: the reference, or the first that sums alike.
 const Variant& peer_of(const std::vector<Variant>& runs, const Variant& variant);
 // Returns the first difference of the bits ("step 3: loss 2.5 (4004...), not ..."), or an empty
 // text if all are equal: every loss, gradient norm, skipped step, weight and moment.

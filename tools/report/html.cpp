@@ -148,7 +148,7 @@ std::string loss_lead(const Comparison& comparison) {
   if (comparison.variants.size() == 1) return "Of " + comparison.variants.front().name + ".";
   const std::vector<Variant> runs = runs_of(comparison).variants;
   const bool encoded = std::any_of(runs.begin(), runs.end(), [&](const Variant& variant) {
-    return encodes_otherwise(runs, variant);
+    return sums_otherwise(runs, variant);
   });
   return bits_equal(comparison) && !encoded
              ? "One curve: the variants have the same losses to the last bit."

@@ -130,7 +130,8 @@ Json variant_json(const Variant& variant, const Comparison& runs) {
       variant.ran ? first_difference(reference_of(runs.variants), variant) : "";
   return {{"name", variant.name},
           {"ran", variant.ran},
-          {"encoded", variant.ran && encodes_otherwise(runs.variants, variant)},
+          {"encoded", variant.ran && sums_otherwise(runs.variants, variant)},
+          {"data_ranks", variant.data_ranks},
           {"encodings", variant.encodings},
           {"compression_error", finite(variant.compression_error)},
           {"bits_equal", variant.ran ? Json(difference.empty()) : Json(nullptr)},
@@ -164,6 +165,7 @@ Variant parse_variant(const Json& json, bool plans) {
   variant.ran = json.value("ran", !plans);
   variant.encoded = json.value("encoded", false);
   variant.encodings = json.value("encodings", "");
+  variant.data_ranks = json.value("data_ranks", std::int64_t{0});
   const Json error = json.value("compression_error", Json());
   if (error.is_number()) variant.compression_error = error;
   variant.resident = json.at("resident_bytes");

@@ -108,6 +108,7 @@ Variant figures_of(const MeasuredRun& run) {
   variant.name = run.name;
   variant.digest = run.digest;
   variant.encoded = run.encoded;
+  variant.data_ranks = run.data_ranks;
   variant.encodings = run.after_all.encodings;
   variant.tokens_per_second = median_rate(run);
   const double measured_steps = steps - static_cast<double>(run.warm_up);

@@ -22,7 +22,8 @@ struct MeasuredRun {
   std::int64_t warm_up = 0;           // steps that the times exclude
   EngineReport after_warm_up, after_all;
   std::uint64_t digest = 0;
-  bool encoded = false;  // Variant::encoded
+  bool encoded = false;         // Variant::encoded
+  std::int64_t data_ranks = 0;  // Variant::data_ranks
 };
 
 Variant figures_of(const MeasuredRun& run);

@@ -62,16 +62,17 @@ struct ListText {
       "over all), 3+hpz/S (with a second copy in groups of S ranks), 3+qwz, 3+qgz and 3+qwz+qgz "
       "(int8 gathers, int4 reductions), 3+hpz+qwz+qgz/S (ZeRO++ in full), 1+cpu, 2+cpu and 3+cpu "
       "(offload to host memory, of GPU ranks), 1+nvme, 2+nvme and 3+nvme (offload to a file in "
-      "nvme_path), with commas between");
+      "nvme_path), each also in N stages of a pipeline with /pN after it, with commas between");
 }
 
-// An item as given, and the ranks of its groups.
+// An item as given, the ranks of its groups, and the stages of its pipeline.
 struct Given {
   const Item* item;
-  std::string group;
+  std::string group, stages;
 };
 
-Given find_item(const ListText& list, const std::string& text) {
+Given find_item(const ListText& list, std::string text) {
+  const std::string stages = take_stages(text);
   const std::size_t slash = std::min(text.find('/'), text.size());
   const std::string name = text.substr(0, slash),
                     group = text.substr(std::min(slash + 1, text.size()));
@@ -83,7 +84,7 @@ Given find_item(const ListText& list, const std::string& text) {
   if (number != (item->groups != Groups::none))
     refuse(list, number ? name + " has no groups"
                         : text + " lacks the ranks of a group, as in " + name + "/2");
-  return {item, group};
+  return {item, group, stages};
 }
 
 void set_groups(StageVariant& variant, const Given& given) {
@@ -115,6 +116,12 @@ void sum_in_groups(const ListText& list, std::vector<StageVariant>& variants) {
     variant.overrides["zero_core.reduce_group_size"] = group;
     variant.overrides["zero_core.inner_group_size"] = "null";
   }
+}
+
+// Sets the stages of every item if any item has some; otherwise the config decides.
+void set_stages(StageVariant& variant, const std::string& stages) {
+  variant.overrides[stages_key] = stages.empty() ? "1" : stages;
+  if (!stages.empty()) variant.name += stages_mark + stages;
 }
 
 // Sets the offload device of every item if any item offloads, since the list compares offload with
@@ -151,6 +158,19 @@ StageVariant variant_of(const Given& given) {
 
 }  // namespace
 
+bool is_number_of_stages(const std::string& text) {
+  return !text.empty() && text.size() < 6 && text[0] != '0' &&
+         text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+std::string take_stages(std::string& item) {
+  const std::size_t mark = item.rfind(stages_mark);
+  if (mark == std::string::npos || !is_number_of_stages(item.substr(mark + 2))) return "";
+  const std::string stages = item.substr(mark + 2);
+  item.erase(mark);
+  return stages;
+}
+
 StageVariant stage_variant(const std::string& item, const std::string& given_as) {
   const Given given = find_item({item, given_as, false}, item);
   StageVariant variant = variant_of(given);
@@ -166,6 +186,8 @@ std::vector<StageVariant> parse_stage_list(const std::string& text, const std::s
   for (std::string item; std::getline(stream, item, ',');) given.push_back(find_item(list, item));
   const bool offloads = std::ranges::any_of(
       given, [](const Given& each) { return each.item->offload != std::string("none"); });
+  const bool cuts =
+      std::ranges::any_of(given, [](const Given& each) { return !each.stages.empty(); });
   const bool encodes =
       std::ranges::any_of(given, [](const Given& each) { return each.item->encoded(); });
   std::vector<StageVariant> variants;
@@ -173,6 +195,7 @@ std::vector<StageVariant> parse_stage_list(const std::string& text, const std::s
     StageVariant variant = variant_of(each);
     if (offloads) set_offload(variant, *each.item);
     if (encodes) set_formats(variant, *each.item);
+    if (cuts) set_stages(variant, each.stages);
     for (const StageVariant& before : variants)
       if (before.name == variant.name) refuse(list, variant.name + " is there twice");
     variants.push_back(std::move(variant));

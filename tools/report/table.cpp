@@ -195,7 +195,8 @@ void add_bits(Builder& builder, const Comparison& comparison) {
     if (!v.ran) return "";
     if (first_difference(reference_of(runs.variants), v).empty()) return "yes";
     const bool as_promised = first_difference(peer_of(runs.variants, v), v).empty();
-    return encodes_otherwise(runs.variants, v) && as_promised ? "encoded" : "NO";
+    if (!sums_otherwise(runs.variants, v) || !as_promised) return "NO";
+    return v.data_ranks == reference_of(runs.variants).data_ranks ? "encoded" : "other sums";
   });
 }
 

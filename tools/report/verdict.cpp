@@ -16,14 +16,21 @@ std::string encodings_of(const Variant& variant) {
   return variant.encodings.empty() ? "nothing" : variant.encodings;
 }
 
-// Compares the last loss of a run that encodes differently with the reference's.
+// Says why a run's bits may differ from the reference's.
+std::string difference(const Variant& reference, const Variant& other) {
+  if (other.data_ranks != reference.data_ranks)
+    return " sums over " + std::to_string(other.data_ranks) + " data rank" +
+           (other.data_ranks == 1 ? "" : "s") + ", and " + reference.name + " over " +
+           std::to_string(reference.data_ranks);
+  if (reference.encodings.empty()) return " sends less in wire formats";
+  return " encodes " + encodings_of(other) + ", and " + reference.name + " " +
+         encodings_of(reference);
+}
+
+// Compares the last loss of a run that sums otherwise with the reference's.
 std::string loss_sentence(const Variant& reference, const Variant& encoded) {
   const std::string begin =
-      encoded.name +
-      (reference.encodings.empty() ? " sends less in wire formats"
-                                   : " encodes " + encodings_of(encoded) + ", and " +
-                                         reference.name + " " + encodings_of(reference)) +
-      ", so its bits may differ";
+      encoded.name + difference(reference, encoded) + ", so its bits may differ";
   if (reference.encoded || reference.steps.empty() || encoded.steps.empty()) return begin + ".";
   const double expected = reference.steps.back().loss, loss = encoded.steps.back().loss;
   const double percents = 100 * (loss - expected) / expected;
@@ -38,7 +45,7 @@ void add_bits(const std::vector<Variant>& runs, std::vector<std::string>& senten
   const std::size_t before = sentences.size();
   std::size_t plain = 0;
   for (const Variant& variant : runs) {
-    if (!encodes_otherwise(runs, variant)) ++plain;
+    if (!sums_otherwise(runs, variant)) ++plain;
     const Variant& peer = peer_of(runs, variant);
     if (const std::string found = first_difference(peer, variant); !found.empty())
       sentences.push_back(variant.name + " differs from " + peer.name + " at " + found + ".");
@@ -48,7 +55,7 @@ void add_bits(const std::vector<Variant>& runs, std::vector<std::string>& senten
                         " losses and gradient norms, and the digest of weights and moments, " +
                         hexadecimal(reference.digest) + ".");
   for (const Variant& variant : runs)
-    if (encodes_otherwise(runs, variant)) sentences.push_back(loss_sentence(reference, variant));
+    if (sums_otherwise(runs, variant)) sentences.push_back(loss_sentence(reference, variant));
 }
 
 void add_absent(const Comparison& comparison, const std::vector<Variant>& runs,

@@ -33,9 +33,11 @@ Held held_by(const Task& task, std::int64_t layers, const Setting& setting) {
   return held;
 }
 
-bool offloads(const Task& task) {
+// Whether slots do not say what a task's memory is: with offload, or of a stage of a pipeline.
+bool is_left_out(const Task& task) {
   const zero::ZeroOptions& zero = task.config.zero_optimization;
-  return zero.offload_optimizer.device != zero::OffloadDevice::none ||
+  return task.config.pipeline.stages > 1 ||
+         zero.offload_optimizer.device != zero::OffloadDevice::none ||
          zero.offload_param.device != zero::OffloadDevice::none;
 }
 
@@ -74,13 +76,14 @@ std::vector<std::string> sharding_remarks(const std::vector<std::string>& names,
                                           const std::vector<Task>& tasks, int ranks, bool on_gpu) {
   const Setting setting{ranks, on_gpu};
   std::vector<Held> held;
-  for (const Task& task : tasks) held.push_back(held_by(task, task.model.layers, setting));
+  for (const Task& task : tasks)
+    held.push_back(is_left_out(task) ? Held{} : held_by(task, task.model.layers, setting));
   std::vector<std::string> remarks;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    if (offloads(tasks[i])) continue;
+    if (is_left_out(tasks[i])) continue;
     std::optional<std::size_t> least;
     for (std::size_t k = 0; k < tasks.size(); ++k)
-      if (!offloads(tasks[k]) && held[k].slots < held[i].slots &&
+      if (!is_left_out(tasks[k]) && held[k].slots < held[i].slots &&
           held[k].at_rest > held[i].at_rest && (!least || held[k].all() < held[*least].all()))
         least = k;
     if (!least || held[i].all() < held[*least].all()) continue;

@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <optional>
@@ -86,6 +87,7 @@ class Comparing {
       set_start_values(engine, task, runtime_.pool());
       run_steps(engine, task, loop, run);
       run.after_all = engine.report();
+      run.data_ranks = runtime_.size();
       run.digest = engine.digest();
     });
     if (static_cast<std::int64_t>(run.records.size()) < options_.steps) return std::nullopt;
@@ -140,6 +142,7 @@ class Comparing {
     return_freed_memory();
     const Task& task = tasks_[index];
     try {
+      runtime_.cut_into_stages(task.config.pipeline.stages);
       std::unique_ptr<TrainingLoop> loop;  // outlives the engine, which may use its memory
       zero::Engine engine(runtime_, spec_of(task), task.config);
       loop = make_training_loop(runtime_, engine, task);
@@ -188,7 +191,7 @@ class Comparing {
 
   void show() {
     comparison_.remarks =
-        sharding_remarks(names(), tasks_, runtime_.size(), options_.device == "cuda");
+        sharding_remarks(names(), tasks_, settings().ranks, options_.device == "cuda");
     std::printf("\n%s", zero::report::text_of(comparison_).c_str());
     if (options_.report_directory.empty()) return;
     write();
@@ -212,6 +215,13 @@ class Comparing {
   zero::report::Comparison comparison_;
 };
 
+// Gives the stages of a pipeline, which leave fewer data ranks, the batch of no pipeline.
+void keep_batch(zero::Config& config) {
+  std::int64_t& steps = config.batch.gradient_accumulation_steps;
+  if (steps != 0 || config.batch.train_batch_size == 0)
+    steps = std::max<std::int64_t>(steps, 1) * config.pipeline.stages;
+}
+
 }  // namespace
 
 std::vector<Task> resolve_variants(const Options& options) {
@@ -229,6 +239,7 @@ std::vector<Task> resolve_variants(const Options& options) {
     // accumulation. `each`, because stages that shard gradients exist to keep them sharded.
     zero::GradientSync& sync = tasks.back().config.zero_core.gradient_sync;
     if (sync == zero::GradientSync::automatic) sync = zero::GradientSync::each;
+    if (variant.overrides.contains(zero::report::stages_key)) keep_batch(tasks.back().config);
   }
   return tasks;
 }

@@ -45,6 +45,9 @@ def compare_stages(make_model, batches, stages=("0", "1", "2", "3", "grad_op"), 
     ConfigError if a stage needs GPUs and the ranks have none."""
     variants = _native.parse_stage_list(",".join(map(str, stages)), "compare_stages: the stages")
     for variant in variants:
+        if "pipeline.stages" in variant.overrides:
+            raise _native.ConfigError("compare_stages: pipelines are compared by train_gpt --compare-stages alone: leave "
+                                      "items with /p out")
         if variant.of_gpu and ranks().gpu < 0:
             raise _native.ConfigError(f"compare_stages: {variant.name} needs GPUs: CPU ranks keep their state in host "
                                       "memory anyway, so it would be the stage without offload again; leave it out")
