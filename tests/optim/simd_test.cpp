@@ -35,13 +35,29 @@ struct Case {
   std::size_t count, offset;
   Numbers numbers;
   bool tracks = true;
+  bool edges = false;  // of rounding, in the masters
 };
+
+// Returns the masters before the update: of edges, values halfway between two of bf16 or next to
+// that, both zeros, infinities, and NaNs of any payload, of which rounding drops a part.
+std::vector<float> masters_of(const Case& c) {
+  std::vector<float> masters = random_floats(c.offset + c.count, c.numbers, 1);
+  if (!c.edges) return masters;
+  constexpr std::uint32_t sizes[] = {0x00000000, 0x3f800000, 0x42c80000, 0x47000000, 0x7f800000};
+  constexpr std::uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+  for (std::size_t i = 0; i < masters.size(); ++i) {
+    const auto high = static_cast<std::uint32_t>(i / 30 % 4) << 16 |
+                      static_cast<std::uint32_t>(i / 120 % 2) << 31;
+    masters[i] = std::bit_cast<float>(sizes[i % 5] | high | low[i % 6]);
+  }
+  return masters;
+}
 
 template <class Run>
 Result update(const Case& c, const Run& run) {
   const std::size_t size = c.offset + c.count;
-  Result result{random_floats(size, c.numbers, 1), random_floats(size, c.numbers, 2),
-                random_floats(size, c.numbers, 3), std::vector<std::uint16_t>(size, 7)};
+  Result result{masters_of(c), random_floats(size, c.numbers, 2), random_floats(size, c.numbers, 3),
+                std::vector<std::uint16_t>(size, 7)};
   for (float& x : result.second) x = std::fabs(x);
   result.directions.assign(size, 7.f);
   result.changed.assign(size / 8 + 1, 0);
@@ -105,7 +121,7 @@ void run_rule(int rule, const cpu::Kernels& kernels, const cpu::UpdateArrays& ar
 
 // A bit is set if the rounded value differs.
 void check_changes(const Case& c, const Result& result) {
-  const std::vector<float> before = random_floats(c.offset + c.count, c.numbers, 1);
+  const std::vector<float> before = masters_of(c);
   const auto old = encode(before, c.copy), now = encode(result.master, c.copy);
   const auto width = static_cast<std::size_t>(size_of(c.copy));
   std::vector<std::uint8_t> expected(result.changed.size());
@@ -144,9 +160,17 @@ TEST_CASE("updates give equal bits at every level, count, offset and dtype") {
     }
 }
 
+TEST_CASE("changes are exact where rounding turns, and for NaNs") {
+  for (const DType gradient : floating)
+    for (const DType copy : floating)
+      for (const std::size_t count : {67ul, 4800ul})
+        compare({gradient, copy, count, 0, Numbers::usual, true, true});
+}
+
 TEST_CASE("the copy written past the caches has the bits of the cached one") {
+  // One of the offsets 0 and 8 is aligned to the vector.
   for (const DType copy : {DType::bf16, DType::fp16})
-    for (std::size_t offset = 0; offset < 2; ++offset)
+    for (const std::size_t offset : {0ul, 1ul, 8ul})
       compare({DType::bf16, copy, (1 << 19) + 5, offset, Numbers::usual});
 }
 

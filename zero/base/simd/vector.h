@@ -36,6 +36,9 @@ struct Vector {
   explicit Vector(float from) : value(Level::all(from)) {}
   explicit Vector(Floats from) : value(from) {}
   Bits bits() const { return reinterpret_cast<Bits>(value); }
+  static typename Level::Integers integers(Bits bits) {
+    return reinterpret_cast<typename Level::Integers>(bits);
+  }
 
   static Vector load(const float* from) { return Vector(read<Floats>(from)); }
   static Vector load(const bf16* from) {
@@ -45,26 +48,37 @@ struct Vector {
   static Vector load(const fp16* from) { return Vector(Level::from_fp16(read<Words>(from))); }
 
   Words narrow(const bf16*) const {
-    const Bits high = bits() >> 16;
-    const Bits rounded = (bits() + 0x7fffu + (high & 1u)) >> 16;
-    const Bits words = value == value ? rounded : high | 0x40u;
-    return Level::narrow(reinterpret_cast<typename Level::Integers>(words));
+    const Bits near = bits() + rounding(), quiet = bits() | 0x400000u;
+    return Level::high_words(Level::chosen(Level::nans(value), integers(quiet), integers(near)));
   }
   Words narrow(const fp16*) const { return Level::to_fp16(value); }
+  // Returns what rounding to bf16 adds to the bits, to nearest even.
+  Bits rounding() const { return (bits() >> 16 & 1u) + 0x7fffu; }
   void store(float* to) const { write(to, value); }
   template <class T>
   void store(T* to) const {
     write(to, narrow(to));
   }
-  // Returns a bit per lane, set if the values differ in their bits once stored as T.
+  // Returns a bit per lane, set if the values differ in their bits once stored as T. The other
+  // value is a NaN if this one is.
   template <class T>
   std::uint32_t differing(const Vector& other, const T* type) const {
     return Level::differing(narrow(type), other.narrow(type));
   }
+  // Rounds both by what the other value's high half demands. This value's high half could demand
+  // another sum, which has another result only for a value halfway between two of bf16: rare.
+  [[gnu::always_inline]] std::uint32_t differing(const Vector& other, const bf16*) const {
+    if (Level::any_or_halfway(Level::nans(other.value), integers(bits()))) [[unlikely]]
+      return differing_rarely(*this, other);
+    const Bits sum = other.rounding();
+    return Level::differing_high(integers(bits() + sum), integers(other.bits() + sum));
+  }
+  [[gnu::noinline, gnu::cold]] static std::uint32_t differing_rarely(Vector a, Vector b) {
+    return Level::differing(a.narrow(static_cast<const bf16*>(nullptr)),
+                            b.narrow(static_cast<const bf16*>(nullptr)));
+  }
   std::uint32_t differing(const Vector& other, const float*) const {
-    using Integers = typename Level::Integers;
-    return Level::differing(reinterpret_cast<Integers>(value),
-                            reinterpret_cast<Integers>(other.value));
+    return Level::differing(integers(bits()), integers(other.bits()));
   }
   // Non-temporal store, bypassing the caches; `to` is aligned to the vector.
   template <class T>
