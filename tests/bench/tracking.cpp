@@ -5,6 +5,7 @@
 // the median and the quartiles of the pairs' ratios.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -37,7 +38,7 @@ struct Arrays {
     };
     for (std::int64_t i = 0; i < count; ++i) {
       const float slope = next() * 1e-3f;
-      master[i] = next() * 0.05f, first[i] = slope, second[i] = slope * slope;
+      master[i] = next() * 0.05f, first[i] = std::fabs(slope), second[i] = slope * slope;
       if (dtype == DType::fp32) gradient[i] = slope;
       if (dtype == DType::bf16) reinterpret_cast<bf16*>(gradient)[i] = from_float<bf16>(slope);
       if (dtype == DType::fp16) reinterpret_cast<fp16*>(gradient)[i] = from_float<fp16>(slope);
@@ -51,7 +52,7 @@ struct Arrays {
   std::uint8_t* changed = nullptr;
 };
 
-constexpr std::int64_t part_elements = std::int64_t{1} << 21;
+constexpr std::int64_t part_elements = std::int64_t{1} << 19;
 
 class Steps {
  public:
