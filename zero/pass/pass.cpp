@@ -42,9 +42,11 @@ void Pass::pass_over_next() {
 void Pass::enter(OpenScope scope) {
   int& forwards = forwards_[scope.unit];
   scope.use = scope.op == Op::forward ? forwards++ : forwards = std::max(0, forwards - 1);
-  if (const int in_flight = train_.plan.inputs.in_flight; in_flight > 1)
-    scope.use =
-        walker_.next_compute() == nullptr ? 0 : walker_.next_compute()->micro_batch % in_flight;
+  // Units with outputs come once for each micro batch, and frozen ones may have no backward.
+  if (train_.model.has_outputs() || train_.model.links.before)
+    scope.use = walker_.next_compute() == nullptr
+                    ? 0
+                    : walker_.next_compute()->micro_batch % train_.plan.inputs.in_flight;
   if (agreed_) return open(scope.op == Op::forward ? Turn::forward : Turn::backward, scope);
   settle();
   if (walker_.may_come(scope.op, scope.unit))

@@ -155,24 +155,25 @@ def random_states(device):
 
 
 def restore_random(resumed, job, device, seeds_passes):
-    """Restores the random generators. On the saved number of ranks, each rank continues its own streams. On another
-    number each rank derives new streams from the saved ones, except that streams of numpy and Python that were the
-    same on all ranks stay the same. `seeds_passes`: passes of the model have seeds of their own."""
+    """Restores the random generators. On the saved number of data ranks, each rank continues its own streams. On another
+    number each data rank derives new streams from the saved ones, except that streams of numpy and Python that were the
+    same on all ranks stay the same. All stages of a data rank have equal streams, since they need the same micro-batches.
+    `seeds_passes`: passes of the model have seeds of their own."""
     saved = [_random_of(data, resumed.tag) for data in resumed.rank_states]
     saved = [states for states in saved if states]
     if not saved:
         return
-    if len(saved) == job.size:
-        _set_random(saved[job.rank], device)
+    if len(saved) == job.data_size:
+        _set_random(saved[job.data_rank], device)
         return
     if job.rank == 0:
         what = "random numbers outside of the model's passes" if seeds_passes else "dropout masks and the like"
         _notice(f"{resumed.tag} was saved on {len(saved)} ranks, and has the states of as many random generators; "
-                f"{job.size} ranks continue, each with a new stream derived from them: {what} "
+                f"{job.data_size} ranks continue, each with a new stream derived from them: {what} "
                 "differ from those of an uninterrupted run")
-    mine = saved[job.rank % len(saved)]
+    mine = saved[job.data_rank % len(saved)]
     seed = int.from_bytes(hashlib.blake2b(
-        bytes(mine["torch"].tolist()) + f"{job.rank} of {job.size}".encode(), digest_size=7).digest(), "little")
+        bytes(mine["torch"].tolist()) + f"{job.data_rank} of {job.data_size}".encode(), digest_size=7).digest(), "little")
     torch.manual_seed(seed)
     for name, reseed in (("python", random.seed), ("numpy", _seed_numpy)):
         if len({saved_state.to_bytes(states.get(name), name) for states in saved}) == 1:

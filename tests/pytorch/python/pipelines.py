@@ -95,10 +95,14 @@ def grid(folder, *stage_counts):
         # The sum over the uses of a tied parameter has another order without stages.
         of_tied = "tied" if stages > 1 else "tied without stages"
         for name, tied, precision, zero_stages in (("plain", False, "fp32", range(4)), ("plain", False, "bf16", (0, 3)),
-                                                   ("plain", False, "fp16", (2,)), (of_tied, True, "bf16", (0, 3))):
+                                                   ("plain", False, "fp16", (2,)), (of_tied, True, "bf16", (0, 3)),
+                                                   ("frozen", False, "fp32", (1,))):
             for stage in zero_stages:
                 method = ("uniform", "parameters", "type:block|table|head", "best")[stage]
                 net = pipeline(stages, tied, method, interval=stage % 2)
+                if name == "frozen":  # all but the last units: other stages have nothing to train
+                    for path, parameter in net.named_parameters():
+                        parameter.requires_grad_(int(path.split(".")[0]) > 4)
                 engine, *_ = zerocore.initialize(model=net, config=config(stage, **PRECISIONS[precision]))
                 say("bits", name.replace(" ", "-"), precision, ranks // stages, f"{stages} stages, ZeRO {stage}:", trained(engine))
                 engine.destroy()
@@ -107,6 +111,7 @@ def grid(folder, *stage_counts):
         engine.destroy()
         if folder != "-" and stages * 2 == ranks:
             checkpoint(folder, stages)
+            shuffled(f"{folder}/shuffled", stages)
 
 
 def with_groups(net):
@@ -136,6 +141,22 @@ def checkpoint(folder, stages):
     engine.save_checkpoint(folder, client_state={"stages": stages}, tag=f"of-{stages}")
     say("resumed", trained(engine, 1, first=1))
     engine.destroy()
+
+
+def shuffled(folder, stages):
+    """A run that resumes draws the order of its data as an uninterrupted one, and all stages of a data rank the same one."""
+    words = torch.utils.data.TensorDataset(*torch.randint(WORDS, (2, 40, 5), generator=torch.Generator().manual_seed(1)))
+    losses = []
+    for resumes in (False, True):
+        engine, *_ = zerocore.initialize(model=pipeline(stages), config=config(1))
+        torch.manual_seed(engine.grid.get_data_parallel_rank())
+        for step in range(resumes, 3):
+            if step == 1:
+                engine.load_checkpoint(folder, "of-1") if resumes else engine.save_checkpoint(folder, "of-1")
+            engine.train_batch(iter(torch.utils.data.DataLoader(words, SAMPLES, shuffle=True)))
+        losses.append(engine.last_step.loss)
+        engine.destroy()
+    assert losses[0] == losses[1], losses
 
 
 def same_as_plain():
@@ -244,6 +265,7 @@ def refusals():
     for call in ("forward", "backward", "step", "save_16bit_model", "read"):
         refused(lambda: getattr(engine, call)(None), f"engine.{call}()", "pipeline")
     refused(engine.train_batch, "no iterator of micro-batches")
+    refused(lambda: engine.train_batch([]), "is a list", "iter()")
     refused(lambda: pipeline(1), "engines exist")
     engine.destroy()
     say("refused")

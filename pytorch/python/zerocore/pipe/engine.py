@@ -93,6 +93,9 @@ class PipelineEngine(Engine):
         if iterator is None and reads:
             raise _native.UsageError(f"engine.{call}: there is no iterator of micro-batches on rank {self.global_rank}, of stage "
                                      f"{self.stage_id}: give one, or training_data to initialize()")
+        if reads and not hasattr(iterator, "__next__"):
+            raise _native.UsageError(f"engine.{call}: the iterator of micro-batches is a {type(iterator).__name__}; expected an "
+                                     "iterator: iter() of it once, before the loop")
         return Batches(self, call, iterator if reads else None, count)
 
     # Steps.

@@ -110,6 +110,9 @@ class StageTasks:
             raise
         except Exception as error:
             where = f"in {self._where(unit, micro)} of rank {self._engine.global_rank}"
+            if "leaf Variable that requires grad" in str(error):
+                where += ("; a unit is given the outputs of the one before as leaves, which its layers may not change in place: use "
+                          "operations that are not in place (inplace=False)")
             error.args = (f"{error} ({where})", *error.args[1:]) if error.args else (where,)
             raise
 
