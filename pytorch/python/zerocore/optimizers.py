@@ -66,7 +66,7 @@ class EngineOptimizer(LossScale, torch.optim.Optimizer):
         self.overflow = False  # whether the last step was skipped, which accelerate reads
         self._kind, self._keys = kind.lower(), _VALUES[kind.lower()]
         self._names = names
-        self._counts = [len(group["params"]) for group in source.param_groups]
+        self._members = _members_of(source.param_groups)
         self._configured, self._scheduled = configured or scheduled, scheduled
         self._written = None  # the values that the engine has written into each group
         self._has_momentum = [bool(group.get("momentum")) for group in source.param_groups]
@@ -104,7 +104,9 @@ class EngineOptimizer(LossScale, torch.optim.Optimizer):
 
     @param_groups.setter
     def param_groups(self, groups):
-        """torch's constructor sets them, but they are the client's."""
+        """The client gets them too, except from torch's constructor."""
+        if self._engine is not None:
+            self._source.param_groups = groups
 
     def add_param_group(self, group):
         """torch's constructor adds the groups, but they are the client's."""
@@ -159,7 +161,7 @@ class EngineOptimizer(LossScale, torch.optim.Optimizer):
 
     def _check(self):
         """Raises UsageError if a value has changed that is fixed since initialize()."""
-        if [len(group["params"]) for group in self.param_groups] != self._counts:
+        if _members_of(self.param_groups) != self._members:
             raise _native.UsageError("the parameters of the optimizer's groups are others than they were at "
                                      "zerocore.initialize(), whose memory is laid out for those; to let some start "
                                      'later, give their group "lr" 0 until then')
@@ -299,6 +301,10 @@ def _refuse_other_step(optimizer, arguments, options):
             f"{type(optimizer).__name__}.step() would do nothing: {engine.name_of(parameter)} is a parameter of the engine "
             f"of a {type(engine.module).__name__}, {why}. Give initialize() one optimizer with all parameters that are "
             "trained, in groups with their own rates, and call engine.step()")
+
+
+def _members_of(groups):
+    return [{id(parameter) for parameter in group["params"]} for group in groups]
 
 
 def _refuse_step(optimizer, closure=None):

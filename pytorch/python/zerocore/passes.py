@@ -3,6 +3,7 @@ model, by deepcopy() or pickle, is a plain module without them."""
 
 import copy
 import functools
+import inspect
 import types
 import weakref
 
@@ -66,11 +67,19 @@ class Forward:
     def __init__(self, module):
         self._module = weakref.ref(module)
         self._own = module.__dict__.get("forward")  # the forward() that the program has assigned, if any
-        self._call = module.forward
         if isinstance(self._own, type(self)):  # that of an engine that had the module before
-            self._own, self._call = self._own._own, self._own._call
+            self._own = self._own._own
         functools.update_wrapper(self, self._call)
         self.__code__ = getattr(self._call, "__code__", None)  # torch.export reads it before its first call
+
+    @property
+    def _call(self):
+        """The module's own forward(). That of its class may be another one by now: programs patch classes."""
+        if self._own is not None:
+            return self._own
+        module = self._module()
+        found = inspect.getattr_static(type(module), "forward")
+        return found.__get__(module, type(module)) if hasattr(found, "__get__") else found
 
     def __deepcopy__(self, memo):
         module = self._module()

@@ -57,6 +57,8 @@ def written_rates(job):
     def write(step):
         for group in (optimizer if step % 2 else engine.optimizer).param_groups:
             group["lr"] = 1e-2 * 0.3 ** step
+        if step == 2:
+            engine.optimizer.param_groups = [dict(group, lr=2e-3) for group in optimizer.param_groups]
     return result(job, engine, train(job, engine, 4, write))
 
 
@@ -414,16 +416,27 @@ def added_group(job):
 @idiom("a refused value leaves the engine usable")
 def refused_value(job):
     net = job.net()
-    engine = job.start(net, torch.optim.AdamW(net.parameters(), lr=1e-2))
+    optimizer = torch.optim.AdamW([{"params": list(net.blocks.parameters())}, {"params": list(net.head.parameters())}], lr=1e-2)
+    engine = job.start(net, optimizer)
     engine.backward(job.loss(engine))
-    if not job.plain:
-        engine.optimizer.param_groups[0]["lr"] = -1.0
+
+    def exchange():
+        one, other = (group["params"] for group in engine.optimizer.param_groups)
+        one[0], other[0] = other[0], one[0]
+
+    def refused(text):
         try:
             engine.step()
-            raise AssertionError("a rate of -1 was taken")
+            raise AssertionError(f"no error with {text}")
         except RuntimeError as error:
-            assert "lr of optimizer group 0 is -1.0" in str(error), error
+            assert text in str(error), error
+    if not job.plain:
+        engine.optimizer.param_groups[0]["lr"] = -1.0
+        refused("lr of optimizer group 0 is -1.0")
         engine.optimizer.param_groups[0]["lr"] = 1e-2
+        exchange()
+        refused("parameters of the optimizer's groups are others")
+        exchange()
     engine.step()
     job.micro_steps(engine)
     return job.values(engine)

@@ -415,8 +415,11 @@ def penalty_before(job):
 
 @idiom("the model's own forward, and parts of it, called without the engine")
 def parts_called(job):
-    engine = job.start(job.net())
-    for _ in range(2):
+    net = job.net(kind=type("Patched", (Net,), {}))
+    engine = job.start(net)
+    for step in range(3):
+        if step == 2:
+            type(net).forward = lambda self, x: Net.forward(self, 2 * x)
         x, y = job.batch()
         engine.backward(nn.functional.mse_loss(engine.module(x), y))
         engine.step()
