@@ -1,5 +1,6 @@
 """Loops with accelerate over the engine: their configs, FSDP's settings as a stage, and clipping."""
 
+import contextlib
 import inspect
 import json
 import os
@@ -72,6 +73,7 @@ def make_fsdp_a_stage(module):
 
     @replaces(module.Accelerator, "_prepare_deepspeed")
     def prepare_deepspeed(self, own, *args):
+        _refuse_several(module, args)
         config = self.deepspeed_plugin.deepspeed_config
         opened = reopen(config)
         if "gradient_clipping" in opened:
@@ -86,6 +88,16 @@ def make_fsdp_a_stage(module):
         for engine in (each for each in result if "gradient_clipping" in opened and isinstance(each, Engine)):
             _steps_later[engine] = False
         return result
+
+
+def _refuse_several(module, objects):
+    """Raises UsageError for two optimizers or schedules of a model, of which accelerate drops all but the last."""
+    for kind, known in (("optimizer", (torch.optim.Optimizer, module.DummyOptim)),
+                        ("scheduler", (module.LRScheduler, module.DummyScheduler))):
+        count = len({id(each) for each in objects if isinstance(each, known)})
+        if count > 1:
+            raise _native.UsageError(f"accelerator.prepare: {count} {kind}s, and the engine of a model has one; accelerate would drop "
+                                     f"all but the last: give one {kind}, with groups of parameters that have rates of their own")
 
 
 def _has_plugin(module):
@@ -154,6 +166,28 @@ def step_after_clipping(module):
             if due and engine.optimizer is self.optimizer:
                 _step(engine)
         return own(self)
+
+
+def accumulate_by_hand(module):
+    """Makes backward() inside no_sync() leave the step to a later one, which accelerate does with DistributedDataParallel
+    alone, and inside trigger_sync_in_backward() make it."""
+    for name, syncs in (("no_sync", False), ("trigger_sync_in_backward", True)):
+        _set_sync_inside(module, name, syncs)
+
+
+def _set_sync_inside(module, name, syncs):
+    @replaces(module.Accelerator, name)
+    @contextlib.contextmanager
+    def inside(self, own, model):
+        state = self.gradient_state
+        before = state.sync_gradients
+        if self.distributed_type == module.DistributedType.DEEPSPEED:
+            state._set_sync_gradients(syncs)
+        try:
+            with own(self, model):
+                yield
+        finally:
+            state._set_sync_gradients(before)
 
 
 def clip_by_engine(module):

@@ -81,6 +81,8 @@ ROWS = (
      "FSDP's settings become a stage"),
     ("accelerate.accelerator", "accelerate_loops.clip_by_engine",
      "clip_grad_norm_() clips with FSDP's keys, and a notice says that it does not with DeepSpeed's"),
+    ("accelerate.accelerator", "accelerate_loops.accumulate_by_hand",
+     "passes inside no_sync() wait for a step; accelerate's backward() makes one after each"),
     ("accelerate.accelerator", "trainer.give_values_back",
      "the Trainer frees its engine before it makes the next one of the same model"),
     ("transformers.integrations.deepspeed", "trainer.complete_configs",

@@ -1,5 +1,6 @@
 """Cells of Accelerate's own loops."""
 
+import contextlib
 import os
 
 import torch
@@ -29,6 +30,8 @@ def loop(cell):
     size = 4 // cell.ranks
     train = torch.utils.data.DataLoader(made.Sequences(32, masked=False), batch_size=size, shuffle=False)
     test = torch.utils.data.DataLoader(made.Sequences(10, seed=1, masked=False), batch_size=size)
+    if not cell.plain:
+        refuse_second_optimizer(accelerator, model, optimizer, train)
     model, optimizer, train, test, steps = accelerator.prepare(model, optimizer, train, test, steps)
     found = []
     for index, batch in enumerate(train):
@@ -48,18 +51,27 @@ def loop(cell):
             "metrics": metrics(accelerator, model, test), "state": state(cell, accelerator, model)}
 
 
+def refuse_second_optimizer(accelerator, model, optimizer, train):
+    try:
+        accelerator.prepare(model, torch.optim.SGD(model.lm_head.parameters(), lr=1e-3), optimizer, train)
+    except RuntimeError as error:
+        assert "accelerator.prepare: 2 optimizers" in str(error), error
+        return
+    raise AssertionError("accelerate dropped an optimizer")
+
+
 def continued(cell, accelerator, model, optimizer, train, steps, before):
     """Runs the second half again, from the state in the middle."""
     if cell.plain and cell.bf16:
         return before[4:]  # torch's optimizers load states in the dtype of the parameters
     accelerator.load_state(os.path.join(cell.folder, "state"))
     found = []
-    for batch in accelerator.skip_first_batches(train, 4):
-        with accelerator.accumulate(model):
+    for index, batch in enumerate(accelerator.skip_first_batches(train, 4)):
+        with accelerator.no_sync(model) if index % 2 == 0 else contextlib.nullcontext():  # accumulate(), by hand
             loss = model(**batch).loss
             accelerator.backward(loss)
-            if accelerator.sync_gradients:
-                accelerator.clip_grad_norm_(model.parameters(), cell.clip)
+        if index % 2:
+            accelerator.clip_grad_norm_(model.parameters(), cell.clip)
             optimizer.step()
             steps.step()
             optimizer.zero_grad()
