@@ -42,8 +42,7 @@ void Pass::pass_over_next() {
 void Pass::enter(OpenScope scope) {
   int& forwards = forwards_[scope.unit];
   scope.use = scope.op == Op::forward ? forwards++ : forwards = std::max(0, forwards - 1);
-  // Units with outputs come once for each micro batch, and frozen ones may have no backward.
-  if (train_.model.has_outputs() || train_.model.links.before)
+  if (once_each_)
     scope.use = walker_.next_compute() == nullptr
                     ? 0
                     : walker_.next_compute()->micro_batch % train_.plan.inputs.in_flight;

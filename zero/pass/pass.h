@@ -43,7 +43,8 @@ class Pass {
         walker_(walker),
         hidden_(hidden),
         gradients_(gradients),
-        forwards_(train.model.units.size()) {}
+        forwards_(train.model.units.size()),
+        once_each_(train.model.has_outputs() || train.model.links.before) {}
 
   // Begins a planned pass; the plan must outlive the pass.
   void follow(const StepPlan& plan) {
@@ -132,6 +133,8 @@ class Pass {
   GradientUse& gradients_;
   std::vector<OpenScope> open_;
   std::vector<int> forwards_;  // per unit: forward scopes without their backward scope so far
+  // Units with outputs come once for each micro batch, and frozen ones may have no backward.
+  const bool once_each_;
   bool agreed_ = false;
   // For an agreed pass:
   Terms terms_;

@@ -3,7 +3,6 @@ model, by deepcopy() or pickle, is a plain module without them."""
 
 import copy
 import functools
-import inspect
 import types
 import weakref
 
@@ -78,8 +77,9 @@ class Forward:
         if self._own is not None:
             return self._own
         module = self._module()
-        found = inspect.getattr_static(type(module), "forward")
-        return found.__get__(module, type(module)) if hasattr(found, "__get__") else found
+        kind = type(module)
+        found = next(vars(base)["forward"] for base in kind.__mro__ if "forward" in vars(base))
+        return found.__get__(module, kind) if hasattr(found, "__get__") else found
 
     def __deepcopy__(self, memo):
         module = self._module()
