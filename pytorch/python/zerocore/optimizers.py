@@ -48,6 +48,8 @@ _ADVICE = ("use one of torch.optim's Adam, AdamW, SGD, Adagrad, Adafactor or Muo
            '("optimizer": {"type": ...}; Lamb, Lion and a Muon for all parameters are there too)')
 # The engine's names of options that transformers' Adafactor names otherwise.
 _RENAMED = {"decay_rate": "beta2_decay", "clip_threshold": "d"}
+# torch's tables of hooks for the steps of all optimizers.
+_HOOKS_OF_ALL = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 
 
 class EngineOptimizer(LossScale, torch.optim.Optimizer):
@@ -65,7 +67,7 @@ class EngineOptimizer(LossScale, torch.optim.Optimizer):
             source.state = self.state
         self.overflow = False  # whether the last step was skipped, which accelerate reads
         self._kind, self._keys = kind.lower(), _VALUES[kind.lower()]
-        self._names = names
+        self._names, self._has_told = names, False
         self._members = _members_of(source.param_groups)
         self._configured, self._scheduled = configured or scheduled, scheduled
         self._written = None  # the values that the engine has written into each group
@@ -172,6 +174,11 @@ class EngineOptimizer(LossScale, torch.optim.Optimizer):
                                              "zerocore.initialize(); the engine keeps it")
         _refuse_hooks(self._source)
         _refuse_hooks(self)
+        of_torch = sys.modules[torch.optim.Optimizer.__module__]
+        if not self._has_told and any(getattr(of_torch, name, None) for name in _HOOKS_OF_ALL):
+            self._has_told = True
+            warnings.warn("zerocore: engine.step() calls no hook of torch.optim.optimizer.register_optimizer_step_pre_hook() or "
+                          "_post_hook(): call the function next to engine.step()", stacklevel=2)
 
     def _constants_of(self, group):
         return {key: group[key] for key in self._constant_keys if key in group}
@@ -240,11 +247,16 @@ class EngineOptimizer(LossScale, torch.optim.Optimizer):
 
     def load_state_dict(self, state):
         """Loads the groups. Raises UsageError if the state has moments: engine.load_checkpoint() loads them."""
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
+            replaced = hook(self, state)
+            state = state if replaced is None else replaced
         if state.get("state"):
             raise _native.UsageError("load_state_dict() of the engine's optimizer takes its groups; moments come from "
                                      "engine.load_checkpoint()")
         self.load_groups([{key: value for key, value in group.items() if key != "params"}
                           for group in state["param_groups"]])
+        for hook in self._optimizer_load_state_dict_post_hooks.values():
+            hook(self)
 
 
 class _States(dict):

@@ -8,6 +8,7 @@ import warnings
 import deepspeed
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 def config(**more):
@@ -106,12 +107,23 @@ def late_buffer():
         engine.save_checkpoint(sys.argv[1], tag=tag)
 
 
-def groups_alone():
-    engine = start(config=config(optimizer=ADAMW))
+def warnings_of(call):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        engine.optimizer.state_dict()
+        call()
     print(*(warning.message for warning in caught))
+
+
+def groups_alone():
+    warnings_of(start(config=config(optimizer=ADAMW)).optimizer.state_dict)
+
+
+def hooks_of_all():
+    """The warning comes once."""
+    engine = start(config=config(optimizer=ADAMW))
+    handle = register_optimizer_step_post_hook(lambda *_: None)
+    warnings_of(lambda: (step(engine), step(engine)))
+    handle.remove()
 
 
 def divided():

@@ -397,6 +397,7 @@ def trainer():
     for ranks, stage, own in ((2, "0", ()), (2, "3", ()), (1, "2", ("cosine",))):
         with tempfile.TemporaryDirectory() as folder:
             out = as_deepspeed(ranks, script, stage, folder, *own)
+            contains(out, "on_pre_optimizer_step() of Scales is called after the step")
             result = re.findall(r"result \[.*\] [\d.]+", out)
             model = pathlib.Path(folder, "model/model.safetensors").read_bytes()
             if len(result) != 1:
@@ -480,6 +481,7 @@ NOTICES = {
     "progress": "| loss scale 16",
     "by_hand": "zero: step 1 | loss unknown (no engine.backward()) | gradient norm",
     "groups_alone": "state_dict() of the engine's optimizer has its groups, and no moments",
+    "hooks_of_all": "engine.step() calls no hook of torch.optim.optimizer.register_optimizer_step_pre_hook()",
     "clipping": "zero: accelerator.clip_grad_norm_(0.25) does not act, as under DeepSpeed: the step clips to the norm 0.5",
     "no_engine": "zero: accelerate trains by torch's DistributedDataParallel",
 }
@@ -500,7 +502,7 @@ def notices():
         with tempfile.TemporaryDirectory() as folder:
             out = as_deepspeed(2, str(HERE / "notices.py"), folder, *cases)
         for case in set(cases) & set(NOTICES):
-            if out.count(NOTICES[case]) != (2 if case == "groups_alone" else 1):
+            if out.count(NOTICES[case]) != (2 if case in ("groups_alone", "hooks_of_all") else 1):
                 raise SystemExit(f"{case}: {out.count(NOTICES[case])} times \"{NOTICES[case]}\" in:\n{out}")
 
 

@@ -4,7 +4,7 @@ refers to ZeroCore. With `cosine` the schedule is the Trainer's, else the config
 import sys
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 
 class Sequences(torch.utils.data.Dataset):
@@ -14,6 +14,11 @@ class Sequences(torch.utils.data.Dataset):
     def __getitem__(self, index):
         tokens = (torch.arange(16) * (index % 5 + 1)) % 97
         return {"input_ids": tokens, "labels": tokens}
+
+
+class Scales(TrainerCallback):
+    def on_pre_optimizer_step(self, args, state, control, **more):
+        pass
 
 
 def main(stage, folder, resume, cosine):
@@ -36,7 +41,8 @@ def main(stage, folder, resume, cosine):
     arguments = TrainingArguments(folder, deepspeed=config, per_device_train_batch_size=2, learning_rate=1e-3,
                                   gradient_accumulation_steps=2, num_train_epochs=1, logging_steps=2, save_steps=4,
                                   report_to=[], **own)
-    trainer = Trainer(model=model, args=arguments, train_dataset=Sequences(), eval_dataset=Sequences())
+    trainer = Trainer(model=model, args=arguments, train_dataset=Sequences(), eval_dataset=Sequences(),
+                      callbacks=[Scales])
     trainer.train(resume_from_checkpoint=resume or None)
     evaluation = trainer.evaluate()["eval_loss"]
     trainer.save_model(f"{folder}/model")

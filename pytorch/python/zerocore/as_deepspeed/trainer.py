@@ -119,6 +119,7 @@ def adapt_init(module):
                                        if key in document.config}
             return None, None
         document.config.update(trainer.__dict__.pop("_zerocore_later", {}))
+        _note_late_callbacks(trainer)
         trainer.model_wrapped = trainer.model  # an earlier engine is in its place
         thaw(trainer.model)  # an evaluation without an optimizer has frozen it
         if hasattr(trainer, "_zerocore_given"):
@@ -128,6 +129,17 @@ def adapt_init(module):
         return _with_given(init, trainer, num_training_steps, document.config, *trainer._zerocore_given)
 
     put(module, "deepspeed_init", deepspeed_init)
+
+
+def _note_late_callbacks(trainer):
+    """Tells of callbacks of the script that come before a step of torch's, and here after the engine's."""
+    late = [type(each) for each in trainer.callback_handler.callbacks if hasattr(each, "on_pre_optimizer_step")]
+    plain = importlib.import_module("transformers").TrainerCallback.on_pre_optimizer_step
+    names = sorted({kind.__name__ for kind in late if kind.on_pre_optimizer_step is not plain
+                    and not kind.__module__.startswith(("transformers.", "trl."))})
+    if names:
+        tell([f"on_pre_optimizer_step() of {', '.join(names)} is called after the step, which accelerator.backward() has made, as with "
+              "DeepSpeed: what it does to gradients has no effect"])
 
 
 def _with_given(init, trainer, num_training_steps, config, optimizer, scheduler):

@@ -514,7 +514,11 @@ def state_of_groups(job):
         group["lr"] = 0.0
     if job.plain:
         saved["state"] = optimizer.state_dict()["state"]
+    called = []
+    engine.optimizer.register_load_state_dict_pre_hook(lambda _, state: called.append(len(state["param_groups"])))
+    engine.optimizer.register_load_state_dict_post_hook(lambda _: called.append("after"))
     engine.optimizer.load_state_dict(saved)
+    assert called == [2, "after"]
     assert [group["lr"] for group in engine.optimizer.param_groups] == [1e-2, 1e-3]
     return result(job, engine, train(job, engine, 2))
 
