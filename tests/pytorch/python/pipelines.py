@@ -240,7 +240,7 @@ def decoders(*stage_counts):
 def refused(call, *parts):
     try:
         call()
-    except (zerocore.Error, RuntimeError) as error:
+    except (zerocore.Error, RuntimeError, AttributeError) as error:
         missing = [part for part in parts if part not in str(error)]
         assert not missing, f"{missing} not in: {error}"
         return
@@ -264,6 +264,11 @@ def refusals():
     engine, *_ = zerocore.initialize(model=net, config=config(1))
     for call in ("forward", "backward", "step", "save_16bit_model", "read"):
         refused(lambda: getattr(engine, call)(None), f"engine.{call}()", "pipeline")
+    grid = engine.grid
+    assert (grid.pp_group, grid.dp_group, grid.stage_to_global(1)) == ([0, 1], [engine.global_rank], 1), vars(grid)
+    assert (engine.is_pipe_parallel, engine.is_data_parallel, engine.mpu) == (True, False, grid)
+    refused(lambda: grid.get_pipe_parallel_group(), "has no get_pipe_parallel_group", "new_group(ranks) of grid.pp_group")
+    refused(lambda: grid.topology(), "engine.grid has no topology", "it has data_parallel_size")
     refused(engine.train_batch, "no iterator of micro-batches")
     refused(lambda: engine.train_batch([]), "is a list", "iter()")
     refused(lambda: pipeline(1), "engines exist")

@@ -21,9 +21,15 @@ _REFUSED = {
 
 
 class Grid:
-    """The place of this rank in the grid of stages and data ranks, by DeepSpeed's names."""
+    """The place of this rank in the grid of stages and data ranks, by DeepSpeed's names. The data ranks of a stage are
+    neighbors. pp_group and dp_group are the global ranks of this rank's pipeline and stage."""
 
     def __init__(self, job):
+        self.global_rank, self.world_size, self.stage_id = job.rank, job.size, job.stage
+        self.is_first_stage, self.is_last_stage = job.stage == 0, job.stage == job.stages - 1
+        self.stage_to_global = lambda stage_id, data=job.data_rank: stage_id * job.data_size + data
+        self.pp_group = [self.stage_to_global(stage) for stage in range(job.stages)]
+        self.dp_group = [self.stage_to_global(job.stage, data) for data in range(job.data_size)]
         self.pipe_parallel_size, self.data_parallel_size, self.model_parallel_size = job.stages, job.data_size, 1
         self.get_global_rank = lambda: job.rank
         self.get_stage_id = self.get_pipe_parallel_rank = lambda: job.stage
@@ -33,6 +39,11 @@ class Grid:
         self.get_model_parallel_rank = self.get_slice_parallel_rank = lambda: 0
         self.get_model_parallel_world_size = self.get_slice_parallel_world_size = lambda: 1
 
+    def __getattr__(self, name):
+        advice = ("; torch.distributed.new_group(ranks) of grid.pp_group or grid.dp_group makes a group" if "group" in name else
+                  "; it has " + ", ".join(sorted(each for each in vars(self))))
+        raise AttributeError(f"engine.grid has no {name}{advice}")
+
 
 class PipelineEngine(Engine):
     """The result of zerocore.initialize() for a PipelineModule, and with pipeline.stages for a decoder of transformers. A
@@ -41,8 +52,10 @@ class PipelineEngine(Engine):
     def __init__(self, module, native, ranks, settings, config_source, optimizer):
         super().__init__(module, native, ranks, settings, config_source, optimizer, {})
         self._names = {id(parameter): name for name, (parameter, _) in module.tensors.items()}
-        self.grid = Grid(ranks)
+        self.grid = self.mpu = Grid(ranks)
         self.stage_id, self.num_stages = module.stage, module.stage_count
+        self.prev_stage, self.next_stage = self.stage_id - 1, self.stage_id + 1
+        self.is_pipe_parallel, self.is_data_parallel, self.is_model_parallel = self.num_stages > 1, ranks.data_size > 1, False
         self.batch_fn = self.data_iterator = None
         self._seed = _of_rank_0(ranks, torch.initial_seed() % 2**63)
 
