@@ -54,14 +54,21 @@ def ask(path, words):
     files = array.array("i", [0, 1, 2])
     connection.sendmsg([len(request).to_bytes(4, "little")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
     connection.sendall(request)
-    rank = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "little")
+    rank = receive_number(connection)
     for number in PASSED_ON:
         signal.signal(number, lambda number, _: os.kill(rank, number))
-    status = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "little")
+    status = receive_number(connection)
     if os.WIFSIGNALED(status):
         signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
         os.kill(os.getpid(), os.WTERMSIG(status))
     return os.WEXITSTATUS(status)
+
+
+def receive_number(connection):
+    data = connection.recv(4, socket.MSG_WAITALL)
+    if len(data) < 4:
+        sys.exit("warm.py: the server has ended")
+    return int.from_bytes(data, "little")
 
 
 def receive(connection):
@@ -72,7 +79,7 @@ def receive(connection):
 
 def serve(listener):
     """Forks a rank for each request until standard input ends. Returns only in the ranks, with the words of the request."""
-    ranks = {}  # by descriptor of the process
+    ranks, clients = {}, {}  # (process, connection) by the process's descriptor; the process by connection
     with selectors.DefaultSelector() as events:
         events.register(0, selectors.EVENT_READ)
         events.register(listener, selectors.EVENT_READ)
@@ -88,20 +95,20 @@ def serve(listener):
                     pid = os.fork()
                     if pid == 0:
                         become(request, files)
-                        for each in (listener, connection, *(client for _, client in ranks.values())):
+                        for each in (listener, connection, *clients):
                             each.close()
                         return request["words"]
                     for file in files:
                         os.close(file)
                     connection.sendall(pid.to_bytes(4, "little"))
                     descriptor = os.pidfd_open(pid)
-                    ranks[descriptor] = pid, connection
+                    ranks[descriptor], clients[connection] = (pid, connection), pid
                     events.register(descriptor, selectors.EVENT_READ)
-                    events.register(connection, selectors.EVENT_READ, pid)
+                    events.register(connection, selectors.EVENT_READ)
                 elif key.fileobj in ranks:  # a rank has ended
                     pid, connection = ranks.pop(key.fileobj)
                     _, status = os.waitpid(pid, 0)
-                    if connection in events.get_map():
+                    if clients.pop(connection, None) is not None:
                         events.unregister(connection)
                     events.unregister(key.fileobj)
                     os.close(key.fileobj)
@@ -110,9 +117,9 @@ def serve(listener):
                     except OSError:
                         pass
                     connection.close()
-                else:  # a client has ended
+                elif key.fileobj in clients:  # a client has ended
                     events.unregister(key.fileobj)
-                    os.kill(key.data, signal.SIGKILL)
+                    os.kill(clients.pop(key.fileobj), signal.SIGKILL)
 
 
 def become(request, files):
