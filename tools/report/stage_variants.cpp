@@ -78,10 +78,12 @@ Given find_item(const ListText& list, std::string text) {
                     group = text.substr(std::min(slash + 1, text.size()));
   const auto* item =
       std::ranges::find_if(items, [&](const Item& candidate) { return name == candidate.text; });
-  if (item == items.end()) refuse(list, "\"" + text + "\" is no stage");
+  const bool grouped = item != items.end() && item->groups != Groups::none;
   const bool number = !group.empty() && group.size() < 7 &&
                       group.find_first_not_of("0123456789") == std::string::npos && group[0] != '0';
-  if (number != (item->groups != Groups::none))
+  if (item == items.end() || (slash < text.size() && !number && !grouped))
+    refuse(list, "\"" + text + "\" is no stage");
+  if (number != grouped)
     refuse(list, number ? name + " has no groups"
                         : text + " lacks the ranks of a group, as in " + name + "/2");
   return {item, group, stages};

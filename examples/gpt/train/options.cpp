@@ -100,7 +100,8 @@ void declare_results(CLI::App& app, Parsed& p) {
       ->type_name("FILE");
   app.add_option("--compare-stages", p.compared,
                  "Train the same steps at each of these stages and compare: 0,1,2,3,grad_op,\n"
-                 "3+nvme (the last with offload to a file; 3+cpu on GPUs: to host memory)")
+                 "3+nvme (the last with offload to a file; 3+cpu on GPUs: to host memory),\n"
+                 "3/p2 (in two stages of a pipeline)")
       ->type_name("LIST");
   app.add_option("--report", o.report_directory,
                  "With --compare-stages: write report.html, report.md and report.json")
