@@ -119,6 +119,10 @@ TEST_CASE("the failed rank, its signal and the steps are read from ranks and fro
   CHECK(more.saved_in() == "\"/c\"");
   CHECK(more.step() == 67);  // steps are reported at most 20 times a second
   CHECK(more.ending());
+  more.pass("zero: mark: failed 1 66\nzero: mark: step 66\nzero: mark: failed 0 90\n");
+  CHECK(more.step() == 67);  // those of peers, which are behind, or fail afterwards
+  more.pass("zero: mark: failed 1 68\n");
+  CHECK(more.step() == 68);
   const auto processes = more.take_processes();
   REQUIRE(processes.size() == 2);
   CHECK(processes[0].name == "4711 123 boot pid:[1] net:[2]");

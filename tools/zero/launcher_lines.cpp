@@ -165,15 +165,19 @@ void LauncherLines::take_mark(const std::string& text) {
   }
   if (what == "met") met_ = true;
   if (what == "goes-on") stop_ignored_ = true;
-  if (what == "failed" && !failed_) {
-    failed_ = rank;
-    const std::int64_t made = std::atoll(rest.c_str());
-    if (!rest.empty() && made >= 0) step_ = std::max(made, step_.value_or(made));
+  // Ranks report a failure in any order, and a peer of the failed rank may be a step behind.
+  const auto reach = [this](std::int64_t made) {
+    if (made >= 0) step_ = std::max(made, step_.value_or(made));
+  };
+  if (what == "failed") {
+    if (!failed_) failed_ = rank;
+    if (rank == failed_ && !rest.empty()) reach(std::atoll(rest.c_str()));
   }
   if (what == "suspect" && !suspect_) suspect_ = rank;
   if (what == "late" && !late_) late_ = rank;
   if (what == "code" && !exit_code_) exit_code_ = rank;
-  if (what == "step") step_ = number;
+  if (what == "step" && failed_) reach(number);
+  if (what == "step" && !failed_) step_ = number;
   if (what == "resumed") resumed_ = number;
   if (what == "saved") saved_ = number, saved_in_ = rest;
   if ((what == "resumed" || what == "saved") && !rest.empty()) kept_steps_[rest] = number;
