@@ -304,12 +304,17 @@ def installed_package(folder):
     return {"PYTHONPATH": f"{folder}:{HERE}"}
 
 
+def start_as_deepspeed(ranks, *arguments, timeout=300):
+    """Runs a script that imports deepspeed; returns the process that has ended."""
+    environment = {**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        [MPIEXEC, "--oversubscribe", "-n", str(ranks), *warm.command(PYTHON, environment), "-m", "zerocore.as_deepspeed",
+         *arguments], capture_output=True, text=True, timeout=timeout, env=environment)
+
+
 def as_deepspeed(ranks, *arguments):
     """Runs a script that imports deepspeed; returns its output."""
-    environment = {**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [MPIEXEC, "--oversubscribe", "-n", str(ranks), *warm.command(PYTHON, environment), "-m", "zerocore.as_deepspeed",
-         *arguments], capture_output=True, text=True, timeout=300, env=environment)
+    done = start_as_deepspeed(ranks, *arguments)
     if done.returncode:
         raise SystemExit(f"{arguments} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
     return done.stdout

@@ -2,23 +2,14 @@
 Hugging Face's Trainer: `rank_independence_test.py MPIEXEC PYTHON PACKAGE short|whole`."""
 
 import json
-import os
-import pathlib
-import subprocess
 import sys
 import tempfile
 
-import warm
-
-SCRIPT = pathlib.Path(__file__).parent / "rank_independent.py"
-MPIEXEC, PYTHON, PACKAGE = sys.argv[1:4]
+from python_test import HERE, lacks, start_as_deepspeed
 
 
 def start(ranks, *cells):
-    environment = {**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(
-        [MPIEXEC, "--oversubscribe", "-n", str(ranks), *warm.command(PYTHON, environment), "-m", "zerocore.as_deepspeed",
-         str(SCRIPT), *cells], capture_output=True, text=True, env=environment)
+    return start_as_deepspeed(ranks, str(HERE / "rank_independent.py"), *cells, timeout=None)
 
 
 def run(ranks, *cells):
@@ -101,9 +92,5 @@ def whole():
     require_one_run(("others", "fp32", {1: [("whole", 0, 3)], 2: [("on2", 1, 3)], 4: [("on4", 2, 3)]}, OTHERS))
 
 
-for module in ("transformers", "accelerate"):
-    if subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True).returncode:
-        print(f"SKIPPED: {module} is not installed")
-        break
-else:
+if not lacks("transformers", "accelerate"):
     {"short": short, "whole": whole}[sys.argv[4]]()
