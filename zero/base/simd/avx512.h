@@ -42,10 +42,19 @@ struct Avx512 {
   static Doubles doubles(Floats values) {
     return _mm512_cvtps_pd(_mm512_extractf32x8_ps(values, part));
   }
-  static std::uint32_t differing(Words a, Words b) { return _mm256_cmpneq_epi16_mask(a, b); }
-  static std::uint32_t differing(Integers a, Integers b) { return _mm512_cmpneq_epi32_mask(a, b); }
+  static std::uint32_t differing(Words a, Words b) { return bits(_mm256_cmpneq_epi16_mask(a, b)); }
+  static std::uint32_t differing(Integers a, Integers b) {
+    return bits(_mm512_cmpneq_epi32_mask(a, b));
+  }
   static std::uint32_t differing_high(Integers a, Integers b) {
-    return _mm512_test_epi32_mask(_mm512_xor_si512(a, b), _mm512_set1_epi32(-0x10000));
+    return bits(_mm512_test_epi32_mask(_mm512_xor_si512(a, b), _mm512_set1_epi32(-0x10000)));
+  }
+  // In assembly: to widen a mask, GCC 12 may store 16 bits and load 32, the upper ones of another
+  // value.
+  static std::uint32_t bits(Mask mask) {
+    std::uint32_t wide;
+    asm("kmovw %1, %0" : "=r"(wide) : "k"(mask));
+    return wide;
   }
   static void stream(void* to, Words words) { _mm256_stream_si256(static_cast<Words*>(to), words); }
 };
