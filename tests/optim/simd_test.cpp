@@ -53,19 +53,32 @@ std::vector<float> masters_of(const Case& c) {
   return masters;
 }
 
+// What all rules and levels start from.
+struct Inputs {
+  explicit Inputs(const Case& c)
+      : of(c),
+        start{masters_of(c), random_floats(c.offset + c.count, c.numbers, 2),
+              random_floats(c.offset + c.count, c.numbers, 3),
+              std::vector<std::uint16_t>(c.offset + c.count, 7)},
+        gradient(encode(random_floats(c.offset + c.count, c.numbers, 4), c.gradient)) {
+    for (float& x : start.second) x = std::fabs(x);
+    start.directions.assign(c.offset + c.count, 7.f);
+    start.changed.assign((c.offset + c.count) / 8 + 1, 0);
+  }
+
+  Case of;
+  Result start;
+  std::vector<unsigned char> gradient;
+};
+
 template <class Run>
-Result update(const Case& c, const Run& run) {
-  const std::size_t size = c.offset + c.count;
-  Result result{masters_of(c), random_floats(size, c.numbers, 2), random_floats(size, c.numbers, 3),
-                std::vector<std::uint16_t>(size, 7)};
-  for (float& x : result.second) x = std::fabs(x);
-  result.directions.assign(size, 7.f);
-  result.changed.assign(size / 8 + 1, 0);
-  const auto gradient = encode(random_floats(size, c.numbers, 4), c.gradient);
+Result update(const Inputs& inputs, const Run& run) {
+  const Case& c = inputs.of;
+  Result result = inputs.start;
   float* state[] = {result.first.data() + c.offset, result.second.data() + c.offset};
   const cpu::UpdateArrays arrays{
       .count = static_cast<std::int64_t>(c.count),
-      .gradient = gradient.data() + c.offset * static_cast<std::size_t>(size_of(c.gradient)),
+      .gradient = inputs.gradient.data() + c.offset * static_cast<std::size_t>(size_of(c.gradient)),
       .gradient_dtype = c.gradient,
       .master = result.master.data() + c.offset,
       .state = state,
@@ -120,9 +133,10 @@ void run_rule(int rule, const cpu::Kernels& kernels, const cpu::UpdateArrays& ar
 }
 
 // A bit is set if the rounded value differs.
-void check_changes(const Case& c, const Result& result) {
-  const std::vector<float> before = masters_of(c);
-  const auto old = encode(before, c.copy), now = encode(result.master, c.copy);
+void check_changes(const Inputs& inputs, const std::vector<unsigned char>& old,
+                   const Result& result) {
+  const Case& c = inputs.of;
+  const auto now = encode(result.master, c.copy);
   const auto width = static_cast<std::size_t>(size_of(c.copy));
   std::vector<std::uint8_t> expected(result.changed.size());
   for (std::size_t i = 0; i < c.count; ++i)
@@ -132,14 +146,16 @@ void check_changes(const Case& c, const Result& result) {
 }
 
 void compare(const Case& c) {
+  const Inputs inputs(c);
+  const auto old = encode(inputs.start.master, c.copy);
   for (int rule = 0; rule < rules; ++rule) {
     const auto result = [&](SimdLevel level) {
-      return update(c, [&](const cpu::UpdateArrays& arrays, float* directions) {
+      return update(inputs, [&](const cpu::UpdateArrays& arrays, float* directions) {
         run_rule(rule, cpu::kernels(level), arrays, directions);
       });
     };
     const Result expected = result(SimdLevel::scalar);
-    check_changes(c, expected);
+    check_changes(inputs, old, expected);
     for (const SimdLevel level : vector_levels()) {
       INFO("rule " << rule << ", " << name_of(level) << ", gradient " << name_of(c.gradient)
                    << ", copy " << name_of(c.copy) << ", count " << c.count);
@@ -178,12 +194,12 @@ TEST_CASE("updates do not depend on the cuts of a vector") {
   for (const SimdLevel level : {SimdLevel::scalar, SimdLevel::avx2, SimdLevel::avx512})
     for (int rule = 0; rule < rules && supports(level); ++rule) {
       CAPTURE(rule);
-      const Case c{DType::fp32, DType::bf16, 1000, 0, Numbers::usual, false};
+      const Inputs inputs({DType::fp32, DType::bf16, 1000, 0, Numbers::usual, false});
       const cpu::Kernels& kernels = cpu::kernels(level);
-      const Result whole = update(c, [&](const auto& arrays, float* directions) {
+      const Result whole = update(inputs, [&](const auto& arrays, float* directions) {
         run_rule(rule, kernels, arrays, directions);
       });
-      const Result parts = update(c, [&](cpu::UpdateArrays arrays, float* directions) {
+      const Result parts = update(inputs, [&](cpu::UpdateArrays arrays, float* directions) {
         const std::int64_t cuts[] = {0, 1, 18, 400, 999, 1000};
         const cpu::UpdateArrays all = arrays;
         for (int i = 0; i < 5; ++i) {
