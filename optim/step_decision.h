@@ -148,17 +148,17 @@ constexpr int stages_of(const StepRequest& request) {
 
 // Returns the mean of the losses of all micro batches, added in the order of their numbers: number
 // b is micro batch b / R of data rank b % R, of R. Each rank lists as many losses as rank 0, which
-// has the most micro batches; those of equal tensor rank are read.
+// has the most micro batches; those of equal tensor rank at the last stage are read.
 constexpr double mean_of_losses(const double* losses, int ranks, const StepRequest& request) {
-  const int tensor_ranks = tensor_ranks_of(request);
-  const std::int64_t data_ranks = ranks / tensor_ranks;
+  const int tensor_ranks = tensor_ranks_of(request), block = ranks / stages_of(request);
+  const std::int64_t data_ranks = block / tensor_ranks;
   std::int64_t of_rank = 0;  // by additions, because 64-bit divisions are slow on GPUs
   while (of_rank * data_ranks < request.micro_batches) ++of_rank;
   double mean = 0;
   std::int64_t number = 0;
   for (std::int64_t micro_step = 0; number < request.micro_batches; ++micro_step)
     for (std::int64_t d = 0; d < data_ranks && number < request.micro_batches; ++d, ++number) {
-      const std::int64_t rank = d * tensor_ranks + request.tensor_rank;
+      const std::int64_t rank = ranks - block + d * tensor_ranks + request.tensor_rank;
       mean += losses[rank * of_rank + micro_step] / static_cast<double>(request.micro_batches);
     }
   return mean;

@@ -37,7 +37,7 @@ GROUPS = [
 
 
 def arguments(model, stage, dtype, micro_steps, keys, steps=STEPS):
-    common = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": micro_steps,
+    common = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": micro_steps or "auto",
               "bf16.enabled": str(dtype == "bf16").lower(), "fp16.enabled": str(dtype == "fp16").lower(),
               "fp16.initial_scale_power": 10, "fp16.loss_scale_window": 3, "gradient_clipping": 1.0, "optimizer.type": "AdamW",
               "optimizer.params.lr": 0.003, "optimizer.params.weight_decay": 0.1, "zero_optimization.stage": stage}
@@ -123,11 +123,21 @@ def fault(model, folder, number, keys, code, expected):
     return "the error says so"
 
 
+def rank_independent(model):
+    """With rank_independent any grid has the bits of one rank, also one whose last micro-batches some ranks lack."""
+    keys = {"zero_core.rank_independent": "true", "train_batch_size": 14}  # 7 micro-batches
+    given = (3, "bf16", 0, keys)
+    plain = train(model, 1, 1, *given)
+    for ranks, stages in ((3, 1), (2, 2), (1, 4), (2, 3)):
+        require(train(model, ranks, stages, *given).bits() == plain.bits(), f"{stages} stages of {ranks} ranks")
+    return "4 grids"
+
+
 def refused(model, folder):
     for ranks, more, expected in (
             (2, ["--save-model", os.path.join(folder, "saved")], "does not go with --save-model"),
             (3, [], "RuntimeOptions::pipeline_stages is 2, which does not divide 3 ranks"),
-            (2, ["--set", "zero_core.rank_independent=true", "--set", "train_batch_size=8"], "zero_core.rank_independent"),
+            (2, ["--set", "zero_core.peer_copies=1"], "zero_core.peer_copies"),
             (2, ["--set", "pipeline.partition=some"], "pipeline.partition")):
         keys = {"train_micro_batch_size_per_gpu": 2, "pipeline.stages": 2}
         command = [PROGRAM, "--model", model, "--steps", "1", "--sequence-length", "13", *launch.settings(keys), *more]
@@ -144,6 +154,7 @@ def main():
         tests = [(f"{group}", lambda _, run=(group, pipelines): same_bits(llama, *run)) for group, pipelines in GROUPS]
         tests += [
             ("a table that stages share", lambda _: shared_table(gpt2)),
+            ("rank_independent", lambda _: rank_independent(llama)),
             ("checkpoints", lambda own: resumed(llama, own)),
             ("initial weights", lambda own: initial_weights(llama, own)),
             ("kill of a rank", lambda own: fault(llama, own, signal.SIGKILL, {}, range(1, 256), ["rank 3"])),

@@ -53,7 +53,7 @@ std::vector<float> masters_of(const Case& c) {
   return masters;
 }
 
-// What all rules and levels start from.
+// All rules and levels start from these.
 struct Inputs {
   explicit Inputs(const Case& c)
       : of(c),

@@ -167,15 +167,15 @@ class Training {
     : engine_.compute_dtype() == zero::DType::bf16 ? body(zero::bf16{})
                                                    : body(zero::fp16{});
   }
-  std::int64_t first_sample(int micro) const {
-    const std::int64_t number = engine_.step_count() * engine_.batch().accumulation + micro;
-    return samples * (number * runtime_.size() + runtime_.rank());
+  // `number`: of a micro batch in the step.
+  std::int64_t first_sample(std::int64_t number) const {
+    return samples * (engine_.step_count() * engine_.batch().micro_batches + number);
   }
 
   void tasks() {
     for (zero::Task task : engine_.tasks())
       typed([&]<class T>(T) {
-        const std::int64_t first = first_sample(task.micro_step().index());
+        const std::int64_t first = first_sample(task.micro_step().number());
         task.is_forward() ? forward<T>(task.unit(), first, launch_)
                           : backward<T>(task.unit(), first, task.micro_step(), tied_,
                                         &losses_.emplace_back(), launch_);
@@ -184,7 +184,7 @@ class Training {
   void micro_steps() {
     for (zero::MicroStep micro : engine_.micro_steps())
       typed([&]<class T>(T) {
-        const std::int64_t first = first_sample(micro.index());
+        const std::int64_t first = first_sample(micro.number());
         for (zero::Unit& unit : engine_.units())
           if (unit.name() != "head") forward<T>(unit, first, launch_);
         for (zero::Unit* unit : engine_.backward_units())

@@ -102,7 +102,7 @@ class Training {
     }
     double loss = 0;
     for (const float y : x.back()) loss += double{y} * y / (2 * width);
-    core_.accumulation().set_loss(loss);
+    core_.accumulation().set_loss(batch, loss);
   }
 
   void backward(int batch) {

@@ -15,12 +15,13 @@ constexpr mock::Order orders[] = {mock::Order::compute_first,  mock::Order::comm
                                   mock::Order::compute_at_once};
 
 // Returns the outcome of the last rank.
-staged::Outcome train(int stages, int data_ranks, mock::Order order, const zero::Config& config) {
+staged::Outcome train(int stages, int data_ranks, mock::Order order, const zero::Config& config,
+                      const staged::Variant& variant = {.tied = true}) {
   staged::Outcome outcome;
   mock::run_ranks(stages * data_ranks, order, 3,
                   [&](zero::Runtime& runtime) {
                     const staged::Outcome own =
-                        staged::Training(runtime, config, {.tied = true}).begin().run(2);
+                        staged::Training(runtime, config, variant).begin().run(2);
                     if (runtime.pipeline_stage() + 1 == stages && runtime.rank() == 0)
                       outcome = own;
                   },
@@ -48,4 +49,20 @@ TEST_CASE("a device runs the stages of a pipeline with equal bits in every order
       }
       CHECK(train(2, 2, orders[0], config) == train(2, 2, orders[1], config));
     }
+}
+
+TEST_CASE("a device has the bits of rank_independent on any stages and data ranks") {
+  for (const int zero_stage : {0, 3}) {
+    zero::Config config = staged::config_of(0);
+    config.batch.train_batch_size = 5 * staged::samples;
+    config.zero_optimization.stage = zero_stage;
+    config.zero_core.rank_independent = config.zero_core.deterministic = true;
+    config.zero_core.rank_independent_group = 2;
+    CAPTURE(zero_stage);
+    const staged::Outcome plain = train(1, 1, orders[0], config, {});
+    for (const mock::Order order : orders) {
+      CHECK(train(2, 2, order, config, {}) == plain);
+      CHECK(train(3, 1, order, config, {}) == plain);
+    }
+  }
 }

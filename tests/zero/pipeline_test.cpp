@@ -222,6 +222,37 @@ TEST_CASE("a pipeline has the bits of one stage, at every ZeRO stage and in both
       }
 }
 
+TEST_CASE("rank_independent: any stages and data ranks have the bits of one rank") {
+  struct Grid {
+    int stages, data_ranks;
+  };
+  for (const int zero_stage : {0, 1, 2, 3})
+    for (const int micro_batches : {5, 8})
+      for (const int group : {1, 2})
+        for (const bool bf16 : {false, true}) {
+          zero::Config config = config_of(0);
+          config.batch.train_batch_size = micro_batches * staged::samples;
+          config.zero_optimization.stage = zero_stage;
+          config.zero_core.rank_independent = true;
+          config.zero_core.rank_independent_group = group;
+          config.zero_core.verify_every = 2;
+          config.bf16_enabled = bf16;
+          CAPTURE(zero_stage);
+          CAPTURE(micro_batches);
+          CAPTURE(group);
+          CAPTURE(bf16);
+          const Outcome plain = train(1, 1, config, false);
+          CHECK(train(1, 3, config, false) == plain);
+          for (const auto& [stages, data_ranks] :
+               {Grid{1, 1}, {1, 2}, {2, 1}, {2, 2}, {3, 1}, {2, 3}}) {
+            config.pipeline.schedule = micro_batches == 5 ? "1f1b" : "gpipe";
+            CAPTURE(stages);
+            CAPTURE(data_ranks);
+            CHECK(train(stages, data_ranks, config) == plain);
+          }
+        }
+}
+
 TEST_CASE("stages of fp16 skip a step together; frozen stages send no gradient back") {
   zero::Config config = config_of(2);
   config.zero_optimization.stage = 2;
@@ -420,7 +451,11 @@ TEST_CASE("what cannot be in a pipeline is refused by name") {
   rank_independent.batch.train_batch_size = 4 * staged::samples;
   rank_independent.batch.train_micro_batch_size_per_gpu = staged::samples;
   rank_independent.zero_core.rank_independent = true;
-  says(on_two_stages(describe(), rank_independent), "zero_core.rank_independent does not go with");
+  says(on_two_stages(describe({.tied = true}), rank_independent),
+       "zero_core.rank_independent does not go with in.table");
+  rank_independent.zero_core.recompute_every = 2;
+  says(on_two_stages(describe(), rank_independent),
+       "zero_core.recompute_every 2 with a pipeline of 2 stages");
   says(refusal([] { zero::testing::run_ranks(3, [](zero::Runtime&) {}, {.pipeline_stages = 2}); }),
        "RuntimeOptions::pipeline_stages is 2, which does not divide 3 ranks");
 }

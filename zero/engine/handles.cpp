@@ -127,10 +127,10 @@ const float* MicroStep::device_loss_scale() const {
   return core_.of("micro step").scalars().loss_scale();
 }
 void MicroStep::loss(double mean) {
-  core_.of("micro step").accumulation().set_loss(mean);
+  core_.of("micro step").accumulation().set_loss(index_, mean);
 }
 void MicroStep::loss(const float* device_mean) {
-  core_.of("micro step").accumulation().set_loss(device_mean);
+  core_.of("micro step").accumulation().set_loss(index_, device_mean);
 }
 
 MicroSteps::iterator MicroSteps::begin() const {

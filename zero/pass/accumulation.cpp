@@ -61,10 +61,7 @@ const std::vector<const Instruction*>& Accumulation::tasks() {
 
 void Accumulation::begin_tasks() {
   if (tasks().empty())
-    throw UsageError(
-        train_.model.has_outputs()
-            ? "Engine::tasks() does not go with zero_core.rank_independent"
-            : "Engine::tasks() needs what each unit passes on: declare UnitSpec::output()");
+    throw UsageError("Engine::tasks() needs what each unit passes on: declare UnitSpec::output()");
   if (guard_.phase() == Phase::micro_step && count_.all_at_once) end_open_micro_step();
   if (count_.done > 0 || guard_.phase() == Phase::micro_step)
     throw UsageError(
@@ -199,7 +196,8 @@ void Accumulation::end_open_micro_step() {
     walker_.resume();
     end_first_forward();
     for (finish_pass(); agrees_on_leaving() && someone_leaves(false); finish_pass()) begin_agreed();
-    if (train_.micro_step + 1 == own_micro_steps() && own_micro_steps() < all_micro_steps())
+    if (!count_.all_at_once && train_.micro_step + 1 == own_micro_steps() &&
+        own_micro_steps() < all_micro_steps())
       serve_last_micro_step();
   });
   if (!passes_.recomputation.repeating()) {

@@ -47,11 +47,12 @@ class Accumulation {
   bool more_micro_steps() { return begun_micro_steps() < own_micro_steps() || more_repeats(); }
   // After all of the rank's own micro steps: see Recomputation::goes_on().
   bool more_repeats();
-  // The mean loss of the open micro step, in host or device memory.
+  // The mean loss of a micro step that is open, in host or device memory.
   template <class Loss>
-  void set_loss(Loss mean) {
+  void set_loss(int index, Loss mean) {
     passes_.recomputation.note_loss(mean);
-    if (!passes_.recomputation.repeating()) losses_.add(mean);
+    if (!passes_.recomputation.repeating())
+      losses_.add(count_.all_at_once ? index : train_.micro_step, mean);
   }
   const StepLosses& losses() const { return losses_; }
   // Number of this step's micro steps that have ended.

@@ -20,16 +20,16 @@ class StepLosses {
     given_ = false;
     newest_ = 0;
   }
-  void add(double mean) {
+  void add(int micro_step, double mean) {
     given_ = true;
     sum_ += mean;
     newest_ += mean;
-    if (!each_.empty()) each_[train_.micro_step] += mean;
+    if (!each_.empty()) each_[micro_step] += mean;
   }
   // Overload for device memory.
-  void add(const float* mean) {
+  void add(int micro_step, const float* mean) {
     given_ = true;
-    scalars_.add_loss(mean, train_.micro_step);
+    scalars_.add_loss(mean, micro_step);
   }
   void end_micro_step() {
     if (!given_) ++missing_;

@@ -123,6 +123,7 @@ void Transfers::queue_crossing(const Instruction& instruction) {
                                : (backward ? output_gradient_name : output_name);
   const KeptArray array = train_.kept(unit, name, instruction.target);
   count_as_issued(op, instruction.micro_batch, array.count);
+  if (instruction.micro_batch >= train_.plan.own_micro_steps()) return;  // nor have the neighbors
   const AxisPlace& place = train_.plan.on.pipe;
   const int lower = to_before ? place.rank - 1 : place.rank;
   const std::string subject = (backward ? "the gradient of micro batch " : "micro batch ") +

@@ -342,7 +342,7 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   if (model.has_outputs()) check_units(model);
   if (on.pipe.ranks > 1) check_pipeline(config, *this, model);
   std::vector<HalfPass> schedule;  // empty if units declare no outputs
-  if (on.pipe.ranks > 1 || (model.has_outputs() && !rank_independent()))
+  if (on.pipe.ranks > 1 || model.has_outputs())
     schedule = schedule_of(config.pipeline.schedule, on.pipe, model.links,
                            static_cast<int>(batch.accumulation));
   check_rank_independent(config, on);
@@ -354,13 +354,13 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   inputs.in_flight = in_flight_of(schedule);
   check_chunks(*this, config.optimizer.type);
   parameter_memory = inputs.parameter_slots, gradient_memory = inputs.gradient_slots;
-  if (strict && !on.on_gpu) {
-    parameter_memory = assign_slots(layout, {one_each, false});
+  if (strict && !on.on_gpu)
+    parameter_memory = assign_slots(layout, {one_each, false}),
     gradient_memory = assign_slots(layout, {one_each, true});
-  }
   arrays = ArrayTable(*this);
   steps = make_step_plans(inputs, sync_each());
-  if (!schedule.empty()) steps.tasks = make_task_plan(inputs, sync_each(), schedule);
+  if (!schedule.empty())
+    steps.tasks = with_own_scopes(make_task_plan(inputs, sync_each(), schedule), own_micro_steps());
   check_plans(inputs, steps);
 }
 

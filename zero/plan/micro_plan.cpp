@@ -283,11 +283,13 @@ std::optional<Op> early_reduction(const PlanInputs& inputs, bool sync_each) {
   return inputs.policy->accumulates_locally() ? std::optional(Op::accumulate) : std::nullopt;
 }
 
-// Returns the instructions of a micro step except the program's own.
-StepPlan without_scopes(const StepPlan& micro_step, std::string name) {
+// Returns the instructions of a plan except the program's own for the micro batches from `first`
+// on.
+StepPlan without_scopes(const StepPlan& all, std::string name, int first = 0) {
   StepPlan plan{std::move(name), {}};
-  for (const Instruction& instruction : micro_step.instructions)
-    if (instruction.stream != PlanStream::compute) plan.instructions.push_back(instruction);
+  for (const Instruction& instruction : all.instructions)
+    if (instruction.stream != PlanStream::compute || instruction.micro_batch < first)
+      plan.instructions.push_back(instruction);
   derive_order(plan);
   return plan;
 }
@@ -328,6 +330,15 @@ StepPlan make_task_plan(const PlanInputs& inputs, bool sync_each,
                       .build("all micro batches", steps, gathers, crossings);
   const auto backward = std::ranges::find(steps, Op::backward, &ScopeStep::op);
   plan.forward_scopes = static_cast<int>(backward - steps.begin());
+  return plan;
+}
+
+StepPlan with_own_scopes(const StepPlan& tasks, int own) {
+  StepPlan plan = without_scopes(tasks, tasks.name, own);
+  for (const Instruction& instruction : plan.instructions) {
+    if (instruction.op == Op::backward) break;
+    plan.forward_scopes += instruction.op == Op::forward ? 1 : 0;
+  }
   return plan;
 }
 

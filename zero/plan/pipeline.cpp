@@ -106,13 +106,15 @@ void check_pipeline(const Config& config, const EnginePlan& plan, const Model& m
   const CoreOptions& core = config.zero_core;
   const auto shared = std::ranges::find(model.params, true, &ParamDeclaration::in_stages);
   const bool offloads = config.zero_optimization.offload_optimizer.device != OffloadDevice::none;
-  if (shared != model.params.end() && offloads)
-    throw ConfigError("zero_optimization.offload_optimizer does not go with " + shared->name +
+  const char* refused_of_shared = offloads                ? "zero_optimization.offload_optimizer"
+                                  : core.rank_independent ? "zero_core.rank_independent"
+                                                          : nullptr;
+  if (shared != model.params.end() && refused_of_shared)
+    throw ConfigError(std::string(refused_of_shared) + " does not go with " + shared->name +
                       ", which units of several stages of a pipeline share: leave one of the two "
                       "out");
   const std::pair<bool, const char*> refused[] = {
       {plan.on.tensor.ranks > 1, "RuntimeOptions::tensor_ranks above 1"},
-      {core.rank_independent, "zero_core.rank_independent"},
       {core.peer_copies > 0, "zero_core.peer_copies"},
       {!model.buffers.empty(), "buffers of units (UnitSpec::buffer())"},
       {!plan.buffers.all.empty(), "an optimizer with state for rows and columns"}};

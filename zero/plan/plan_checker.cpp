@@ -1,5 +1,6 @@
 #include "zero/plan/plan_checker.h"
 
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -20,9 +21,9 @@ class ContentsChecker {
   }
 
   std::string run(const StepPlan& plan) {
-    has_scopes_ = std::ranges::any_of(plan.instructions, [](const Instruction& instruction) {
-      return target_of(instruction.op) == Target::unit;
-    });
+    own_.clear();
+    for (const Instruction& instruction : plan.instructions)
+      if (target_of(instruction.op) == Target::unit) own_.insert(instruction.micro_batch);
     for (const Instruction& instruction : plan.instructions)
       if (const std::string fault = check(instruction); !fault.empty())
         return plan.name + ": " + fault;
@@ -34,7 +35,8 @@ class ContentsChecker {
     const int target = instruction.target;
     if (fills_slot(instruction.op)) {
       contents_[inputs_.parameter_slots.slot_of[target]] = target;
-    } else if ((instruction.op == Op::reduce || instruction.op == Op::accumulate) && has_scopes_) {
+    } else if ((instruction.op == Op::reduce || instruction.op == Op::accumulate) &&
+               own_.contains(instruction.micro_batch)) {
       const int uses = std::exchange(backward_uses_[target], 0);
       if (uses == 0 || uses % uses_of_pass_[target] != 0)
         return name(instruction) + " comes before its last backward use";
@@ -60,7 +62,7 @@ class ContentsChecker {
 
   const PlanInputs& inputs_;
   std::vector<int> contents_;
-  bool has_scopes_ = false;         // of the program, in the current plan
+  std::set<int> own_;               // micro batches of which the current plan has scopes
   std::vector<int> uses_of_pass_;   // per flat unit: backward scopes per pass
   std::vector<int> backward_uses_;  // per flat unit, since its last reduction
 };

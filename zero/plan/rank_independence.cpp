@@ -68,6 +68,11 @@ void check_recomputation(const CoreOptions& options, const PlanRank& on) {
                       " needs zero_core.rank_independent, with which a program chooses samples by "
                       "the number of the micro batch, so that another rank can repeat it: set that "
                       "to true, or leave the key out");
+  if (every > 0 && on.pipe.ranks > 1)
+    throw ConfigError(key + " " + std::to_string(every) + " with a pipeline of " +
+                      std::to_string(on.pipe.ranks) +
+                      " stages: a rank would need all stages to repeat a micro batch; leave the "
+                      "key out");
   if (every > 0 && on.tensor.ranks > 1)
     throw ConfigError(key + " " + std::to_string(every) + " with a tensor group of " +
                       std::to_string(on.tensor.ranks) +

@@ -237,6 +237,9 @@ StepPlans make_step_plans(const PlanInputs& inputs, bool sync_each);
 // place of StepPlans::only.
 StepPlan make_task_plan(const PlanInputs& inputs, bool sync_each,
                         const std::vector<HalfPass>& schedule);
+// Returns that plan for a rank that has only the first `own` micro batches: it takes part in the
+// gathers and reductions of the others.
+StepPlan with_own_scopes(const StepPlan& tasks, int own);
 // The two halves of a step's first micro step, if the order was learned after the first half.
 struct HalfPlans {
   StepPlan forward, backward;

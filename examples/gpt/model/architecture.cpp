@@ -42,11 +42,11 @@ PartNames names_of(const ModelConfig& config) {
           .head_unit = tied ? a.last_norm : a.classifier_unit,
           .norm_weight = norm + "weight",
           .norm_bias = bias ? norm + "bias" : "",
-          .classifier = tied ? a.embedding_unit + "." + a.tokens : "weight"};
+          .classifier = tied ? a.embedding_unit + "." + a.tokens : a.classifier_unit + ".weight"};
 }
 
-// A unit's name is the prefix of its parameters' names. So if the classifier is a separate unit,
-// the unit "model" declares the last norm, "model.norm.weight", and the classifier's unit uses it.
+// The last norm is in the unit of the classifier, which no name of a module covers if the
+// classifier is a matrix of its own: "model.norm.weight" and "lm_head.weight".
 std::vector<Unit> units_of(const ModelConfig& config) {
   const Architecture a = architecture_of(config);
   const PartNames names = names_of(config);
@@ -54,22 +54,15 @@ std::vector<Unit> units_of(const ModelConfig& config) {
   Unit embedding{names.embedding_unit, {{names.tokens, {config.vocabulary, c}}}};
   if (!names.positions.empty())
     embedding.parameters.push_back({names.positions, {config.context, c}});
-  Unit head{names.head_unit, {}};
   const bool tied = a.classifier_unit.empty();
+  Unit head{.name = names.head_unit, .parameters = {}, .names_as_given = !tied};
   if (tied)
     head.uses = {names.classifier};
   else
     head.parameters = {{names.classifier, {config.vocabulary, c}}};
   for (const auto& [name, initial] :
-       {std::pair{names.norm_weight, Initial::one}, {names.norm_bias, Initial::zero}}) {
-    if (name.empty()) continue;
-    if (tied) {
-      head.parameters.push_back({name, {c}, initial});
-    } else {
-      embedding.parameters.push_back({name.substr(names.embedding_unit.size() + 1), {c}, initial});
-      head.uses.push_back(name);
-    }
-  }
+       {std::pair{names.norm_weight, Initial::one}, {names.norm_bias, Initial::zero}})
+    if (!name.empty()) head.parameters.push_back({name, {c}, initial});
   std::vector<Parameter> block;
   for (const PlannedOperation& operation : block_plan_of(config).operations)
     for (Parameter& parameter : operation.parameters()) block.push_back(std::move(parameter));

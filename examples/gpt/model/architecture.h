@@ -29,6 +29,11 @@ struct Unit {
   std::string name;
   std::vector<Parameter> parameters;
   std::vector<std::string> uses = {};
+  bool names_as_given = false;  // parameters have global names, else the unit's is their prefix
+
+  std::string global_name(const Parameter& parameter) const {
+    return names_as_given ? parameter.name : name + "." + parameter.name;
+  }
 };
 std::vector<Unit> units_of(const ModelConfig& config);
 

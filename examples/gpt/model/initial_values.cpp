@@ -15,7 +15,7 @@ InitialValues::InitialValues(const ModelConfig& config, std::uint64_t seed, zero
       pool_(pool) {
   for (const Unit& unit : units_of(config))
     for (const Parameter& parameter : unit.parameters)
-      by_name_[unit.name + "." + parameter.name] = parameter.initial;
+      by_name_[unit.global_name(parameter)] = parameter.initial;
 }
 
 void InitialValues::fill(const zero::ParamShard& shard) const {

@@ -9,6 +9,7 @@ zero::ModelSpec describe(const ModelConfig& config, bool trains, const InStages&
   std::size_t number = 0;
   for (const Unit& unit : units_of(config)) {
     zero::UnitSpec& declared = model.unit(unit.name);
+    if (unit.names_as_given) declared.names_as_given();
     for (const Parameter& parameter : unit.parameters) {
       zero::ParamOptions options;
       options.decay = parameter.shape.size() > 1;  // no decay of biases and norms

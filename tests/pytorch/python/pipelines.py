@@ -261,6 +261,8 @@ def refusals():
     refused(lambda: zerocore.initialize(model=normed, config=config(1)), "running_mean", "LayerNorm")
     net = pipeline(2, method=[0, 3])
     refused(lambda: zerocore.initialize(model=net, config=config(1, pipeline={"stages": 4})), "pipeline.stages is 4", "2 stages")
+    independent = {"train_batch_size": 4, "train_micro_batch_size_per_gpu": 2, "zero_core": {"rank_independent": True}}
+    refused(lambda: zerocore.initialize(model=net, config=independent), "zero_core.rank_independent does not go with")
     engine, *_ = zerocore.initialize(model=net, config=config(1))
     for call in ("forward", "backward", "step", "save_16bit_model", "read"):
         refused(lambda: getattr(engine, call)(None), f"engine.{call}()", "pipeline")
