@@ -262,8 +262,13 @@ void ManagedParameter::move_gradient(const at::Tensor& tensor, BackwardScope& sc
   tensor.mutable_grad().reset();
 }
 
+// Whether the program gave the placeholder values, by an assignment to its .data.
+static bool has_values(const at::Tensor& placeholder) {
+  return placeholder.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks() != nullptr;
+}
+
 void ManagedParameter::put_placeholder(const at::Tensor& tensor) {
-  if (!placeholder_.defined()) {
+  if (!placeholder_.defined() || has_values(placeholder_)) {
     placeholder_ = tensor_at(nullptr, tensor.sizes(), tensor.scalar_type(), device_);
     placeholder_.storage()
         .unsafeGetStorageImpl()
@@ -287,7 +292,7 @@ void ManagedParameter::put_placeholder(const at::Tensor& tensor) {
 ManagedParameter::Placeholder ManagedParameter::take_placeholder(const at::Tensor& tensor) const {
   at::Tensor& gradient = tensor.mutable_grad();
   if (!gradient.defined()) return Placeholder::cleared;
-  if (!gradient.is_same(placeholder_)) return Placeholder::replaced;
+  if (!gradient.is_same(placeholder_) || has_values(gradient)) return Placeholder::replaced;
   gradient.reset();
   return Placeholder::there;
 }

@@ -47,7 +47,8 @@ def _own_state(engine, client_state):
             "micro_steps": None if engine.micro_batches.rank_independent else engine.micro_steps,
             "skipped_steps": engine.skipped_steps, "client_state": {} if client_state is None else client_state,
             "param_groups": engine.optimizer.groups_to_save() if engine.optimizer is not None else [],
-            "lr_scheduler": engine.lr_scheduler.state_dict() if engine.lr_scheduler is not None else None}
+            "lr_scheduler": engine.lr_scheduler.state_dict() if engine.lr_scheduler is not None else None,
+            "lr_scheduler_class": type(engine.lr_scheduler).__name__}
 
 
 def copy_to_peers(engine, directory, client_state):
@@ -123,6 +124,29 @@ def resume(engine, directory, tag, strict):
         raise _native.UsageError(
             f"{error}\nload_module_strict=False cannot help, since optimizer states would be missing as well: load weights "
             "that fit by engine.load_weights(a folder of export_model(), allow_missing=\"head.*\"), and train from there") from None
+
+
+def tell_of_none(directory, job):
+    """Prints that load_checkpoint() has found nothing to load, on rank 0."""
+    if job.rank != 0:
+        return
+    parent, name = os.path.split(os.path.abspath(directory))
+    if name in _native.list_checkpoints(parent):
+        more = f"; it is a checkpoint itself: load_checkpoint({parent!r}, tag={name!r}) loads it"
+    elif _native.list_checkpoints(directory):
+        more = " but those that were saved without save_latest, which load by their tags"
+    else:
+        more = ", and training goes on from the present weights"
+    _notice(f"load_checkpoint: {directory} has no checkpoint{more}")
+
+
+def refuse_other_scheduler(schedule, state):
+    """Raises UsageError if the state is that of another class than the program's scheduler: torch would take its values for
+    the scheduler's own. The config's schedule takes the step's number alone."""
+    saved, own = state.get("lr_scheduler_class"), type(schedule).__name__
+    if schedule is not None and state.get("lr_scheduler") and saved not in (None, own) and not isinstance(schedule, ConfigSchedule):
+        raise _native.UsageError(f"load_checkpoint: the checkpoint has the state of a {saved}, and lr_scheduler is a {own}: "
+                                 "load_lr_scheduler_states=False keeps its own, or give initialize() the saved run's")
 
 
 def state_of(resumed):

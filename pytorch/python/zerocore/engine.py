@@ -114,7 +114,7 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
             except AttributeError:
                 if name.startswith("__") or name in dir(type(module)):
                     raise  # from a property of the model, whose own error says why
-                raise AttributeError(f"zerocore's engine, as DeepSpeed's DeepSpeedEngine, has no attribute {name!r}, and "
+                raise AttributeError(f"zerocore's engine, in place of DeepSpeed's, has no attribute {name!r}, and "
                                      f"its model, a {type(module).__name__}, has none either") from None
 
     def _follow_passes(self, native, sharded):
@@ -434,7 +434,10 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
             else:
                 resumed, state = partial_loads.load(self, load_dir, tag, self._ranks, load_module_strict, load_module_only)
         if resumed is None:
+            checkpoints.tell_of_none(load_dir, self._ranks)
             return None, None
+        if load_lr_scheduler_states:
+            checkpoints.refuse_other_scheduler(schedule, state)
         if not load_module_only:
             self._take_state(state, whole)
         saved = state.get("lr_scheduler")

@@ -60,7 +60,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         scheduler = _scheduler(lr_scheduler, own, client)
     if client is not None:
         optimizers.configure(settings, own, client)
-    _note_doubles(settings, model)
+    _note_types(settings, model)
     units.note_codes(model, settings)
     buffers.note_shared_parts(model, settings)
     _note_clipping(settings, source, client)
@@ -222,11 +222,18 @@ def _keys(value):
         yield from _keys(inner)
 
 
-def _note_doubles(settings, model):
-    names = [name for name, parameter in model.named_parameters() if parameter.dtype == torch.float64]
-    if names and _compute_dtype(settings) == torch.float32:
-        settings.note(f"{len(names)} parameters are float64, {names[0]} among them: they are trained in fp32, and their "
-                      "modules need fp32 inputs")
+def _note_types(settings, model):
+    """For models that were loaded in another type than the config's: the engine computes in one type."""
+    own = _compute_dtype(settings)
+    for dtype, key in ((torch.float64, ""), (torch.bfloat16, "bf16"), (torch.float16, "fp16")):
+        names = [name for name, parameter in model.named_parameters() if parameter.dtype == dtype]
+        if names and dtype != own and (key or own == torch.float32):
+            by_key = f'; "{key}": {{"enabled": true}} in the config keeps {key}' if key else ""
+            settings.note(f"{len(names)} parameters are {key or 'float64'}, {names[0]} among them: they are trained in "
+                          f"{_SHORT[own]}, and their modules need {_SHORT[own]} inputs{by_key}")
+
+
+_SHORT = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 def _compute_dtype(settings):

@@ -33,12 +33,20 @@ def loader_of(engine, dataset, batch_size, route, pin_memory, data_sampler, coll
     if engine.micro_batches.rank_independent:
         _refuse_other_shares(dataset, batch_size, micro)
         data_sampler, drops = data_sampler or GlobalSampler(dataset, settings.seed, engine), True
-    elif data_sampler is None and not isinstance(dataset, torch.utils.data.IterableDataset):
+    elif data_sampler is None and isinstance(dataset, torch.utils.data.IterableDataset):
+        _tell_of_whole(engine, dataset)
+    elif data_sampler is None:
         data_sampler = torch.utils.data.DistributedSampler(
             dataset, num_replicas=engine.dp_world_size, rank=engine.get_data_parallel_rank(), shuffle=route == "train")
     return torch.utils.data.DataLoader(dataset, batch_size=batch_size or micro, sampler=data_sampler, collate_fn=collate_fn,
                                        num_workers=workers or 0, drop_last=drops,
                                        pin_memory=pin_memory and engine.device.type == "cuda")
+
+
+def _tell_of_whole(engine, dataset):
+    if engine.dp_world_size > 1 and engine.global_rank == 0:
+        print(f"zero: engine.deepspeed_io: each rank reads all that its {type(dataset).__name__} yields: let it yield other "
+              "samples by engine.get_data_parallel_rank(), unless it does", flush=True)
 
 
 def _refuse_other_shares(dataset, batch_size, micro):

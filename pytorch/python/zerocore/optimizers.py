@@ -117,7 +117,11 @@ class EngineOptimizer(LossScale, torch.optim.Optimizer):
         """Returns attributes of the client's class, such as `fused` or a program's own."""
         if name == "_source":
             raise AttributeError(name)
-        value = getattr(self._source, name)
+        try:
+            value = getattr(self._source, name)
+        except AttributeError:
+            raise AttributeError(f"zerocore's optimizer, in place of DeepSpeed's, has no attribute {name!r}, and "
+                                 f"{self.client_name() or 'the config'}'s has none either") from None
         if inspect.ismethod(value):
             raise AttributeError(f"{type(self._source).__name__}.{name}() of the client's optimizer is not called through "
                                  "the engine's, which does the step; call it on the client's, or engine.step()")
@@ -370,7 +374,23 @@ def _class_of(client):
         if inspect.unwrap(getattr(kind, method, None) or len) is not inspect.unwrap(getattr(base, method, None) or len):
             raise _native.UsageError(f"optimizer {_path_of(kind)} has a {method}() in place of {base.__name__}'s, which "
                                      f"the engine would not call: {_ADVICE}")
+    if not _is_step_of(kind, vars(client).get("step", kind.step)):
+        raise _native.UsageError(f"optimizer {kind.__name__}: its step was replaced on this object (optimizer.step = ...) by "
+                                 "one that the engine would not call: take the replacement away, and do its work around "
+                                 "engine.step() or in hooks of the gradients (register_hook)")
     return base, known[base]
+
+
+def _is_step_of(kind, step):
+    """Whether a step of an object is that of its class, which schedulers wrap to count calls, or an earlier engine's."""
+    while getattr(step, "_wrapped_by_lr_sched", False) and hasattr(step, "__wrapped__"):
+        step = step.__wrapped__
+    own = kind.step
+    while own is not None:
+        if getattr(step, "__func__", step) in (own, _refuse_step):
+            return True
+        own = getattr(own, "__wrapped__", None)
+    return False
 
 
 def _path_of(kind):

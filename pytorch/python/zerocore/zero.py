@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import weakref
+from collections.abc import Iterable
 
 import torch
 
@@ -21,9 +22,7 @@ class GatheredParameters(contextlib.AbstractContextManager):
     unmerged inside leave the values as they were. Collective."""
 
     def __init__(self, params, modifier_rank=None, fwd_module=None, enabled=True):
-        one = isinstance(params, torch.Tensor)
-        params = ([params] if one else list(params)) if enabled else []
-        params = [each for each in params if each is not None]  # a missing bias is None
+        params = _listed(params) if enabled else []
         params = [tensor for parameter in params for _, tensor in parts_of(parameter)]
         self._params = list({id(each): each for each in params}.values())
         self._modifier_rank = modifier_rank
@@ -102,6 +101,23 @@ class GatheredParameters(contextlib.AbstractContextManager):
         return False
 
 
+def _listed(params):
+    """Returns the parameters that a program gives, without None, which a missing bias is."""
+    params = [params] if isinstance(params, torch.Tensor) else params
+    params = list(params) if isinstance(params, Iterable) else [params]
+    for each in params:
+        if each is not None and not isinstance(each, torch.Tensor):
+            raise _native.UsageError(f"zero.GatheredParameters: params has a {type(each).__name__}; expected a parameter, or "
+                                     "parameters in one list, such as module.parameters()")
+    return [each for each in params if each is not None]
+
+
+# Arguments of DeepSpeed's that have no effect.
+_OF_DEEPSPEED = {"data_parallel_group", "mem_efficient_linear", "remote_device", "pin_memory", "config_dict_or_path", "config",
+                 "dtype", "mpu", "zero_param_parallel_group", "zero_quantized_weights", "zero_quantized_nontrainable_weights",
+                 "sequence_data_parallel_group", "param_swapper"}
+
+
 class Init(contextlib.AbstractContextManager):
     """A model constructed inside the block keeps the values of its constructor, and each rank keeps a slice of them:
     only one parameter at a time is whole. Later changes by the constructor (torch.nn.init, copy_(), `.data`) and
@@ -109,6 +125,8 @@ class Init(contextlib.AbstractContextManager):
     `module` is a module that is constructed already. Collective; all ranks must construct the same model."""
 
     def __init__(self, module=None, *args, enabled=True, **kwargs):
+        if set(kwargs) - _OF_DEEPSPEED:
+            raise TypeError(f"zero.Init has no argument {min(set(kwargs) - _OF_DEEPSPEED)!r}")
         self._enabled = enabled
         if enabled and module is not None:
             construction.cut_all(module)

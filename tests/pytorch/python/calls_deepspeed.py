@@ -1,6 +1,9 @@
 """Calls of the engine, the optimizer and the utilities return what DeepSpeed's do: calls_deepspeed.py FOLDER."""
 
+import importlib
+import pathlib
 import sys
+from importlib.util import find_spec
 
 import deepspeed
 import torch
@@ -246,6 +249,72 @@ def rounded():
             assert torch.equal(master, expected.bfloat16().float() if key else expected), (stage, key)
 
 
+def replaced():
+    """A step of the optimizer's object and data of a gradient, which the engine would not use, are refused."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)  # wraps it, without another effect
+    step = optimizer.step
+    optimizer.step = lambda closure=None: step(closure)
+    make = lambda: deepspeed.initialize(model=model, optimizer=optimizer, config={  # noqa: E731
+        "train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0})[0]
+    refuses(make, "SGD: its step was replaced on this object", Exception)
+    optimizer.step = step
+    engine = make()
+    engine.backward(engine(batch()))
+    model.second.weight.grad.data = torch.ones(4, 4)
+    refuses(engine.step, "second.weight was set by the program", Exception)
+    engine.destroy()
+    make().destroy()  # the step is the first engine's now
+
+
+def missing():
+    engine, optimizer = start()
+    for call, part in ((lambda: engine.monitor, "in place of DeepSpeed's, has no attribute 'monitor'"),
+                       (lambda: optimizer.fp16_groups, "optimizer, in place of DeepSpeed's, has no attribute 'fp16_groups'")):
+        refuses(call, part, AttributeError)
+    refuses(lambda: deepspeed.zero.Init(none_such=1), "no argument 'none_such'", TypeError)
+    for wrong in ([engine.module], {"a": engine.module.last.bias}, [[engine.module.last.bias]], "a", 3):
+        refuses(lambda wrong=wrong: deepspeed.zero.GatheredParameters(wrong), "expected a parameter", Exception)
+
+
+def other_scheduler(folder):
+    """The state of another class of scheduler would be taken for one's own by torch."""
+    def of(kind, **options):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return deepspeed.initialize(
+            model=model, optimizer=optimizer, lr_scheduler=kind(optimizer, **options),
+            config={"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0})[0]
+
+    of(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=5).save_checkpoint(f"{folder}/cosine")
+    engine = of(torch.optim.lr_scheduler.LinearLR)
+    refuses(lambda: engine.load_checkpoint(f"{folder}/cosine"), "state of a CosineAnnealingLR, and lr_scheduler is a LinearLR",
+            Exception)
+    engine.load_checkpoint(f"{folder}/cosine", load_lr_scheduler_states=False)
+
+
+def converted(folder):
+    """Files of at most a size, of both kinds, have the weights of the engine."""
+    engine, _ = start()
+    engine.save_checkpoint(f"{folder}/converted")
+    weights = {name: engine.read(parameter) for name, parameter in engine.module.named_parameters()}
+    if comm.get_rank() != 0:
+        return
+    from deepspeed.utils.zero_to_fp32 import convert_zero_checkpoint_to_fp32_state_dict as convert
+    for safe, limit, least in ((False, "5GB", 1), (False, 80, 3), (True, None, 1), (True, 80, 3)):
+        if find_spec("safetensors" if safe else "huggingface_hub") is None:
+            continue
+        out = pathlib.Path(folder, f"files-{safe}-{limit}")
+        convert(f"{folder}/converted", out, limit, safe)
+        files = [path for path in out.iterdir() if path.suffix != ".json"]
+        found = {}
+        for path in files:
+            found.update(importlib.import_module("safetensors.torch").load_file(path) if safe else torch.load(path))
+        assert len(files) >= least and (len(files) > 1) == any(out.glob("*.index.json")), files
+        assert all(torch.equal(found[name], value) for name, value in weights.items())
+
+
 def loaders():
     """Loaders of the engine have every sample of the rank, the last batch too unless the config drops it."""
     data = torch.arange(5 * comm.get_world_size() * 4.0).view(-1, 4)
@@ -268,8 +337,9 @@ def two_configs():
     refuses(lambda: deepspeed.initialize(args=args, model=Net(), config=config), "there are two configs")
 
 
-for case in (applied, every_parameter, optimizer_attributes, blocks, unmanaged, autocast, by_hand, rounded, loaders,
-             two_configs):
+for case in (applied, every_parameter, optimizer_attributes, blocks, unmanaged, autocast, by_hand, rounded, replaced,
+             missing, loaders, two_configs):
     case()
-partial_loads(sys.argv[1])
+for case in (partial_loads, other_scheduler, converted):
+    case(sys.argv[1])
 print("every call")

@@ -9,6 +9,7 @@ import deepspeed
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import IterableDataset
 
 
 def config(**more):
@@ -193,6 +194,37 @@ def by_hand():
     engine(torch.ones(2, 4)).pow(2).mean().backward()
     engine.step()
     assert math.isnan(engine.last_step.loss), engine.last_step.loss
+
+
+def other_types():
+    """Prints nothing about the type of the config."""
+    start(nn.Linear(4, 4).bfloat16(), config=config(optimizer=ADAMW))
+    start(nn.Linear(4, 4).bfloat16(), config=config(optimizer=ADAMW, bf16={"enabled": True}))
+
+
+def nothing_there():
+    assert start(config=config(optimizer=ADAMW)).load_checkpoint(f"{sys.argv[1]}/none") == (None, None)
+
+
+def inside_of_one():
+    engine = start(config=config(optimizer=ADAMW))
+    engine.save_checkpoint(f"{sys.argv[1]}/inside", tag="one")
+    assert engine.load_checkpoint(f"{sys.argv[1]}/inside/one") == (None, None)
+
+
+def alone_by_tag():
+    engine = start(config=config(optimizer=ADAMW))
+    engine.save_checkpoint(f"{sys.argv[1]}/alone", tag="one", save_latest=False)
+    assert engine.load_checkpoint(f"{sys.argv[1]}/alone") == (None, None)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(4))
+
+
+def whole_stream():
+    assert len(list(start(config=config(optimizer=ADAMW)).deepspeed_io(Stream()))) == 2
 
 
 def clipping():

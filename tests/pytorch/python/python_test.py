@@ -19,6 +19,7 @@ sys.path.insert(0, str(HERE))
 
 import idiom_page  # noqa: E402
 import warm  # noqa: E402
+from notice_texts import NOTICES  # noqa: E402
 
 TORCH = ["tied", "shared", "adversary", "dropped", "experts", "resnet"]
 UNLISTED = ["recurrent", "parametrized"]
@@ -462,34 +463,6 @@ def schedules():
     with tempfile.TemporaryDirectory() as folder:
         out = as_deepspeed(2, str(HERE / "schedules_deepspeed.py"), str(HERE.parents[1] / "data/schedule_goldens.json"), folder)
         contains(out, "every schedule")
-
-
-NOTICES = {
-    "seed": "zero: seed: has no effect in Python",
-    "key_with_dots": "zero: zero_optimization.reduce_bucket_size: has no effect as one key",
-    "two_schedulers": "zero: scheduler: the config's WarmupLR does not act, as initialize() was given the lr_scheduler StepLR",
-    "two_optimizers": "zero: optimizer: the config's AdamW does not act, as initialize() was given torch.optim.sgd.SGD",
-    "left_out": "zero: model_parameters: 1 of these parameters are not in the optimizer's groups, bias among them",
-    "codes": "zero: 1 frozen parameters have NaNs, coded among them, and are taken for numbers",
-    "grace": "zero: zero_core.preempt_grace_s: zero run waits a minute longer than this",
-    "frozen_state": "zero: safe_set_full_optimizer_state: parameter bias is frozen",
-    "unscaled": "zero: fp16: loss.backward() of a pass of engine.module had no loss scale",
-    "unknown_warmup": "zero: WarmupLR: warmup_type 'none such' is unknown",
-    "no_betas": "zero: OneCycle: cycle_momentum has no effect, as SGD has no betas",
-    "bytes_held": "zero: 1 frozen parameters hold bytes rather than numbers (codes): each rank keeps them whole, 8 bytes",
-    "forgotten": "zero: zero_grad() was called among the micro steps of a step",
-    "late_buffer": "zero: 1 buffers were added after zerocore.initialize(), count among them",
-    "divided": "zero: the script divides its loss by 4, it seems, and the engine divides by gradient_accumulation_steps too",
-    "divided_by_hand": "zero: the script divides its loss by 2, it seems",
-    "clips_by_default": "zero: gradient_clipping: is not in the config, and its default is 1.0",
-    "mixed_dtypes": "zerocore: the model computes in bf16, and 1 of its modules have buffers in fp32, the model itself among them",
-    "progress": "| loss scale 16",
-    "by_hand": "zero: step 1 | loss unknown (no engine.backward()) | gradient norm",
-    "groups_alone": "state_dict() of the engine's optimizer has its groups, and no moments",
-    "hooks_of_all": "engine.step() calls no hook of torch.optim.optimizer.register_optimizer_step_pre_hook()",
-    "clipping": "zero: accelerator.clip_grad_norm_(0.25) does not act, as under DeepSpeed: the step clips to the norm 0.5",
-    "no_engine": "zero: accelerate trains by torch's DistributedDataParallel",
-}
 
 
 def untouched():
