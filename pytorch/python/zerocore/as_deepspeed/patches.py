@@ -113,4 +113,10 @@ ROWS = (
     *((f"{package}.plugins.precision.deepspeed", "lightning.divide_once",
        "Lightning divides the loss by accumulate_grad_batches itself")
       for package in ("lightning.pytorch", "pytorch_lightning")),
+    *((f"{package}.plugins.precision.deepspeed", "lightning.clip",
+       "clip_gradients() of a script has no effect under Lightning's DeepSpeedPrecision")
+      for package in ("lightning.pytorch", "pytorch_lightning")),
+    *((f"{package}.strategies.deepspeed", "lightning.accumulate",
+       "Lightning zeroes gradients when an epoch begins, also within a step of DeepSpeed's")
+      for package in ("lightning.pytorch", "pytorch_lightning")),
 )
