@@ -30,6 +30,30 @@ def trained(prepare, backward):
     return rates, model, loss.item()
 
 
+def in_parts(accelerator):
+    """The engine that trains is the accelerator's, also after a model without an optimizer; one cannot come later."""
+    accelerator.free_memory()
+    refuses("prepare_model() does not: give both", lambda: accelerator.backward(torch.ones(1, requires_grad=True).sum()))
+    reference = accelerator.prepare(TiedTransformer())
+    for prepare in (accelerator.prepare, accelerator.prepare_optimizer):
+        refuses("was prepared before it", lambda prepare=prepare: prepare(torch.optim.SGD(reference.parameters(), lr=0.1)))
+    model = TiedTransformer()
+    engine, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    before = engine.digest()
+    accelerator.backward(engine(torch.ones(2, 6, dtype=torch.int64)))
+    optimizer.step()
+    assert engine.digest() != before
+
+
+def refuses(part, call):
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001: the library's errors are not imported here
+        assert part in str(error), error
+    else:
+        raise AssertionError(f"nothing refused it: {part}")
+
+
 def main(stage):
     accelerator = Accelerator(deepspeed_plugin=DeepSpeedPlugin(hf_ds_config={
         "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1, "gradient_clipping": 0.0,
@@ -41,6 +65,7 @@ def main(stage):
     for name, parameter in plain.named_parameters():
         difference = (engine.read(engine.module.get_parameter(name)) - parameter).abs().max().item()
         assert difference < 1e-5, f"{name} differs by {difference}"
+    in_parts(accelerator)
     print("Finished Training")
 
 

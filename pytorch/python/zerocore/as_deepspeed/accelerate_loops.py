@@ -10,6 +10,7 @@ import torch
 
 from .. import _native
 from ..engine import Engine
+from ..passes import engine_of
 from ..ranks import ranks
 from ..wrapping import replaces
 from .accelerate_files import BY_FSDP, fill, reopen, stage_of, tell, use_fsdp_environment
@@ -74,6 +75,7 @@ def make_fsdp_a_stage(module):
     @replaces(module.Accelerator, "_prepare_deepspeed")
     def prepare_deepspeed(self, own, *args):
         _refuse_several(module, args)
+        _refuse_late(module, args)
         config = self.deepspeed_plugin.deepspeed_config
         opened = reopen(config)
         if "gradient_clipping" in opened:
@@ -85,9 +87,41 @@ def make_fsdp_a_stage(module):
         if opened:
             fill(config, self.gradient_accumulation_steps, self.num_processes)
             config[BY_FSDP] = {key: config[key] for key in opened}
-        for engine in (each for each in result if "gradient_clipping" in opened and isinstance(each, Engine)):
-            _steps_later[engine] = False
+        for engine in (each for each in result if isinstance(each, Engine)):
+            if "gradient_clipping" in opened:
+                _steps_later[engine] = False
+            if engine.optimizer is not None and self.deepspeed_engine_wrapped.engine.optimizer is None:
+                self.deepspeed_engine_wrapped = module.DeepSpeedEngineWrapper(engine)  # that one only evaluates
         return result
+
+    @replaces(module.Accelerator, "prepare_optimizer")
+    def prepare_optimizer(self, own, optimizer, *args, **kwargs):
+        if self.distributed_type == module.DistributedType.DEEPSPEED:
+            _refuse_late(module, [optimizer])
+        return own(self, optimizer, *args, **kwargs)
+
+    @replaces(module.Accelerator, "backward")
+    def backward(self, own, loss, **kwargs):
+        if self.distributed_type == module.DistributedType.DEEPSPEED and self.deepspeed_engine_wrapped is None:
+            raise _native.UsageError("accelerator.backward: this accelerator has no engine, which prepare() makes and "
+                                     f"prepare_model() does not: {_TOGETHER}")
+        return own(self, loss, **kwargs)
+
+
+_TOGETHER = "give both to one call, model, optimizer = accelerator.prepare(model, optimizer)"
+
+
+def _refuse_late(module, objects):
+    """Raises UsageError for an optimizer of a model that was prepared without it, as is usual with FSDP."""
+    if any(isinstance(each, torch.nn.Module) for each in objects):
+        return
+    for optimizer in (each for each in objects if isinstance(each, (torch.optim.Optimizer, module.DummyOptim))):
+        groups = getattr(optimizer, "param_groups", None) or [{"params": list(getattr(optimizer, "params", []))}]
+        for engine in (engine_of(each) for group in groups for each in group["params"] if isinstance(each, torch.Tensor)):
+            if engine is not None and engine.optimizer is None:
+                raise _native.UsageError(f"accelerator.prepare: the {type(optimizer).__name__} has parameters of a "
+                                         f"{type(engine.module).__name__} that was prepared before it, and whose engine only "
+                                         f"evaluates: {_TOGETHER}")
 
 
 def _refuse_several(module, objects):
