@@ -232,10 +232,19 @@ def clip_by_engine(module):
         if self.distributed_type == module.DistributedType.DEEPSPEED and self.deepspeed_engine_wrapped is not None:
             engine = self.deepspeed_engine_wrapped.engine
             if _steps_later.get(engine) and norm_type == 2:
+                _refuse_part(engine, [parameters] if isinstance(parameters, torch.Tensor) else parameters)
                 _step(engine, None if engine.gradient_clipping() == max_norm else max_norm)
                 return torch.tensor(engine.get_global_grad_norm())
             _check_clipping(engine, max_norm, norm_type)
         return own(self, parameters, max_norm, norm_type)
+
+
+def _refuse_part(engine, parameters):
+    given = {id(parameter) for parameter in parameters}
+    left_out = [name for name, parameter in engine.module.named_parameters() if engine.trains(parameter) and id(parameter) not in given]
+    if left_out:
+        raise _native.UsageError(f"accelerator.clip_grad_norm_: {len(left_out)} trained parameters are left out, {left_out[0]} "
+                                 "among them, and the engine clips by the norm of all: give model.parameters()")
 
 
 def _check_clipping(engine, max_norm, norm_type):
