@@ -43,8 +43,9 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     before = engines_before(model)
     without_values, slices = leave_meta(model), construction.take_slices(model, engine_of)
     if model_parameters is not None:
-        model_parameters = list(model_parameters)
+        model_parameters = [_without_name(each) for each in model_parameters]
     thaw(model)
+    trains = any(parameter.requires_grad for parameter in model.parameters())
     client = _client_optimizer(optimizer, model, model_parameters)
     if optimizer is client and client is not None:
         _note_left_out(settings, model, client, model_parameters)
@@ -56,6 +57,8 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     else:
         groups = client.param_groups if client is not None else optimizers.as_groups(model_parameters)
         _freeze_others(model, [p for group in groups for p in group["params"]] if groups else model_parameters)
+        if trains and not pipelines.is_in_stages(model):
+            _refuse_none_trained(model, "model_parameters has" if client is None else "the optimizer's groups have")
         own, names, others = _optimizer(settings, model, client, groups, pipelines.names_for(model, job))
         scheduler = _scheduler(lr_scheduler, own, client)
     if client is not None:
@@ -119,6 +122,9 @@ def _refuse_unfit(model):
     without shapes."""
     if not isinstance(model, torch.nn.Module):
         raise _native.UsageError(f"zerocore.initialize: model is a {type(model).__name__}; expected a torch.nn.Module")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise _native.UsageError("zerocore.initialize: model is a ScriptModule of torch.jit, whose parts the engine cannot "
+                                 "gather: give the module that it was made from")
     exchanging = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "Engine"}
     for name, module in model.named_modules():
         if exchanging & {cls.__name__ for cls in type(module).__mro__ if cls.__module__.startswith(("torch.", "zerocore."))}:
@@ -131,6 +137,25 @@ def _refuse_unfit(model):
                                      "model once before")
     refuse_shared(model)
     buffers.refuse_unfit(model)
+
+
+def _without_name(given):
+    """Returns an entry of model_parameters; of named_parameters(), which torch's optimizers take too, the parameter."""
+    if isinstance(given, dict) and not isinstance(given.get("params", ()), torch.Tensor):
+        given["params"] = [_without_name(each) for each in given["params"]]
+    elif isinstance(given, tuple) and len(given) == 2:
+        given = given[1]
+    if not isinstance(given, (dict, torch.Tensor)):
+        raise _native.UsageError(f"zerocore.initialize: model_parameters has a {type(given).__name__}; expected parameters, as of "
+                                 "model.parameters(), or groups of them (dicts with params)")
+    return given
+
+
+def _refuse_none_trained(model, given):
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise _native.UsageError(f"zerocore.initialize: {given} none of the parameters of the model, a {type(model).__name__}, that "
+                                 "require gradients, so that nothing of it would be trained: take them from this model's "
+                                 "parameters(), after it was copied or converted")
 
 
 def _client_optimizer(optimizer, model, model_parameters):
@@ -260,8 +285,11 @@ def _scheduler(scheduler, own, client):
     """Returns the program's scheduler, which acts by writing into the groups; None if there is none."""
     if scheduler is None:
         return None
-    if callable(scheduler) and not hasattr(scheduler, "step"):
+    if callable(scheduler) and (isinstance(scheduler, type) or not hasattr(scheduler, "step")):
         return scheduler(own)
+    if not hasattr(scheduler, "step"):
+        raise _native.UsageError(f"zerocore.initialize: lr_scheduler is a {type(scheduler).__name__}; expected a scheduler, which "
+                                 "has a step(), or a callable that makes one from the optimizer")
     followed = getattr(scheduler, "optimizer", own)
     if followed is not own and followed is not client:
         raise AssertedUsage(

@@ -330,6 +330,40 @@ def loaders():
     refuses(lambda: engine.deepspeed_io(iter([])), "training data is a list_iterator", ValueError)
 
 
+def arguments():
+    """Parameters with names are taken, and arguments that would train nothing are refused at once."""
+    begin = lambda **more: deepspeed.initialize(model=more.pop("model", None) or Net(), config={  # noqa: E731
+        "train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0, **({} if "optimizer" in more else {"optimizer": ADAM})},
+        **more)[0]
+    trained = []
+    for named in (False, True):
+        torch.manual_seed(1)
+        model = Net()
+        of = lambda part, named=named: part.named_parameters() if named else part.parameters()  # noqa: E731
+        engine = begin(model=model, model_parameters=[{"params": of(model.second)}, {"params": [model.last.bias], "lr": 0.1}])
+        engine.backward(engine(batch()))
+        engine.step()
+        trained.append(values(engine))
+    assert torch.equal(*trained)
+    model = Net()
+    engine = begin(model=model, model_parameters=model.named_parameters())
+    engine.backward(engine(batch()))
+    engine.step()
+    for wrong, part in (({"model_parameters": []}, "model_parameters has none of the parameters of the model, a Net"),
+                        ({"model_parameters": list(Net().parameters())}, "model_parameters has none of the parameters"),
+                        ({"model_parameters": dict(Net().named_parameters())}, "model_parameters has a str"),
+                        ({"optimizer": torch.optim.SGD(Net().parameters(), lr=0.1)}, "the optimizer's groups have none"),
+                        ({"lr_scheduler": "cosine"}, "lr_scheduler is a str"),
+                        ({"model": torch.jit.trace(nn.Linear(4, 4), torch.ones(1, 4))}, "ScriptModule")):
+        refuses(lambda wrong=wrong: begin(**wrong), part, Exception)
+    step = lambda optimizer: torch.optim.lr_scheduler.LinearLR(optimizer)  # noqa: E731
+    for made in (step, torch.optim.lr_scheduler.LinearLR):
+        engine = begin(lr_scheduler=made)
+        engine.backward(engine(batch()))
+        engine.step()
+        assert engine.lr_scheduler.last_epoch == 1
+
+
 def two_configs():
     """A config in both arguments is refused, unless they are one."""
     config = {"train_micro_batch_size_per_gpu": 2, "optimizer": ADAM}
@@ -338,7 +372,7 @@ def two_configs():
 
 
 for case in (applied, every_parameter, optimizer_attributes, blocks, unmanaged, autocast, by_hand, rounded, replaced,
-             missing, loaders, two_configs):
+             missing, arguments, loaders, two_configs):
     case()
 for case in (partial_loads, other_scheduler, converted):
     case(sys.argv[1])
