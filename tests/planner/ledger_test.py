@@ -104,6 +104,20 @@ class Ledger(unittest.TestCase):
                 planned = engine_part(self.planned(model, ranks, row, config)["memory"])
                 self.assertIn(planned, [ledger(rank["memory"]) for rank in self.measured(model, ranks, row, config)])
 
+    def test_activations_of_stages(self):
+        """Only the last stage has the buffers of the loss head, in the plan and in the run."""
+        shape = {"model_type": "gpt2", "n_layer": 3, "n_head": 4, "n_embd": 256, "n_positions": 128, "vocab_size": 16384}
+        model = os.path.join(self.folder.name, "config.json")
+        with open(model, "w", encoding="utf-8") as file:
+            json.dump(shape, file)
+        for options in (), ("--recompute",):
+            with self.subTest(options=options):
+                config = self.config(ACCUMULATED)
+                plan = self.planned(model, 3, "0/p3", config, *options)
+                runs = [rank["memory"] for rank in self.measured(model, 3, "0/p3", config, *options)]
+                largest = max(sum(use["peak"] for use in run.values()) for run in runs)
+                self.assertAlmostEqual(plan["bytes_per_rank"] / largest, 1, delta=0.02)
+
     def test_activations(self):
         sizes = {"gpt2": {"n_layer": 6, "n_head": 4, "n_embd": 256, "n_positions": 512, "vocab_size": 1024},
                  "llama": {"num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 256,

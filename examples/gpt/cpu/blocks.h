@@ -36,6 +36,7 @@ struct HeldActivations {
   // Layers whose activations are held, times the micro-batches in flight; others are recomputed.
   std::int64_t layers = 1;
   bool passes_itself = true;  // between its parts; false in a stage of a pipeline
+  bool head = true;           // runs the loss head; of a pipeline, only the last stage does
 };
 
 // A layer's backward() must follow a forward() of the same micro-batch with the same parameters.

@@ -17,7 +17,7 @@ Model<T>::Model(const ModelConfig& config, const Dims& dims, zero::ThreadPool& p
       pool_(pool),
       matmul_(pool),
       blocks_(make_blocks<CpuLayers<T>>(config, held.layers, dims_, matmul_)),
-      head_(dims_, matmul_),
+      head_(held.head ? std::make_unique<LossHead<T>>(dims_, matmul_) : nullptr),
       gradient_(held.passes_itself ? dims_.rows() * dims_.channels : 0),
       rows_by_token_(dims_.rows()) {
   for (std::int64_t i = 0; held.passes_itself && i <= config.layers; ++i)
@@ -28,7 +28,7 @@ template <class T>
 std::int64_t Model<T>::bytes() const {
   auto bytes = static_cast<std::int64_t>(gradient_.bytes() + rows_by_token_.bytes());
   for (const Buffer<T>& input : inputs_) bytes += static_cast<std::int64_t>(input.bytes());
-  return bytes + blocks_->bytes() + head_.bytes() + matmul_.scratch_bytes();
+  return bytes + blocks_->bytes() + (head_ ? head_->bytes() : 0) + matmul_.scratch_bytes();
 }
 
 template <class T>
@@ -61,8 +61,8 @@ double Model<T>::head(const MicroBatch& batch, double gradient_scale,
 template <class T>
 double Model<T>::head(const MicroBatch& batch, double gradient_scale,
                       ParameterGradients<T>& parameters, const T* input, T* input_gradient) {
-  return head_.run({input, batch.targets.data(), gradient_scale}, head_values(names_, parameters),
-                   head_gradients(names_, parameters), input_gradient);
+  return head_->run({input, batch.targets.data(), gradient_scale}, head_values(names_, parameters),
+                    head_gradients(names_, parameters), input_gradient);
 }
 
 template <class T>

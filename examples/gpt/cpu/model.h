@@ -66,8 +66,8 @@ class Model {
   zero::ThreadPool& pool_;
   Matmul matmul_;
   std::unique_ptr<Blocks<T>> blocks_;
-  LossHead<T> head_;
-  std::vector<Buffer<T>> inputs_;  // per block, and for the head
+  std::unique_ptr<LossHead<T>> head_;  // null if another stage has it
+  std::vector<Buffer<T>> inputs_;      // per block, and for the head
   Buffer<T> gradient_;
   Buffer<std::int32_t> rows_by_token_;
 };

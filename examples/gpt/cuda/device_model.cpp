@@ -29,7 +29,7 @@ DeviceModel<T>::DeviceModel(const ModelConfig& config, const Dims& dims, cudaStr
       stream_(stream),
       matmul_(stream),
       blocks_(make_blocks<DeviceLayers<T>>(config, held.layers, dims_, matmul_, choices.products)),
-      head_(dims_, matmul_),
+      head_(held.head ? std::make_unique<LossHead<T>>(dims_, matmul_) : nullptr),
       batch_(dims_.rows(), stream),
       order_(dims_.rows(), dims_.vocabulary, stream),
       gradient_(held.passes_itself ? dims_.rows() * dims_.channels : 0),
@@ -48,7 +48,7 @@ template <class T>
 std::int64_t DeviceModel<T>::bytes() const {
   auto bytes = static_cast<std::int64_t>(gradient_.bytes() + embedding_sums_.bytes());
   for (const DeviceBuffer<T>& input : inputs_) bytes += static_cast<std::int64_t>(input.bytes());
-  return bytes + blocks_->bytes() + head_.bytes() + batch_.bytes() + order_.bytes() +
+  return bytes + blocks_->bytes() + (head_ ? head_->bytes() : 0) + batch_.bytes() + order_.bytes() +
          matmul_.bytes();
 }
 
@@ -75,8 +75,8 @@ void DeviceModel<T>::block(int layer, const ParameterValues<T>& parameters) {
 template <class T>
 const float* DeviceModel<T>::run_head(Scale gradient_scale, ParameterGradients<T>& parameters,
                                       const T* input, T* input_gradient) {
-  return head_.run({input, batch_.targets(), gradient_scale}, head_values(names_, parameters),
-                   head_gradients(names_, parameters), input_gradient);
+  return head_->run({input, batch_.targets(), gradient_scale}, head_values(names_, parameters),
+                    head_gradients(names_, parameters), input_gradient);
 }
 
 template <class T>

@@ -82,7 +82,7 @@ class DeviceModel {
   cudaStream_t stream_;
   DeviceMatmul matmul_;
   std::unique_ptr<Blocks<T>> blocks_;
-  LossHead<T> head_;
+  std::unique_ptr<LossHead<T>> head_;  // null if another stage has it
   BatchUpload batch_;
   TokenOrder order_;
   std::vector<DeviceBuffer<T>> inputs_;  // per block, and for the head

@@ -31,7 +31,7 @@ std::unique_ptr<TrainingLoop> make_on_gpu(zero::Runtime& runtime, zero::Engine& 
     const cuda::DeviceChoices choices = choices_of(task);
     const HeldActivations held =
         runtime.pipeline_stages() > 1
-            ? held_in_stage(engine, task.model, choices.activations)
+            ? held_in_stage(part_in_stage(engine, task.model), choices.activations)
             : HeldActivations{held_layers(choices.activations, task.model.layers)};
     auto loop = std::make_unique<TrainingLoopOf<cuda::DeviceModel<T>>>(
         runtime, engine, task, task.model, dims_of(task.model, batch.micro, task.sequence_length),

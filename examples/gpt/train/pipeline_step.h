@@ -8,6 +8,7 @@
 
 #include "examples/gpt/cpu/blocks.h"
 #include "examples/gpt/train/training_step.h"
+#include "tools/planner/model_shape.h"
 
 namespace gpt {
 
@@ -19,12 +20,18 @@ inline int blocks_in_stage(zero::Engine& engine, const PartNames& names) {
   return blocks;
 }
 
+// The part of the model that this rank's stage has.
+inline zero::planner::StagePart part_in_stage(zero::Engine& engine, const ModelConfig& model) {
+  const PartNames names = names_of(model);
+  return {.layers = blocks_in_stage(engine, names),
+          .in_flight = engine.micro_batches_in_flight(),
+          .head = engine.units().back().name() == names.head_unit};
+}
+
 // The activations of the stage's blocks, for all micro-batches in flight.
-inline HeldActivations held_in_stage(zero::Engine& engine, const ModelConfig& model,
+inline HeldActivations held_in_stage(const zero::planner::StagePart& part,
                                      Activations activations) {
-  const std::int64_t layers =
-      blocks_in_stage(engine, names_of(model)) * engine.micro_batches_in_flight();
-  return {held_layers(activations, layers), false};
+  return {held_layers(activations, part.layers * part.in_flight), false, part.head};
 }
 
 template <class Model>

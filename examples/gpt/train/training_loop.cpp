@@ -24,24 +24,28 @@ std::unique_ptr<TrainingLoop> make(zero::Runtime& runtime, zero::Engine& engine,
                                                         runtime.pool(), activations);
     return std::make_unique<TrainingLoopOf<Model<T>>>(
         runtime, engine, task, task.model, dims_of(task.model, batch.micro, task.sequence_length),
-        runtime.pool(), held_in_stage(engine, task.model, activations));
+        runtime.pool(), held_in_stage(part_in_stage(engine, task.model), activations));
   } catch (const std::bad_alloc&) {
     throw_no_activations(batch, task, "");
   }
 }
 
-// Throws on all ranks, before a page is touched, if the ranks of a host together lack memory.
-void require_activations(zero::Runtime& runtime, const zero::Engine& engine, const Task& task) {
-  const zero::planner::ActivationTerms terms{
+// Throws on all ranks, before a page is touched, if the ranks of a host together lack memory. The
+// stages of a pipeline need different amounts: a host is judged by the mean.
+void require_activations(zero::Runtime& runtime, zero::Engine& engine, const Task& task) {
+  zero::planner::ActivationTerms terms{
       .tokens = {engine.batch().micro, task.sequence_length},
       .element_bytes = static_cast<int>(zero::size_of(engine.compute_dtype())),
       .recompute = task.options.recompute,
       .gpu = false,
       .threads = runtime.threads()};
-  const std::int64_t bytes =
-      runtime.local_size() * zero::planner::activation_bytes(task.model, terms);
+  if (runtime.pipeline_stages() > 1) terms.stage = part_in_stage(engine, task.model);
+  const auto over = zero::Over::all_ranks;
+  const auto own = static_cast<double>(zero::planner::activation_bytes(task.model, terms));
+  const double mean = runtime.sum(own, over) / runtime.sum(1.0, over);
+  const auto bytes = static_cast<std::int64_t>(runtime.local_size() * mean);
   const std::int64_t left = zero::planner::available_host_memory();
-  const double without = runtime.sum(bytes > left ? 1.0 : 0.0);  // no rank takes any before this
+  const double without = runtime.sum(bytes > left ? 1.0 : 0.0, over);  // none is taken before
   if (without == 0) return;
   throw_no_activations(engine.batch(), task,
                        ": " + zero::byte_text(bytes) + " for the ranks of this host, which has " +
@@ -53,7 +57,7 @@ void require_activations(zero::Runtime& runtime, const zero::Engine& engine, con
 std::unique_ptr<TrainingLoop> make_training_loop(zero::Runtime& runtime, zero::Engine& engine,
                                                  const Task& task) {
   if (task.options.device == "cuda") return make_gpu_training_loop(runtime, engine, task);
-  if (runtime.pipeline_stages() == 1) require_activations(runtime, engine, task);
+  require_activations(runtime, engine, task);
   return make_of_type(engine.compute_dtype(),
                       [&]<class T>() { return make<T>(runtime, engine, task); });
 }
