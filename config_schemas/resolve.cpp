@@ -60,6 +60,7 @@ class Resolver {
     check_batch();
     check_nesterov();
     check_momentum();
+    note_warmup();
     note_optimizer();
     check_precision();
     read_shard_group();
@@ -293,6 +294,17 @@ class Resolver {
     else
       problems_.add(rate->node->position,
                     text + "allowed: a rate that keeps it below 1 to the end of training, or 0");
+  }
+
+  void note_warmup() {
+    const optim::SchedulerOptions& schedule = config_.scheduler;
+    const ParsedValue* total = find(given_, "scheduler.params.total_num_steps");
+    if (total == nullptr || !total->usable || schedule.total_num_steps >= schedule.warmup_num_steps)
+      return;
+    config_.notices.push_back(
+        total->path + ": " + std::to_string(schedule.total_num_steps) +
+        " is less than warmup_num_steps, " + std::to_string(schedule.warmup_num_steps) +
+        ": the rate rises for all of the warmup, and then falls to its end at once");
   }
 
   void check_precision() {

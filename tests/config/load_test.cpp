@@ -202,7 +202,7 @@ TEST_CASE("a parameter of another optimizer or schedule is refused") {
 TEST_CASE("rates given to WarmupCosineLR are read as shares of the optimizer's") {
   const auto with = [](const std::string& params) {
     return R"({"train_batch_size": 8, "optimizer": {"params": {"lr": 0.5}}, "scheduler": {"type":
-               "WarmupCosineLR", "params": {"total_num_steps": 9, )" +
+               "WarmupCosineLR", "params": {"total_num_steps": 9, "warmup_num_steps": 2, )" +
            params + "}}}";
   };
   const Config config = parse(with("\"warmup_min_lr\": 0.125, \"warmup_max_lr\": 0.5"));
@@ -224,6 +224,19 @@ TEST_CASE("rules over several values") {
         .scheduler;
   };
   CHECK(decay("").warmup_max_lr == 1e-3);
+  const auto notices = [](const std::string& type, const std::string& params) {
+    return parse(R"({"train_batch_size": 8, "scheduler": {"type": ")" + type + R"(", "params": {)" +
+                 params + "}}}")
+        .notices;
+  };
+  const std::string ten = R"("total_num_steps": 10, "warmup_num_steps": )";
+  for (const char* type : {"WarmupDecayLR", "WarmupCosineLR"}) {
+    REQUIRE(notices(type, ten + "11").size() == 1);
+    CHECK(has(notices(type, ten + "11").front(),
+              "scheduler.params.total_num_steps: 10 is less than warmup_num_steps, 11"));
+    CHECK(notices(type, ten + "10").empty());
+    CHECK(notices(type, R"("total_num_steps": 10)").size() == 1);  // the default is 1000
+  }
   CHECK(decay("}}, \"optimizer\": {\"params\": {\"lr\": 0.25").warmup_max_lr == 1e-3);
   CHECK(decay(", \"warmup_max_lr\": null}}, \"optimizer\": {\"params\": {\"lr\": 0.25")
             .warmup_max_lr == 0.25);

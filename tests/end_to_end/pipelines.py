@@ -136,7 +136,7 @@ def rank_independent(model):
 def refused(model, folder):
     for ranks, more, expected in (
             (2, ["--save-model", os.path.join(folder, "saved")], "does not go with --save-model"),
-            (3, [], "RuntimeOptions::pipeline_stages is 2, which does not divide 3 ranks"),
+            (3, [], "pipeline.stages (RuntimeOptions::pipeline_stages) is 2, which does not divide 3 ranks"),
             (2, ["--set", "zero_core.peer_copies=1"], "zero_core.peer_copies"),
             (2, ["--set", "pipeline.partition=some"], "pipeline.partition")):
         keys = {"train_micro_batch_size_per_gpu": 2, "pipeline.stages": 2}

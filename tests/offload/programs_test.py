@@ -58,6 +58,15 @@ def bits(folder):
     require(not os.listdir(folder), f"left behind: {os.listdir(folder)}")
 
 
+def in_memory(folder):
+    """Parameters that max_in_cpu keeps in memory: a notice."""
+    for most, stays in ((10**9, True), (0, False)):
+        settings = keys(folder, 3, True) + ["--set", f"zero_optimization.offload_param.max_in_cpu={most}"]
+        run = job(folder, settings, steps=1)
+        require(run.finish(60) == 0, run.text())
+        require(("all parameters stay in memory, because max_in_cpu" in run.text()) == stays, run.text())
+
+
 def lacking(folder):
     """If the system forbids a call, a notice names it and another way is used. Root has to drop its right to lock any
     memory."""
@@ -225,7 +234,7 @@ def memory(folder):
 
 
 def main():
-    tests = {"quick": (bits, lacking, small_disk, full_later, together_and_killed), "memory": (memory,)}[sys.argv[3]]
+    tests = {"quick": (bits, in_memory, lacking, small_disk, full_later, together_and_killed), "memory": (memory,)}[sys.argv[3]]
     for test in tests:
         with tempfile.TemporaryDirectory(dir=os.getcwd()) as folder:
             test(folder)

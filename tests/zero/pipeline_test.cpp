@@ -457,7 +457,7 @@ TEST_CASE("what cannot be in a pipeline is refused by name") {
   says(on_two_stages(describe(), rank_independent),
        "zero_core.recompute_every 2 with a pipeline of 2 stages");
   says(refusal([] { zero::testing::run_ranks(3, [](zero::Runtime&) {}, {.pipeline_stages = 2}); }),
-       "RuntimeOptions::pipeline_stages is 2, which does not divide 3 ranks");
+       "pipeline.stages (RuntimeOptions::pipeline_stages) is 2, which does not divide 3 ranks");
 }
 
 TEST_CASE("plans of stages cannot race, and plan the memory that is taken") {

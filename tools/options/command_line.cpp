@@ -112,8 +112,12 @@ std::string wrong_use_text(const CLI::App& command, const CLI::ParseError& error
   const std::vector<std::string> commands = command_names(command);
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !commands.empty())
     text = "a command is missing: one of " + list_of(commands, commands.size());
-  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
-    text = text.substr(0, text.find(':')) + " needs a value";
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    const std::string name = text.substr(0, text.find(':'));
+    const CLI::Option* option = command.get_option_no_throw(name);
+    const bool twice = option != nullptr && option->get_expected_max() < int(option->count());
+    text = name + (twice ? " is given more than once, and takes one value" : " needs a value");
+  }
   return text + "; see " + full_name(command) + " --help";
 }
 

@@ -107,6 +107,12 @@ void EngineCore::notice_settings() const {
     warn_once(
         "zero_core.offload_host_rate and offload_bus_rate change nothing: they divide the updates "
         "of offload_step \"both\" on GPU ranks");
+  if (train_.plan.policy.homes.parameter == Tier::file &&
+      std::ranges::count(train_.plan.inputs.offload.shard_in_file, 1) == 0)
+    warn_once(
+        "zero_optimization.offload_param: all parameters stay in memory, because max_in_cpu " +
+        std::to_string(zero.offload_param.max_in_cpu) +
+        " is no less than the elements of a rank; 0 keeps none there");
   if (train_.offload) {
     warn_once(train_.offload->describe());
     for (const std::string& notice : train_.offload->notices()) warn_once(notice);

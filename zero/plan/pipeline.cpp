@@ -120,17 +120,18 @@ void check_pipeline(const Config& config, const EnginePlan& plan, const Model& m
       {!plan.buffers.all.empty(), "an optimizer with state for rows and columns"}};
   for (const auto& [present, name] : refused)
     if (present)
-      throw ConfigError(std::string(name) +
-                        " does not go with RuntimeOptions::pipeline_stages: leave one of the two "
-                        "out");
+      throw ConfigError(
+          std::string(name) +
+          " does not go with pipeline.stages (RuntimeOptions::pipeline_stages): leave "
+          "one of the two out");
 }
 
 std::vector<int> first_units(const Model& whole, const std::string& partition, int stages) {
   check_units(whole);
   const auto units = static_cast<int>(whole.units.size());
   if (units < stages)
-    throw UsageError("RuntimeOptions::pipeline_stages is " + std::to_string(stages) +
-                     ", and the model has " + std::to_string(units) +
+    throw UsageError("pipeline.stages (RuntimeOptions::pipeline_stages) is " +
+                     std::to_string(stages) + ", and the model has " + std::to_string(units) +
                      " units: a stage needs at least one");
   if (partition.starts_with('[')) return listed_units(partition, units, stages);
   const bool known = std::ranges::count(std::array{"best", "parameters", "uniform"}, partition) > 0;

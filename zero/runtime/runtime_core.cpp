@@ -77,9 +77,10 @@ void RuntimeCore::split_ranks() {
   const int ranks = world_->topology().size;
   const int tensor_ranks = options_.tensor_ranks, stages = options_.pipeline_stages;
   for (const auto& [name, size] :
-       {std::pair("tensor_ranks", tensor_ranks), std::pair("pipeline_stages", stages)})
+       {std::pair("RuntimeOptions::tensor_ranks", tensor_ranks),
+        std::pair("pipeline.stages (RuntimeOptions::pipeline_stages)", stages)})
     if (size < 1 || ranks % size != 0)
-      throw TopologyError("RuntimeOptions::" + std::string(name) + " is " + std::to_string(size) +
+      throw TopologyError(std::string(name) + " is " + std::to_string(size) +
                           ", which does not divide " + std::to_string(ranks) + " ranks");
   if (ranks % (tensor_ranks * stages) != 0)
     throw TopologyError("RuntimeOptions::tensor_ranks x pipeline_stages is " +

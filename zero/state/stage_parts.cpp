@@ -42,7 +42,8 @@ void StageParts::lay_out(const EnginePlan& plan, const std::string& schedule) {
     throw ConfigError("the optimizer keeps other states for the parameters of stage " +
                       std::to_string(own) +
                       " than for the whole model, which does not go with "
-                      "RuntimeOptions::pipeline_stages: choose one rule for all parameters");
+                      "pipeline.stages (RuntimeOptions::pipeline_stages): choose one rule for all "
+                      "parameters");
 }
 
 StageParts::Home StageParts::home_of(std::string_view param) const {

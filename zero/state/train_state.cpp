@@ -190,7 +190,8 @@ KeptArray TrainState::kept(int unit, std::string_view name, int use) const {
 
 void TrainState::refuse_in_stages(const std::string& call, const char* instead) const {
   if (!stages.empty())
-    throw UsageError(call + " does not go with RuntimeOptions::pipeline_stages: " + instead);
+    throw UsageError(
+        call + " does not go with pipeline.stages (RuntimeOptions::pipeline_stages): " + instead);
 }
 
 void TrainState::require_values(const std::string& purpose) const {
