@@ -241,6 +241,68 @@ TEST_CASE("states of the program in a file, and on devices in any order") {
   }
 }
 
+// A visit between the ranks' agreement and the update; the update of the third step is skipped.
+zero::StepOptions visits(std::int64_t before) {
+  zero::StepOptions options;
+  options.inspect = [before](zero::Gradients& gradients) {
+    gradients.visit([&](ParamElements& elements) {
+      update(elements, before == 0);
+      average(elements);
+      for (float& moment : elements.state("exp_avg")) moment *= 0.5f;
+    });
+    return before == 2 ? zero::Decision::skip : zero::Decision::apply;
+  };
+  return options;
+}
+
+TEST_CASE("a visit before the update reaches state that is in slots already") {
+  toy::Dims visited = dims;
+  visited.options_of = visits;
+  toy::Trace trace;
+  const zero::Config* config = nullptr;
+  const auto train = [&](zero::Runtime& runtime) {
+    zero::Engine engine(runtime, describe(), *config);
+    engine.initialize(toy::fill);
+    toy::Trace own = mock::train_until(runtime, engine, steps, visited);
+    own.digest = engine.digest();
+    if (runtime.is_root()) trace = own;
+  };
+  for (const int ranks : {1, 3})
+    for (const bool bf16 : {false, true}) {
+      CAPTURE(ranks);
+      CAPTURE(bf16);
+      zero::Config in_memory = toy::config(2, dims);
+      in_memory.bf16_enabled = bf16;
+      in_memory.zero_core.offload_chunk_bytes = 1000;
+      config = &in_memory;
+      zero::testing::run_ranks(ranks, train);
+      const toy::Trace expected = trace;
+      const TemporaryDirectory directory;
+      zero::Config outside = in_memory;
+      config = &outside;
+      auto& home = outside.zero_optimization.offload_optimizer;
+      home.nvme_path = directory.path();
+      for (const int stage : {1, 2, 3})
+        for (const bool reads_ahead : {true, false}) {
+          CAPTURE(stage);
+          CAPTURE(reads_ahead);
+          outside.zero_optimization.stage = stage;
+          home.pipeline_read = reads_ahead;
+          home.device = zero::OffloadDevice::nvme;
+          outside.zero_core.offload_step = "host";
+          zero::testing::run_ranks(ranks, train);
+          CHECK(trace == expected);
+          home.device = zero::OffloadDevice::cpu;
+          for (const char* step : {"host", "device"}) {
+            CAPTURE(std::string(step));
+            outside.zero_core.offload_step = step;
+            mock::run_ranks(ranks, mock::Order::random, 5, train);
+            CHECK(trace == expected);
+          }
+        }
+    }
+}
+
 TEST_CASE("the plan counts states of the program") {
   const zero::Config config = config_of(zero::tests::stage_rows()[3]);
   const auto bytes = [&](const zero::ModelSpec& model) {

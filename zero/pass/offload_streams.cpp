@@ -1,6 +1,7 @@
 #include "zero/pass/offload_streams.h"
 
 #include <utility>
+#include <vector>
 
 #include "zero/pass/device_range.h"
 
@@ -76,6 +77,16 @@ void OffloadStreams::fetch_shard(int flat_unit) {
   if (!train_.offloads_to_host()) return;
   issue({Op::supply, flat_unit, {}, {}});
   streams_[PlanStream::copies_in]->synchronize();
+}
+
+void OffloadStreams::load_again() {
+  const PlanInputs& inputs = train_.plan.inputs;
+  std::vector<char> used(inputs.offload.state_slots);
+  for (int c = 0; c < std::ssize(inputs.chunks); ++c)
+    if (inputs.offload.passes_slot(inputs.chunks[c]) &&
+        std::exchange(used[inputs.chunks[c].slot], 1) == 0)
+      issue(instruction_of(inputs, Op::load, c));
+  finish();
 }
 
 void OffloadStreams::finish_quietly() noexcept {

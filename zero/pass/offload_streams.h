@@ -29,6 +29,10 @@ class OffloadStreams {
   // Copies a flat unit's parameter shard to the source buffer of the gather, between steps. Waits.
   void fetch_shard(int flat_unit);
 
+  // For changes of state between the ranks' agreement and the updates: loads the first chunk of
+  // each slot again, which may have been loaded before; all others follow an update. Waits.
+  void load_again();
+
   // Waits for all queued work.
   void finish() {
     for (const auto& stream : streams_)

@@ -99,13 +99,17 @@ std::optional<int> saved_part(const ResourceAccess& access, const PlanInputs& in
   }
 }
 
-void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target) {
+Instruction instruction_of(const PlanInputs& inputs, Op op, int target) {
   Instruction added{op, target, accesses_of(inputs, op, target)};
   const bool streamed = target_of(op) == Target::chunk && inputs.chunks[target].streamed;
   if (streamed && op == Op::load) added.stream = PlanStream::copies_in;
   if (streamed && op == Op::update) added.stream = PlanStream::updates;
   if (streamed && op == Op::store) added.stream = PlanStream::copies_out;
-  plan.instructions.push_back(std::move(added));
+  return added;
+}
+
+void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target) {
+  plan.instructions.push_back(instruction_of(inputs, op, target));
 }
 
 void derive_order(StepPlan& plan) {

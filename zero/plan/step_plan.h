@@ -185,7 +185,8 @@ std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int tar
 // Returns what a scope of the micro batch accesses at the boundaries of a stage of a pipeline.
 std::vector<ResourceAccess> boundary_accesses_of(const PlanInputs& inputs, Op op, int unit,
                                                  int micro_batch);
-// Appends an instruction with its accesses.
+// Returns an instruction with its accesses and its stream, and appends such a one to a plan.
+Instruction instruction_of(const PlanInputs& inputs, Op op, int target);
 void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target);
 
 // Scopes of the program in the order of opening, with the extent of nesting.

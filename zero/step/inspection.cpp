@@ -72,8 +72,11 @@ void Stepper::edit_gradients(const std::function<void(ParamShard)>& change) {
   gradients_edited_ = true;
 }
 
+// Offloaded state that updates need first is in its slots, or on the way there.
 void Stepper::visit_elements(const ElementVisitor& visitor) {
+  parts_.offload.finish();
   detail::visit_elements(parts_.train, visitor, static_cast<float>(inverse_gradient_scale()));
+  parts_.offload.load_again();
 }
 
 std::string Stepper::locate_non_finite() const {
