@@ -119,3 +119,38 @@ TEST_CASE("engines that do not train run next to one that does, in any order") {
         });
       }
 }
+
+TEST_CASE(
+    "backward ends at the same unit at every stage, also if small parameters are persistent") {
+  zero::ModelSpec model;
+  model.unit("base").param("scale", {7}, {.trainable = false});
+  model.unit("middle").param("weight", {301}, {.trainable = false});
+  model.unit("adapter").param("bias", {3});
+  model.unit("tied").uses("adapter.bias").param("offset", {5}, {.trainable = false});
+  zero::Config config;
+  config.batch.train_micro_batch_size_per_gpu = 1;
+  std::uint64_t expected = 0;
+  for (const int stage : {0, 1, 2, 3})
+    for (const int persistent : {0, 10, 1000}) {
+      CAPTURE(stage);
+      CAPTURE(persistent);
+      config.zero_optimization.stage = stage;
+      config.zero_optimization.param_persistence_threshold = persistent;
+      zero::testing::run_ranks(2, [&](zero::Runtime& runtime) {
+        zero::Engine engine(runtime, model, config);
+        initialize(engine, 0.5f);
+        CHECK(engine.backward_units().size() == 2);
+        for (zero::MicroStep micro : engine.micro_steps()) {
+          for (zero::Unit& unit : engine.units()) (void)unit.forward();
+          micro.loss(1);
+          for (const char* name : {"tied", "adapter"}) {
+            auto scope = engine.unit(name).backward();
+            scope.grad<float>(engine.unit(name).index() == 3 ? "adapter.bias" : "bias")[1] += 2;
+          }
+        }
+        engine.step().wait();
+        const std::uint64_t digest = engine.digest();
+        if (runtime.is_root()) CHECK(digest == (expected == 0 ? expected = digest : expected));
+      });
+    }
+}

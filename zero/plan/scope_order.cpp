@@ -21,10 +21,16 @@ std::vector<int> ends_of(const PlanInputs& inputs) {
   return ends;
 }
 
-bool trains(const PlanInputs& inputs, int unit) {
-  return std::ranges::any_of(inputs.layout->needs_of_unit[unit], [&](int flat) {
-    return inputs.layout->flat_unit(flat).trainable_elements() > 0;
-  });
+// Asks the declaration, not the layout, in which units may share memory: persistent parameters of
+// stage 3 are in one flat unit. So backward ends at the same unit at every stage.
+bool trains(const Model& model, int unit) {
+  const UnitDeclaration& own = model.units[unit];
+  const auto is_trained = [&](int param) {
+    return model.params[param].options.trainable && model.params[param].elements > 0;
+  };
+  return std::ranges::any_of(own.params, is_trained) ||
+         std::ranges::any_of(own.borrowed_names,
+                             [&](const std::string& name) { return is_trained(model.find(name)); });
 }
 
 }  // namespace
@@ -46,7 +52,7 @@ std::vector<ScopeStep> backward_steps(const PlanInputs& inputs) {
   const std::vector<int> ends = ends_of(inputs);
   const auto place_of = [&](const auto& found) { return found - inputs.order.begin(); };
   const auto lowest = place_of(std::ranges::find_if(inputs.order, [&](int unit) {
-    return inputs.model->links.gradient_before || trains(inputs, unit);
+    return inputs.model->links.gradient_before || trains(*inputs.model, unit);
   }));
   // Scopes that end last in forward open first; of scopes that end together, the outermost first.
   std::vector<int> places(inputs.order.size());
