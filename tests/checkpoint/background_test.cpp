@@ -52,9 +52,10 @@ void with_wide_engine(int ranks, const Config& config,
 
 // Delays every write of a file, so that training is far ahead of it.
 struct SlowWrites {
-  SlowWrites() {
-    zero::checkpoint::set_file_hook([](const FileEvent& event) {
-      if (event.op == FileOp::write) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  explicit SlowWrites(int milliseconds = 3) {
+    zero::checkpoint::set_file_hook([milliseconds](const FileEvent& event) {
+      if (event.op == FileOp::write)
+        std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
       return 0;
     });
   }
@@ -93,6 +94,39 @@ TEST_CASE("a save in the background holds the state of its own step, with little
                            CHECK(engine.digest() == saved);
                          });
       }
+}
+
+TEST_CASE("a save in the background holds no change of a visit before the next update") {
+  toy::Dims visited = wide;
+  visited.options_of = [](std::int64_t) {
+    zero::StepOptions options;
+    options.inspect = [](zero::Gradients& gradients) {
+      gradients.visit([](zero::ParamElements& elements) {
+        for (float& value : elements.value) value *= 1.5f;
+        for (auto& [name, state] : elements.states)
+          for (float& value : state) value += 0.5f;
+      });
+      return zero::Decision::skip;
+    };
+    return options;
+  };
+  for (const bool bf16 : {false, true})
+    for (const int strategy : {0, 3}) {
+      const TemporaryDirectory directory;
+      const std::string root = directory / "root";
+      const SlowWrites slow(40);
+      with_wide_engine(2, background_config(strategy, bf16, one_piece),
+                       [&](Runtime& runtime, Engine& engine) {
+                         engine.initialize(toy::fill);
+                         const std::uint64_t saved = train_until(runtime, engine, 1, wide).digest;
+                         const zero::SaveTicket ticket = engine.save_checkpoint(root);
+                         train_until(runtime, engine, 2, visited);
+                         CHECK(engine.digest() != saved);
+                         CHECK(ticket.wait());
+                         engine.resume(root);
+                         CHECK(engine.digest() == saved);
+                       });
+    }
 }
 
 TEST_CASE("staging is taken at start, a buffer for files when a directory is opened") {

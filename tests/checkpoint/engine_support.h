@@ -36,7 +36,7 @@ void train_until(Engine& engine, int ranks, int rank, std::int64_t steps, const 
       toy::load_samples(d, a, base + (micro.index() * ranks + rank) * d.batch);
       micro.loss(toy::micro_step<T>(engine, d, a, micro.loss_scale()));
     }
-    const StepResult r = engine.step().wait();
+    const StepResult r = engine.step(d.options(engine.step_count())).wait();
     trace.losses.push_back(r.loss);
     trace.norms.push_back(r.grad_norm);
     trace.scales.push_back(r.loss_scale);

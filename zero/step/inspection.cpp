@@ -72,8 +72,13 @@ void Stepper::edit_gradients(const std::function<void(ParamShard)>& change) {
   gradients_edited_ = true;
 }
 
-// Offloaded state that updates need first is in its slots, or on the way there.
+// Changes state, as updates do: a save in the background copies it first. Offloaded state that
+// updates need first is in its slots, or on the way there.
 void Stepper::visit_elements(const ElementVisitor& visitor) {
+  ExecutionStream& compute = parts_.train.runtime.compute();
+  for (int f = 0; f < std::ssize(parts_.train.layout().flat_units); ++f)
+    parts_.checkpoints.precede_by_copies(f, compute);
+  compute.synchronize();
   parts_.offload.finish();
   detail::visit_elements(parts_.train, visitor, static_cast<float>(inverse_gradient_scale()));
   parts_.offload.load_again();
