@@ -28,7 +28,7 @@ Device gpu_like_a100() {
           .inside = {235 * giga, 3.4 * micro, 16e6},
           // Fitted to a published run (Llama 2 7B on 64 GPUs in YaFSDP's table); the adapter's data
           // sheet has 25e9 bytes/s.
-          .between = {9.66 * giga, 14 * micro, 25e6},
+          .between = {9.59 * giga, 14 * micro, 25e6},
           .host = {24 * giga, 10 * micro},
           .host_memory_bytes = 2.0 * tera,
           .host_memory_rate = 300 * giga,
