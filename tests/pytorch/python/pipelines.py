@@ -295,6 +295,17 @@ def short(rank):
     engine.train_batch(data)
 
 
+def other_samples():
+    """The last of three stages reads other samples than the first, from the second step on."""
+    engine, *_ = zerocore.initialize(model=pipeline(3), config=config(1))
+    data = batches(engine)
+    engine.train_batch(data)
+    engine.eval_batch(data)
+    shuffled = batches(engine, 6 if engine.stage_id == 2 else 4)
+    for _ in range(2):
+        engine.train_batch(shuffled)
+
+
 def other_shape():
     """Labels of another shape than the inputs, in the second micro-batch."""
     engine, *_ = zerocore.initialize(model=pipeline(2), config=config(2))

@@ -45,6 +45,10 @@ def faults():
     run(2, *"refusals -- trainer".split(), script="pipelines.py")
     _, error = run(2, "short", "1", script="pipelines.py", expect=None)
     contains(error, "the iterator of rank 1 (stage 1, data rank 0) ended before micro-batch 1 of the 3")
+    told, _ = run(3, "other_samples", script="pipelines.py")
+    if told.count("has read other labels") != 1:
+        raise SystemExit(f"told of other samples: {told}")
+    contains(told, "step 2: stage 0 has read other labels for micro-batch 0 than rank 2, of the last stage")
     _, error = run(2, "other_shape", script="pipelines.py", expect=None)
     contains(error, "in unit 6.Head, stage 1, micro-batch 1 of rank 1")
 

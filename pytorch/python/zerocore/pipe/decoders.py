@@ -123,6 +123,9 @@ class DecoderStages(Stages):
                                      "and labels; engine.set_batch_fn() sets a function that makes it so")
         return _MicroBatch(to_device({key: batch[key] for key in batch.keys()}))
 
+    def labels_of(self, batch):
+        return batch.values["labels"]
+
     def run(self, unit, inputs, batch):
         if unit == 0:
             return self._run_embeddings(batch)

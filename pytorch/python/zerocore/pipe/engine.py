@@ -57,6 +57,7 @@ class PipelineEngine(Engine):
         self.prev_stage, self.next_stage = self.stage_id - 1, self.stage_id + 1
         self.is_pipe_parallel, self.is_data_parallel, self.is_model_parallel = self.num_stages > 1, ranks.data_size > 1, False
         self.batch_fn = self.data_iterator = None
+        self.told_of_samples = False
         self._seed = _of_rank_0(ranks, torch.initial_seed() % 2**63)
 
     def _follow_passes(self, native, sharded):

@@ -58,6 +58,10 @@ class Stages(nn.Module):
         """Returns a micro-batch as run() and loss_of() are given it."""
         return batch
 
+    def labels_of(self, batch):
+        """Returns the labels of a micro-batch, a tensor or a tuple, or None."""
+        return batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
+
     def of_other_stages(self):
         """Returns the parameters of other stages that the program may refer to."""
         return ()

@@ -30,6 +30,10 @@ class Batches:
     def drop(self, micro):
         self._held.pop(micro, None)
 
+    def mark(self, micro):
+        """Returns messages.mark_of() the labels of a step's first micro-batch; None of others."""
+        return messages.mark_of(self._engine.module.labels_of(self[micro])) if micro == 0 and self._iterator is not None else None
+
     def _next(self):
         engine = self._engine
         try:
@@ -61,6 +65,7 @@ class StageTasks:
         self._native, self._model = engine.native, engine.module
         self._first = self._model.own_units[0]
         self._passed, self._kept, self._gradients = {}, {}, {}  # by micro-batch; (micro-batch, unit); micro-batch
+        self._marks = {}  # of the first stage's labels, by micro-batch
 
     def train(self):
         """Runs all tasks of a step."""
@@ -129,7 +134,7 @@ class StageTasks:
         if unit == 0:
             return None if self._model.reads_batches else self._part_of_batch(0, micro)
         if unit == self._first:
-            tensors, is_tuple, needs = messages.receive(self._native.received())
+            tensors, is_tuple, needs, self._marks[micro] = messages.receive(self._native.received())
         else:
             outputs = self._passed.pop(micro)
             tensors = messages.tensors_of(outputs, "")
@@ -159,7 +164,8 @@ class StageTasks:
         inputs, _ = self._kept.get((micro, unit), ([], None))
         self._kept[micro, unit] = inputs, tensors
         if unit == self._model.own_units[-1]:
-            messages.send(tensors, not isinstance(outputs, torch.Tensor), self._native.to_send)
+            mark = self._batches.mark(micro) if self._first == 0 else self._marks.pop(micro)
+            messages.send(tensors, not isinstance(outputs, torch.Tensor), self._native.to_send, mark)
         else:
             self._passed[micro] = outputs
 
@@ -185,12 +191,24 @@ class StageTasks:
 
     def _end_with_loss(self, unit, micro):
         loss = self._loss(self._forward(unit, micro), micro)
+        self._compare(micro)
         refuse_no_loss(loss)
         self._native.note_loss(float(loss.detach()))
         scale = self._native.loss_scale()
         (loss if scale == 1 else loss * scale).backward()
         inputs, _ = self._kept.pop((micro, unit), ([], None))
         self._return(unit, micro, inputs)
+
+    def _compare(self, micro):
+        """Tells once if the first stage has read other samples than this one, the last, whose labels the loss has."""
+        first, engine = self._marks.pop(micro, None), self._engine
+        own = None if first is None or engine.told_of_samples else self._batches.mark(micro)
+        if own is None or own == first or [shape for shape, _ in own] != [shape for shape, _ in first]:
+            return  # a first stage without labels may be given others in their place
+        engine.told_of_samples = True
+        print(f"zero: step {self._native.step_count() + 1}: stage 0 has read other labels for micro-batch {micro} than rank "
+              f"{engine.global_rank}, of the last stage: inputs and labels are of different samples. Give all stages of a data rank "
+              "(engine.grid.get_data_parallel_rank()) the same iterator, with the same seed if it shuffles", flush=True)
 
     def _return(self, unit, micro, inputs):
         """Leaves the gradients of the inputs to the unit before."""
