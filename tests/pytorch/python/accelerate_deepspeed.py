@@ -31,14 +31,17 @@ def trained(prepare, backward):
 
 
 def in_parts(accelerator):
-    """The engine that trains is the accelerator's, also after a model without an optimizer; one cannot come later."""
+    """The engine that trains is the accelerator's, also after a model without an optimizer, which may come later."""
     accelerator.free_memory()
-    refuses("prepare_model() does not: give both", lambda: accelerator.backward(torch.ones(1, requires_grad=True).sum()))
+    refuses("prepare_model() does not: call model, optimizer", lambda: accelerator.backward(torch.ones(1, requires_grad=True).sum()))
     reference = accelerator.prepare(TiedTransformer())
-    for prepare in (accelerator.prepare, accelerator.prepare_optimizer):
-        refuses("was prepared before it", lambda prepare=prepare: prepare(torch.optim.SGD(reference.parameters(), lr=0.1)))
     model = TiedTransformer()
     engine, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    moves(accelerator, engine, optimizer)
+    moves(accelerator, reference, accelerator.prepare(torch.optim.SGD(reference.parameters(), lr=0.1)))
+
+
+def moves(accelerator, engine, optimizer):
     before = engine.digest()
     accelerator.backward(engine(torch.ones(2, 6, dtype=torch.int64)))
     optimizer.step()

@@ -511,7 +511,9 @@ def config_file():
 
 
 def fsdp_in_a_script(folder):
-    """FSDP's plugin becomes a stage; settings that accelerate would drop silently are errors."""
+    """FSDP's plugin becomes a stage; settings that accelerate would drop silently are errors. Its order of calls trains."""
+    for count in (1, 2):
+        contains(as_deepspeed(count, str(HERE / "accelerate_fsdp.py"), str(folder / f"of_{count}")), "Finished Training")
     folder.joinpath("plugin.py").write_text("""import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
 # Rank 0 would load weights and send them to the others, on GPUs.

@@ -12,6 +12,7 @@ from .. import _native
 from ..engine import Engine
 from ..passes import engine_of
 from ..ranks import ranks
+from ..succession import succeed
 from ..wrapping import replaces
 from .accelerate_files import BY_FSDP, fill, reopen, stage_of, tell, use_fsdp_environment
 
@@ -75,7 +76,9 @@ def make_fsdp_a_stage(module):
     @replaces(module.Accelerator, "_prepare_deepspeed")
     def prepare_deepspeed(self, own, *args):
         _refuse_several(module, args)
-        _refuse_late(module, args)
+        evaluates = _engine_without(module, args)
+        if evaluates is not None:
+            return _train_later(self, evaluates, args)
         config = self.deepspeed_plugin.deepspeed_config
         opened = reopen(config)
         if "gradient_clipping" in opened:
@@ -84,6 +87,8 @@ def make_fsdp_a_stage(module):
         if "train_micro_batch_size_per_gpu" in opened and (not sizes or None in sizes):
             config["train_micro_batch_size_per_gpu"] = 1  # FSDP needs none, and the engine for its count of samples alone
         result = own(self, *args)
+        if opened and not any(isinstance(each, torch.nn.Module) for each in args):  # with DeepSpeed schedules alone stay as they are
+            result = tuple(self.prepare_scheduler(each) if isinstance(each, module.LRScheduler) else each for each in result)
         if opened:
             fill(config, self.gradient_accumulation_steps, self.num_processes)
             config[BY_FSDP] = {key: config[key] for key in opened}
@@ -97,31 +102,44 @@ def make_fsdp_a_stage(module):
     @replaces(module.Accelerator, "prepare_optimizer")
     def prepare_optimizer(self, own, optimizer, *args, **kwargs):
         if self.distributed_type == module.DistributedType.DEEPSPEED:
-            _refuse_late(module, [optimizer])
+            evaluates = _engine_without(module, [optimizer])
+            if evaluates is not None:
+                return _train_later(self, evaluates, [optimizer])[0]
         return own(self, optimizer, *args, **kwargs)
 
     @replaces(module.Accelerator, "backward")
     def backward(self, own, loss, **kwargs):
         if self.distributed_type == module.DistributedType.DEEPSPEED and self.deepspeed_engine_wrapped is None:
             raise _native.UsageError("accelerator.backward: this accelerator has no engine, which prepare() makes and "
-                                     f"prepare_model() does not: {_TOGETHER}")
+                                     "prepare_model() does not: call model, optimizer = accelerator.prepare(model, optimizer)")
         return own(self, loss, **kwargs)
 
 
-_TOGETHER = "give both to one call, model, optimizer = accelerator.prepare(model, optimizer)"
-
-
-def _refuse_late(module, objects):
-    """Raises UsageError for an optimizer of a model that was prepared without it, as is usual with FSDP."""
+def _engine_without(module, objects):
+    """Returns the engine of a model that was prepared before its optimizer, as is usual with FSDP; None if there is none."""
     if any(isinstance(each, torch.nn.Module) for each in objects):
-        return
+        return None
     for optimizer in (each for each in objects if isinstance(each, (torch.optim.Optimizer, module.DummyOptim))):
         groups = getattr(optimizer, "param_groups", None) or [{"params": list(getattr(optimizer, "params", []))}]
         for engine in (engine_of(each) for group in groups for each in group["params"] if isinstance(each, torch.Tensor)):
             if engine is not None and engine.optimizer is None:
-                raise _native.UsageError(f"accelerator.prepare: the {type(optimizer).__name__} has parameters of a "
-                                         f"{type(engine.module).__name__} that was prepared before it, and whose engine only "
-                                         f"evaluates: {_TOGETHER}")
+                return engine
+    return None
+
+
+def _train_later(accelerator, evaluates, objects):
+    """Prepares the optimizer, and what is given with it, with its model. The engine that the program was given for the model
+    stands for the one that trains."""
+    given = next((each for each in accelerator._models if each is evaluates), None)
+    if given is None:
+        raise _native.UsageError(f"accelerator.prepare: the optimizer has parameters of a {type(evaluates.module).__name__} that this "
+                                 "accelerator has not prepared: give both to one call")
+    accelerator._models = [each for each in accelerator._models if each is not given]
+    accelerator.deepspeed_engine_wrapped = None
+    engine, *prepared = accelerator._prepare_deepspeed(evaluates.module, *objects)
+    succeed(given, engine)
+    accelerator._models = [given if each is engine else each for each in accelerator._models]
+    return tuple(prepared)
 
 
 def _refuse_several(module, objects):
