@@ -45,34 +45,19 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
     if model_parameters is not None:
         model_parameters = [_without_name(each) for each in model_parameters]
     thaw(model)
-    trains = any(parameter.requires_grad for parameter in model.parameters())
     client = _client_optimizer(optimizer, model, model_parameters)
     if optimizer is client and client is not None:
         _note_left_out(settings, model, client, model_parameters)
-    evaluates = client is None and not settings.optimizer_given
-    if evaluates:
+    if client is None and not settings.optimizer_given:
         _refuse_scheduler(lr_scheduler)
         _freeze(model.parameters())
         own, names, others, scheduler = None, {}, [], None
     else:
-        groups = client.param_groups if client is not None else optimizers.as_groups(model_parameters)
-        _freeze_others(model, [p for group in groups for p in group["params"]] if groups else model_parameters)
-        if trains and not pipelines.is_in_stages(model):
-            _refuse_none_trained(model, "model_parameters has" if client is None else "the optimizer's groups have")
-        own, names, others = _optimizer(settings, model, client, groups, pipelines.names_for(model, job))
+        own, names, others = _given_parameters(settings, model, client, model_parameters, job)
         scheduler = _scheduler(lr_scheduler, own, client)
     if client is not None:
         optimizers.configure(settings, own, client)
-    _note_types(settings, model)
-    units.note_codes(model, settings)
-    buffers.note_shared_parts(model, settings)
-    _note_clipping(settings, source, client)
-    if settings.seed != 1234 and not settings.rank_independent:
-        settings.note("seed: has no effect in Python: initial values and the order of data are the script's, by "
-                      "torch.manual_seed() and its sampler")
-    if settings.preempt_grace_s != 25:
-        settings.note("zero_core.preempt_grace_s: zero run waits a minute longer than this for ranks that are told to stop; a script "
-                      "decides itself whether it saves then")
+    _note_model_and_keys(settings, source, model, client)
     dtype, matrices = _compute_dtype(settings), optimizers.updates_matrices(client)
     group_of = lambda parameter: names.get(id(parameter), "")  # noqa: E731
     if pipelines.is_in_stages(model):
@@ -156,6 +141,30 @@ def _refuse_none_trained(model, given):
         raise _native.UsageError(f"zerocore.initialize: {given} none of the parameters of the model, a {type(model).__name__}, that "
                                  "require gradients, so that nothing of it would be trained: take them from this model's "
                                  "parameters(), after it was copied or converted")
+
+
+def _given_parameters(settings, model, client, model_parameters, job):
+    """Returns _optimizer() of the parameters that the program has given, and freezes the others."""
+    groups = client.param_groups if client is not None else optimizers.as_groups(model_parameters)
+    trains = any(parameter.requires_grad for parameter in model.parameters())
+    _freeze_others(model, [p for group in groups for p in group["params"]] if groups else model_parameters)
+    if trains and not pipelines.is_in_stages(model):
+        _refuse_none_trained(model, "model_parameters has" if client is None else "the optimizer's groups have")
+    return _optimizer(settings, model, client, groups, pipelines.names_for(model, job))
+
+
+def _note_model_and_keys(settings, source, model, client):
+    """Notes what the engine does otherwise than the model and the config may let one expect."""
+    _note_types(settings, model)
+    units.note_codes(model, settings)
+    buffers.note_shared_parts(model, settings)
+    _note_clipping(settings, source, client)
+    if settings.seed != 1234 and not settings.rank_independent:
+        settings.note("seed: has no effect in Python: initial values and the order of data are the script's, by "
+                      "torch.manual_seed() and its sampler")
+    if settings.preempt_grace_s != 25:
+        settings.note("zero_core.preempt_grace_s: zero run waits a minute longer than this for ranks that are told to stop; a script "
+                      "decides itself whether it saves then")
 
 
 def _client_optimizer(optimizer, model, model_parameters):
