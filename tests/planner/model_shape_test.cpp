@@ -206,6 +206,14 @@ TEST_CASE("a token takes some of the experts, and the work is that of these") {
   CHECK(flops(8, 2) - flops(4, 2) == doctest::Approx(4 * router));
 }
 
+TEST_CASE("a decoder of a size has matrices that fit one another") {
+  CHECK(decoder_shape({7'000'000'000, 32}).hidden > 1000);
+  CHECK_THROWS_WITH_AS(decoder_shape({7'000'000'000, 32, 8}), doctest::Contains("an MLP of"),
+                       zero::ConfigError);
+  CHECK_THROWS_WITH_AS(decoder_shape({7'000'000'000, 32, 100'000}),
+                       doctest::Contains("attention alone"), zero::ConfigError);
+}
+
 TEST_CASE("configs that make no model name the key, and others the way") {
   const zero::tests::TemporaryDirectory folder;
   const auto refused = [&](const std::string& text) {
@@ -231,6 +239,12 @@ TEST_CASE("configs that make no model name the key, and others the way") {
   names(R"({"model_type": "mistral", "num_hidden_layers": 2, "intermediate_size": 8,
             "hidden_size": 65, "num_attention_heads": 4, "vocab_size": 100})",
         "hidden_size 65 must be a multiple of num_attention_heads 4");
+  names(
+      R"({"model_type": "mistral", "num_hidden_layers": 0, "intermediate_size": 8, )" + sizes + "}",
+      "num_hidden_layers is 0; expected 1 to 4096");
+  names(R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 50, "n_head": 7, "vocab_size": 100,
+            "n_positions": 64})",
+        "n_embd 50 must be a multiple of n_head 7");
   names(R"({"model_type": "mamba", "hidden_size": 64})", "python -m zerocore plan");
   names(R"({"model_type": "gpt2", "n_layer": 2})", "n_head is missing");
   names(R"({"model_type": "gpt2", "model_type": "gpt2"})", "has the key \"model_type\" twice");

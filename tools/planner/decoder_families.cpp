@@ -534,19 +534,19 @@ ModelShape shape_of_config(const Json& config, const std::string& file) {
   const auto refuse = [&](const std::string& problem) {
     throw ConfigError(file + " is no model of transformers:" + problem);
   };
-  if (layers > most_layers)
-    refuse("\n  num_hidden_layers is " + std::to_string(layers) + "; expected at most 4096");
+  if (layers < 1 || layers > most_layers)
+    refuse("\n  num_hidden_layers is " + std::to_string(layers) + "; expected 1 to 4096");
   Tensors tensors(keys);
   tensors.add(family.before, "", false);
   for (std::int64_t layer = 0; layer < layers; ++layer)
     tensors.add(family.block, family.layers + std::to_string(layer) + ".", is_sparse(keys, layer));
   tensors.add(family.after, "", false);
-  if (!keys.problems().empty()) refuse(keys.problems());
-  if (!(tensors.elements() < most_parameters)) refuse("\n  it has more than 1e15 parameters");
   ModelTerms terms = terms_of_config(config);
   terms.query_channels = keys.value("kv_lora_rank").is_null()
                              ? keys.size("A*D")
                              : keys.size("A*qk_nope_head_dim+A*qk_rope_head_dim");
+  if (!keys.problems().empty()) refuse(keys.problems());
+  if (!(tensors.elements() < most_parameters)) refuse("\n  it has more than 1e15 parameters");
   return shape_of_tensors(file, tensors.all(), {}, terms);
 }
 

@@ -189,6 +189,9 @@ std::int64_t largest_layer(const ModelSpec& spec) {
   return largest;
 }
 
+// Channels of the MLP per channel of the width; with experts, of all that a layer has.
+constexpr std::int64_t widest_inner = 256;
+
 ModelShape decoder_shape(const DecoderSize& size) {
   const auto total = static_cast<double>(size.parameters);
   const std::int64_t vocabulary = size.vocabulary > 0 ? size.vocabulary : default_vocabulary;
@@ -206,6 +209,12 @@ ModelShape decoder_shape(const DecoderSize& size) {
                       std::to_string(layers) + " and --hidden " + std::to_string(hidden) +
                       ": attention alone has 4 x layers x hidden x hidden parameters, which leaves "
                       "none for the rest; give fewer layers, or a smaller width");
+  if (inner > widest_inner * hidden)
+    throw ConfigError("--params " + std::to_string(size.parameters) + " with --layers " +
+                      std::to_string(layers) + " and --hidden " + std::to_string(hidden) +
+                      ": each layer would have an MLP of " + std::to_string(inner) +
+                      " channels, more than " + std::to_string(widest_inner) +
+                      " times the width; give more layers, or a larger width");
   ModelShape shape;
   shape.name = "a decoder of " + std::to_string(layers) + " layers and " + std::to_string(hidden) +
                " channels";
