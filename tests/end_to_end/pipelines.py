@@ -123,14 +123,18 @@ def fault(model, folder, number, keys, code, expected):
     return "the error says so"
 
 
-def rank_independent(model):
-    """With rank_independent any grid has the bits of one rank, also one whose last micro-batches some ranks lack."""
+def rank_independent(model, folder):
+    """With rank_independent any grid has the bits of one rank, also one whose last micro-batches some ranks lack, and a run that
+    changes its grid on the way."""
     keys = {"zero_core.rank_independent": "true", "train_batch_size": 14}  # 7 micro-batches
     given = (3, "bf16", 0, keys)
     plain = train(model, 1, 1, *given)
     for ranks, stages in ((3, 1), (2, 2), (1, 4), (2, 3)):
         require(train(model, ranks, stages, *given).bits() == plain.bits(), f"{stages} stages of {ranks} ranks")
-    return "4 grids"
+    for number, (ranks, stages) in enumerate(((2, 2), (3, 1), (1, 3)), 1):
+        resumed = train(model, ranks, stages, *given, more=["--checkpoint", os.path.join(folder, "saved")], steps=min(2 * number, STEPS))
+    require(resumed.bits()[1] == plain.bits()[1], f"resumed on other grids: {resumed.bits()[1]}, not {plain.bits()[1]}")
+    return "4 grids, and 3 one after another"
 
 
 def refused(model, folder):
@@ -154,7 +158,7 @@ def main():
         tests = [(f"{group}", lambda _, run=(group, pipelines): same_bits(llama, *run)) for group, pipelines in GROUPS]
         tests += [
             ("a table that stages share", lambda _: shared_table(gpt2)),
-            ("rank_independent", lambda _: rank_independent(llama)),
+            ("rank_independent", lambda own: rank_independent(llama, own)),
             ("checkpoints", lambda own: resumed(llama, own)),
             ("initial weights", lambda own: initial_weights(llama, own)),
             ("kill of a rank", lambda own: fault(llama, own, signal.SIGKILL, {}, range(1, 256), ["rank 3"])),
