@@ -321,6 +321,26 @@ TEST_CASE("stages of a pipeline have the batch of the others, and the bits of eq
   CHECK_MESSAGE(contains(text, "other sums"), text);
 }
 
+TEST_CASE("with rank_independent stages of a pipeline have the bits of all others") {
+  const TemporaryDirectory folder;
+  gpt::Options options = small_comparison(folder / "report");
+  options.model = folder.file("config.json", R"({"model_type": "llama", "num_hidden_layers": 3,
+      "hidden_size": 24, "num_attention_heads": 4, "intermediate_size": 40, "vocab_size": 259,
+      "max_position_embeddings": 32})");
+  options.overrides["zero_core.rank_independent"] = "true";
+  options.overrides["train_batch_size"] = "10";
+  options.overrides["train_micro_batch_size_per_gpu"] = "2";
+  options.compared = zero::report::parse_stage_list("0,3/p2,1/p4");
+  const nlohmann::json report = run(options, 4, 0);
+  for (const auto& variant : report.at("variants")) {
+    CHECK(variant.at("digest") == report.at("variants")[0].at("digest"));
+    CHECK(variant.at("bits_equal") == true);
+  }
+  std::ifstream page(options.report_directory + "/report.md");
+  const std::string text{std::istreambuf_iterator<char>(page), {}};
+  CHECK_MESSAGE(!contains(text, "may differ"), text);
+}
+
 TEST_CASE("keys of the file that encode at stage 3 alone do not make stage 0 differ") {
   const TemporaryDirectory folder;
   gpt::Options options = small_comparison(folder / "report");

@@ -80,8 +80,8 @@ struct Variant {
   std::vector<Step> steps;
   std::uint64_t digest = 0;    // of all weights, master weights and moments
   std::string encodings = {};  // EngineReport::encodings
-  // Ranks over which gradients are summed, fewer in stages of a pipeline. 0: in older reports and
-  // in those of Python, whose runs have equal numbers.
+  // Ranks over which gradients are summed, fewer in stages of a pipeline. 0: with rank_independent,
+  // whose sums do not depend on them; in older reports; and in Python's, with equal numbers.
   std::int64_t data_ranks = 0;
   // Set if the list makes this variant send less, by wire formats, so that the bits may differ.
   bool encoded = false;

@@ -87,7 +87,7 @@ class Comparing {
       set_start_values(engine, task, runtime_.pool());
       run_steps(engine, task, loop, run);
       run.after_all = engine.report();
-      run.data_ranks = runtime_.size();
+      run.data_ranks = task.config.zero_core.rank_independent ? 0 : runtime_.size();
       run.digest = engine.digest();
     });
     if (static_cast<std::int64_t>(run.records.size()) < options_.steps) return std::nullopt;
