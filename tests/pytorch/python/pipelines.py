@@ -8,6 +8,7 @@ from torch import nn
 
 import zerocore
 from zerocore.pipe import LayerSpec, PipelineModule, TiedLayerSpec, cut_decoder
+from zerocore.pipe.messages import mark_of
 
 warnings.filterwarnings("ignore")
 WIDTH, WORDS, SAMPLES, ACCUMULATION = 12, 21, 2, 3
@@ -304,6 +305,7 @@ def other_samples():
     shuffled = batches(engine, 6 if engine.stage_id == 2 else 4)
     for _ in range(2):
         engine.train_batch(shuffled)
+    assert mark_of((torch.zeros(0), None, torch.eye(2).to_sparse())) == [[[0], 0]]
 
 
 def other_shape():

@@ -31,8 +31,10 @@ class Batches:
         self._held.pop(micro, None)
 
     def mark(self, micro):
-        """Returns messages.mark_of() the labels of a step's first micro-batch; None of others."""
-        return messages.mark_of(self._engine.module.labels_of(self[micro])) if micro == 0 and self._iterator is not None else None
+        """Returns messages.mark_of() the labels of a step's first micro-batch; None of others, and in evaluations."""
+        if micro > 0 or self._call != "train_batch":
+            return None
+        return messages.mark_of(self._engine.module.labels_of(self[micro]))
 
     def _next(self):
         engine = self._engine
