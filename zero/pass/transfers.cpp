@@ -122,8 +122,9 @@ void Transfers::queue_crossing(const Instruction& instruction) {
   const char* name = to_before ? (backward ? input_gradient_name : input_name)
                                : (backward ? output_gradient_name : output_name);
   const KeptArray array = train_.kept(unit, name, instruction.target);
+  // Counted on all data ranks alike, though all stages of a data rank may lack the micro batch.
   count_as_issued(op, instruction.micro_batch, array.count);
-  if (instruction.micro_batch >= train_.plan.own_micro_steps()) return;  // nor have the neighbors
+  if (instruction.micro_batch >= train_.plan.own_micro_steps()) return;
   const AxisPlace& place = train_.plan.on.pipe;
   const int lower = to_before ? place.rank - 1 : place.rank;
   const std::string subject = (backward ? "the gradient of micro batch " : "micro batch ") +

@@ -353,10 +353,9 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   inputs = make_plan_inputs(*this, model, config);
   inputs.in_flight = in_flight_of(schedule);
   check_chunks(*this, config.optimizer.type);
-  parameter_memory = inputs.parameter_slots, gradient_memory = inputs.gradient_slots;
-  if (strict && !on.on_gpu)
-    parameter_memory = assign_slots(layout, {one_each, false}),
-    gradient_memory = assign_slots(layout, {one_each, true});
+  const bool own_slots = strict && !on.on_gpu;
+  parameter_memory = own_slots ? assign_slots(layout, {one_each, false}) : inputs.parameter_slots;
+  gradient_memory = own_slots ? assign_slots(layout, {one_each, true}) : inputs.gradient_slots;
   arrays = ArrayTable(*this);
   steps = make_step_plans(inputs, sync_each());
   if (!schedule.empty())
