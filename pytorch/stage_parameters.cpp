@@ -59,7 +59,7 @@ ModelSpec StageParameters::spec() const {
 std::string StageParameters::partition() const {
   std::string first;
   for (std::size_t unit = 0; unit < all_.size(); ++unit)
-    if (all_[unit].begins_stage) first += (first.empty() ? "" : ", ") + std::to_string(unit);
+    if (all_[unit].begins_run) first += (first.empty() ? "" : ", ") + std::to_string(unit);
   return "[" + first + "]";
 }
 
@@ -106,7 +106,7 @@ void StageParameters::broadcast_shared(Runtime& runtime) {
   std::set<std::string_view> sent;
   int place = -1;
   for (const StageUnit& unit : all_) {
-    if (unit.begins_stage || place < 0) ++place;
+    if (unit.begins_run || place < 0) place = (place + 1) % runtime.pipeline_stages();
     for (const StageParameter& parameter : unit.parameters)
       first[parameter.name] = {place, &parameter};
     for (const std::string& name : unit.uses) {

@@ -31,7 +31,7 @@ struct StageParameter {
 
 struct StageUnit {
   std::string name;
-  bool begins_stage = false;
+  bool begins_run = false;  // of consecutive units of a stage; never without stages
   std::vector<StageParameter> parameters;  // that no unit before has
   std::vector<std::string> uses;           // parameters of units before, by name
 };
@@ -48,7 +48,7 @@ class StageParameters final : private StorageOwner, private GradientOwner {
   void forget_values() { forgets_ = true; }
 
   ModelSpec spec() const;
-  // The first unit of each stage, as PipelineOptions::partition has it.
+  // The first unit of each run of units, as PipelineOptions::partition has it.
   std::string partition() const;
   // Moves the values into the engine: those of rank 0 of each stage, and for a parameter of several
   // stages those of the first. Collective.

@@ -188,9 +188,10 @@ struct CoreOptions {
 // batches of a step. A program passes `stages` on as RuntimeOptions::pipeline_stages.
 struct PipelineOptions {
   int stages = 1;
-  // "best", "parameters", "uniform", "type:REGEX", or the first unit of each stage, "[0, 7]".
+  // "best", "parameters", "uniform", "type:REGEX", or the first unit of each run, "[0, 7]".
   std::string partition = "best";
-  std::string schedule = "1f1b";   // or "gpipe"
+  std::string schedule = "1f1b";  // "gpipe", "interleaved", "breadth_first"
+  int chunks = 1;                 // runs of consecutive units that each stage has
 };
 
 // Section "checkpoint".

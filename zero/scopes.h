@@ -147,6 +147,8 @@ class Unit {
  public:
   int index() const { return index_; }
   std::string_view name() const;
+  // The most micro batches between the unit's forward and backward at once; see keep().
+  int micro_batches_in_flight() const;
   ForwardScope forward();
   BackwardScope backward();
 

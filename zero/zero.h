@@ -269,8 +269,6 @@ class Engine {
   // (UnitSpec::output()). With a pipeline, units(), unit() and evaluations have the units of this
   // rank's stage; read(), write() and the like take any parameter of the model, on all ranks.
   Tasks tasks();
-  // Local. Returns the most micro batches between forward and backward at once; see keep().
-  int micro_batches_in_flight() const;
   // Begins a micro step outside of micro_steps() and ends the previous one. With accumulation over
   // 1 any number may precede step(), otherwise one; with zero_core.rank_independent exactly as many
   // as micro_steps() has, see more_micro_steps(). Reductions of the `last` micro step overlap the

@@ -198,6 +198,7 @@ void declare_config(py::module_& module) {
       .def_property_readonly("pipeline_stages", [](const Config& c) { return c.pipeline.stages; })
       .def_property_readonly("pipeline_partition",
                              [](const Config& c) { return c.pipeline.partition; })
+      .def_property_readonly("pipeline_chunks", [](const Config& c) { return c.pipeline.chunks; })
       .def_property_readonly("preempt_grace_s",
                              [](const Config& c) { return c.zero_core.preempt_grace_s; })
       .def_property_readonly("rank_independent",

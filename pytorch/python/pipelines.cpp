@@ -80,7 +80,7 @@ void declare_pipelines(py::module_& module) {
       .def(py::init(&stage_parameter), py::arg("parameter"), py::arg("shape"));
   py::class_<StageUnit>(module, "StageUnit")
       .def(py::init<std::string, bool, std::vector<StageParameter>, std::vector<std::string>>(),
-           py::arg("name"), py::arg("begins_stage"), py::arg("parameters"), py::arg("uses"));
+           py::arg("name"), py::arg("begins_run"), py::arg("parameters"), py::arg("uses"));
   const auto of = [](auto call) {
     return [call](Pipeline& pipeline) { return (pipeline.parameters().*call)(); };
   };

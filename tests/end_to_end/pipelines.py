@@ -23,12 +23,14 @@ LLAMA = {"model_type": "llama", "num_hidden_layers": 5, "hidden_size": 21, "num_
          "max_position_embeddings": 17, "attention_bias": True, "mlp_bias": True}
 GPIPE = {"zero_core.pipeline.schedule": "gpipe"}
 UNIFORM = {"pipeline.partition": "uniform"}
+INTERLEAVED = {"zero_core.pipeline.schedule": "interleaved", "zero_core.pipeline.chunks": 2}
+BREADTH_FIRST = {"zero_core.pipeline.schedule": "breadth_first", "zero_core.pipeline.chunks": 3}
 
 # ((data ranks, ZeRO stage, dtype, micro steps, further keys), pipelines of that run: (stages, keys, environment))
 GROUPS = [
-    ((1, 0, "fp32", 8, {}), [(2, {}, {}), (4, GPIPE, {}), (7, {}, {})]),
-    ((1, 3, "bf16", 9, {}), [(2, GPIPE, {}), (3, UNIFORM, {"ZERO_EXECUTOR": "worker"}), (4, {}, {"ZERO_TRANSPORT": "mpi"})]),
-    ((2, 3, "bf16", 4, {}), [(2, {}, {}), (2, GPIPE, {"ZERO_EXECUTOR": "worker"})]),
+    ((1, 0, "fp32", 8, {}), [(2, INTERLEAVED, {}), (4, GPIPE, {}), (7, {}, {})]),
+    ((1, 3, "bf16", 9, {}), [(2, GPIPE, {}), (3, UNIFORM, {"ZERO_EXECUTOR": "worker"}), (3, INTERLEAVED, {"ZERO_TRANSPORT": "mpi"})]),
+    ((2, 3, "bf16", 4, {}), [(2, {}, {}), (2, BREADTH_FIRST, {"ZERO_EXECUTOR": "worker"})]),
     ((2, 2, "fp16", 3, {}), [(2, UNIFORM, {})]),
     ((2, 1, "fp32", 4, {"zero_core.gradient_sync": "each"}), [(3, {}, {})]),
     ((4, 3, "bf16", 2, {"zero_core.shard_group_size": 2}), [(2, {}, {})]),

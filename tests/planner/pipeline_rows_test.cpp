@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "tests/planner/planned.h"
 #include "tools/planner/planned_row.h"
@@ -30,11 +32,12 @@ Request equal_units(int units, int ranks) {
   return request;
 }
 
-double bubble(int stages, int micro_batches, const std::string& schedule) {
+double bubble(int stages, int micro_batches, const std::string& schedule, int chunks = 1) {
   Request request = equal_units(16, stages);
   request.overrides = {{"train_micro_batch_size_per_gpu", "1"},
                        {"gradient_accumulation_steps", std::to_string(micro_batches)},
-                       {"zero_core.pipeline.schedule", schedule}};
+                       {"zero_core.pipeline.schedule", schedule},
+                       {"zero_core.pipeline.chunks", std::to_string(chunks)}};
   return planned(request, "1/p" + std::to_string(stages)).step.bubble;
 }
 
@@ -49,6 +52,20 @@ TEST_CASE("the bubble of equal stages is that of the papers") {
         CAPTURE(m);
         CHECK(bubble(stages, m, schedule) ==
               doctest::Approx((stages - 1.0) / (m + stages - 1.0)).epsilon(1e-6));
+      }
+}
+
+TEST_CASE("several runs for each stage shorten the bubble as many times") {
+  for (const char* schedule : {"interleaved", "breadth_first"})
+    for (const auto& [stages, chunks] : {std::pair{2, 2}, {2, 4}, {4, 2}, {4, 4}})
+      for (const int groups : {1, 2, 8}) {
+        CAPTURE(schedule);
+        CAPTURE(stages);
+        CAPTURE(chunks);
+        CAPTURE(groups);
+        const double work = chunks * groups * stages;
+        CHECK(bubble(stages, groups * stages, schedule, chunks) ==
+              doctest::Approx((stages - 1.0) / (work + stages - 1.0)).epsilon(1e-6));
       }
 }
 

@@ -42,7 +42,8 @@ class ClockedWalk {
           for (std::size_t s = 0; s < clock.size(); ++s) clock[s] = std::max(clock[s], earlier[s]);
         });
       const auto stream = static_cast<std::size_t>(instruction.stream);
-      for (const ResourceAccess& access : accesses_of(inputs_, instruction.op, instruction.target))
+      for (const ResourceAccess& access :
+           accesses_of(inputs_, instruction.op, instruction.target, instruction.micro_batch))
         if (!is_ordered(access, stream)) return plan.name + ": " + unordered(instruction, access);
       ++clock[instruction.stream];
       for (const ResourceAccess& access : instruction.accesses)
@@ -92,7 +93,7 @@ inline std::string find_missing_wait(const PlanInputs& inputs, const StepPlan& p
   std::vector<std::vector<char>> follows(all.size(), std::vector<char>(all.size(), 0));
   std::vector<std::vector<ResourceAccess>> accesses;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    accesses.push_back(accesses_of(inputs, all[i].op, all[i].target));
+    accesses.push_back(accesses_of(inputs, all[i].op, all[i].target, all[i].micro_batch));
     const auto follow = [&](std::size_t earlier) {
       follows[i][earlier] = 1;
       for (std::size_t e = 0; e < earlier; ++e) follows[i][e] |= follows[earlier][e];

@@ -230,4 +230,13 @@ inline zero::Config config_of(int micro_batches) {
   return config;
 }
 
+// A schedule, with as many chunks as make a difference.
+inline zero::PipelineOptions schedule_named(const char* name) {
+  zero::PipelineOptions options;
+  options.schedule = name;
+  const bool several = options.schedule == "interleaved" || options.schedule == "breadth_first";
+  options.chunks = several ? 2 : 1;
+  return options;
+}
+
 }  // namespace staged

@@ -86,7 +86,7 @@ class Training {
  private:
   void micro_step(const Halves& halves, bool last) {
     core_.accumulation().begin_micro_step(last);
-    for (const auto& [op, batch] : halves) op == F ? forward(batch) : backward(batch);
+    for (const auto& [op, batch, run] : halves) op == F ? forward(batch) : backward(batch);
   }
 
   void forward(int batch) {

@@ -33,11 +33,11 @@ staged::Outcome train(int stages, int data_ranks, mock::Order order, const zero:
 
 TEST_CASE("a device runs the stages of a pipeline with equal bits in every order of its streams") {
   for (const auto& row : zero::tests::stage_rows())
-    for (const char* schedule : {"gpipe", "1f1b"}) {
+    for (const char* schedule : {"gpipe", "1f1b", "interleaved", "breadth_first"}) {
       zero::Config config = staged::config_of(4);
       row.change(config);
       config.bf16_enabled = true;
-      config.pipeline.schedule = schedule;
+      config.pipeline = staged::schedule_named(schedule);
       CAPTURE(row.name);
       CAPTURE(schedule);
       std::optional<staged::Outcome> first;

@@ -28,10 +28,9 @@ namespace {
 using staged::config_of;
 using staged::describe;
 using staged::Outcome;
+using staged::schedule_named;
 using staged::Training;
 using staged::Variant;
-using zero::detail::HalfPass;
-using zero::detail::Op;
 using zero::tests::contains;
 using zero::tests::TemporaryDirectory;
 
@@ -124,73 +123,29 @@ Outcome train(int stages, int data_ranks, const zero::Config& config, bool by_ta
   return outcome;
 }
 
-std::vector<std::vector<HalfPass>> lists_of(const char* schedule, int stages, int micro_batches,
-                                            int first_trained = 0) {
-  std::vector<std::vector<HalfPass>> lists;
-  for (int stage = 0; stage < stages; ++stage) {
-    const zero::detail::StageLinks links{stage > 0, stage + 1 < stages, stage > first_trained,
-                                         stage + 1 < stages && stage >= first_trained};
-    lists.push_back(zero::detail::schedule_of(schedule, {stage, stages}, links, micro_batches));
-  }
-  return lists;
+std::vector<int> first_units(const zero::ModelSpec& model, const std::string& partition,
+                             int stages) {
+  zero::PipelineOptions options;
+  options.partition = partition;
+  return zero::detail::first_units(model.declared(), options, stages);
 }
 
 }  // namespace
 
-TEST_CASE("the lists of stages run to their ends, for any number of stages and micro batches") {
-  for (const char* schedule : {"gpipe", "1f1b"})
-    for (int stages = 1; stages <= 8; ++stages)
-      for (int micro_batches = 1; micro_batches <= 17; ++micro_batches)
-        for (int first_trained = 0; first_trained < stages; ++first_trained) {
-          const auto lists = lists_of(schedule, stages, micro_batches, first_trained);
-          CAPTURE(schedule);
-          CAPTURE(stages);
-          CAPTURE(micro_batches);
-          CHECK(find_schedule_fault(lists) == "");
-          const int kept = std::string(schedule) == "gpipe" ? micro_batches : stages;
-          CHECK(zero::detail::in_flight_of(lists[0]) == std::min(kept, micro_batches));
-        }
-}
-
-TEST_CASE("two entries of a list that change places are noticed") {
-  const auto lists = lists_of("1f1b", 3, 5);
-  int noticed = 0, all = 0;
-  for (std::size_t stage = 0; stage < lists.size(); ++stage)
-    for (std::size_t i = 0; i + 1 < lists[stage].size(); ++i) {
-      auto swapped = lists;
-      std::swap(swapped[stage][i], swapped[stage][i + 1]);
-      noticed += find_schedule_fault(swapped) != "";
-      ++all;
-    }
-  // A stage may also receive earlier, or send later, than it has to.
-  CHECK(noticed >= all / 2);
-  auto early = lists;
-  std::swap(early[2][0], early[2][1]);  // forward before the receive
-  CHECK(find_schedule_fault(early) ==
-        "forward of micro batch 0 in stage 2 comes before the receive");
-  auto gradients_first = lists;
-  for (auto& list : gradients_first)
-    for (std::size_t i = 0; i + 1 < list.size(); ++i)
-      if (list[i].op == Op::receive && list[i + 1].op == Op::send_gradient)
-        std::swap(list[i], list[i + 1]);
-  CHECK(find_schedule_fault(gradients_first).ends_with("waits for ever for the other stage"));
-}
-
 TEST_CASE("stages have equal numbers of parameters, or of units") {
   const zero::ModelSpec model = describe();
-  using zero::detail::first_units;
-  CHECK(first_units(model.declared(), "uniform", 3) == std::vector{0, 2, 4});
+  CHECK(first_units(model, "uniform", 3) == std::vector{0, 2, 4});
   // 209 elements are in the table, 38 or 57 in a layer, 19 in the head.
-  CHECK(first_units(model.declared(), "parameters", 2) == std::vector{0, 2});
-  CHECK(first_units(model.declared(), "parameters", 7) == std::vector{0, 1, 2, 3, 4, 5, 6});
-  CHECK_THROWS_WITH(first_units(model.declared(), "parameters", 8),
+  CHECK(first_units(model, "parameters", 2) == std::vector{0, 2});
+  CHECK(first_units(model, "parameters", 7) == std::vector{0, 1, 2, 3, 4, 5, 6});
+  CHECK_THROWS_WITH(first_units(model, "parameters", 8),
                     doctest::Contains("the model has 7 units"));
   CHECK(zero::cut_evenly(std::vector<std::int64_t>{5, 1, 1, 5, 0}, 3) == std::vector{0, 1, 3});
   CHECK_THROWS_WITH(zero::cut_evenly(std::vector<std::int64_t>{5}, 2),
                     doctest::Contains("1 units for 2 stages"));
 }
 
-TEST_CASE("a pipeline has the bits of one stage, at every ZeRO stage and in both schedules") {
+TEST_CASE("a pipeline has the bits of one stage, at every ZeRO stage and schedule") {
   struct Grid {
     int stages, data_ranks;
   };
@@ -210,9 +165,10 @@ TEST_CASE("a pipeline has the bits of one stage, at every ZeRO stage and in both
           CHECK(plain[data_ranks].numbers[0] > 0);
           CHECK(train(1, data_ranks, config) == plain[data_ranks]);
         }
-        for (const char* schedule : {"gpipe", "1f1b"})
+        for (const char* schedule : {"gpipe", "1f1b", "interleaved", "breadth_first"})
           for (const auto& [stages, data_ranks] : {Grid{2, 1}, {2, 2}, {3, 1}, {4, 1}}) {
-            config.pipeline.schedule = schedule;
+            config.pipeline = schedule_named(schedule);
+            if (stages * config.pipeline.chunks > staged::layers + 2) continue;
             config.pipeline.partition = stages == 3 ? "uniform" : "parameters";
             CAPTURE(schedule);
             CAPTURE(stages);
@@ -245,7 +201,10 @@ TEST_CASE("rank_independent: any stages and data ranks have the bits of one rank
           CHECK(train(1, 3, config, false) == plain);
           for (const auto& [stages, data_ranks] :
                {Grid{1, 1}, {1, 2}, {2, 1}, {2, 2}, {3, 1}, {2, 3}}) {
-            config.pipeline.schedule = micro_batches == 5 ? "1f1b" : "gpipe";
+            const bool runs = stages > 1 && group == 2;
+            config.pipeline =
+                schedule_named(micro_batches == 5 ? (runs ? "interleaved" : "1f1b")
+                                                  : (runs ? "breadth_first" : "gpipe"));
             CAPTURE(stages);
             CAPTURE(data_ranks);
             CHECK(train(stages, data_ranks, config) == plain);
@@ -261,8 +220,12 @@ TEST_CASE("stages of fp16 skip a step together; frozen stages send no gradient b
   const Outcome plain = train(1, 1, config, false);
   CHECK(train(2, 1, config) == plain);
   CHECK(train(3, 1, config) == plain);
+  config.pipeline = schedule_named("interleaved");
+  CHECK(train(2, 1, config) == plain);
   config.fp16_enabled = false;
   const Variant frozen{.frozen_table = true};
+  CHECK(train(3, 1, config, true, frozen) == train(1, 1, config, false, frozen));
+  config.pipeline = {};
   const Outcome without_table = train(1, 2, config, false, frozen);
   config.pipeline.partition = "uniform";
   CHECK(train(7, 1, config, true, frozen) == train(1, 1, config, false, frozen));
@@ -292,6 +255,8 @@ TEST_CASE("a parameter that stages share has the same bits however the stages ar
             CHECK(train(3, 1, config, true, tied) == two);
             config.pipeline.partition = "uniform";
             CHECK(train(4, 1, config, true, tied) == two);
+            config.pipeline = schedule_named(bf16 ? "interleaved" : "breadth_first");
+            CHECK(train(2, 1, config, true, tied) == two);
           }
           const Outcome plain = train(1, data_ranks, config, false, tied);
           for (std::size_t i = 0; i < plain.numbers.size(); ++i)
@@ -302,16 +267,18 @@ TEST_CASE("a parameter that stages share has the same bits however the stages ar
 }
 
 TEST_CASE("checkpoints of any grid load on any other") {
-  const zero::Config config = [] {
-    zero::Config made = config_of(4);
-    made.zero_optimization.stage = 3;
-    made.bf16_enabled = true;
-    return made;
-  }();
   struct Grid {
     int stages, data_ranks;
+    const char* schedule = "1f1b";
   };
-  const Grid grids[] = {{1, 1}, {2, 1}, {2, 2}, {3, 1}};
+  const auto config_on = [](const Grid& grid) {
+    zero::Config config = config_of(4);
+    config.zero_optimization.stage = 3;
+    config.bf16_enabled = true;
+    config.pipeline = schedule_named(grid.schedule);
+    return config;
+  };
+  const Grid grids[] = {{1, 1}, {2, 1, "interleaved"}, {2, 2}, {3, 1}};
   const Variant tied{.tied = true};
   for (const Grid& saves : grids)
     for (const Grid& loads : grids) {
@@ -320,7 +287,7 @@ TEST_CASE("checkpoints of any grid load on any other") {
       zero::testing::run_ranks(
           saves.stages * saves.data_ranks,
           [&](zero::Runtime& runtime) {
-            Training training(runtime, config, tied);
+            Training training(runtime, config_on(saves), tied);
             training.begin().run(2);
             training.engine().save_checkpoint(directory / "saves", {.rank_state = "r"}).wait();
             const std::uint64_t digest = training.engine().digest();
@@ -329,7 +296,7 @@ TEST_CASE("checkpoints of any grid load on any other") {
           {.pipeline_stages = saves.stages});
       zero::testing::run_ranks(loads.stages * loads.data_ranks,
                                [&](zero::Runtime& runtime) {
-                                 Training training(runtime, config, tied);
+                                 Training training(runtime, config_on(loads), tied);
                                  const auto resumed = training.engine().resume(directory / "saves");
                                  CHECK(resumed->step == 2);
                                  CHECK(std::ssize(resumed->rank_states) == saves.data_ranks);
@@ -386,6 +353,8 @@ TEST_CASE("stages keep their state in files, with the bits of memory") {
       config.zero_optimization.offload_param.nvme_path = directory.path().string();
     }
     CHECK(train(2, 2, config) == plain);
+    config.pipeline = schedule_named(number == 1 ? "breadth_first" : "interleaved");
+    CHECK(train(2, 2, config) == plain);
   }
 }
 
@@ -393,16 +362,19 @@ TEST_CASE("random delays change no bit of a pipeline") {
   zero::Config config = config_of(4);
   config.zero_optimization.stage = 3;
   const Outcome plain = train(1, 1, config);
-  zero::testing::inject_delays(7, 300);
-  const Outcome delayed = train(3, 1, config);
-  zero::testing::inject_delays(0, 0);
-  CHECK(delayed == plain);
+  for (const char* schedule : {"1f1b", "interleaved"}) {
+    config.pipeline = schedule_named(schedule);
+    zero::testing::inject_delays(7, 300);
+    const Outcome delayed = train(3, 1, config);
+    zero::testing::inject_delays(0, 0);
+    CHECK(delayed == plain);
+  }
 }
 
 TEST_CASE("stages send messages of the program's sizes, cut once ranks are there") {
   const zero::ModelSpec whole = messages::describe();
-  CHECK(zero::detail::first_units(whole.declared(), "uniform", 2) == std::vector{0, 1});
-  CHECK(contains(refusal([&] { zero::detail::first_units(whole.declared(), "[0, 1]", 1); }),
+  CHECK(first_units(whole, "uniform", 2) == std::vector{0, 1});
+  CHECK(contains(refusal([&] { first_units(whole, "[0, 1]", 1); }),
                  "pipeline.partition is [0, 1]; expected the first unit of each of 1 stages"));
   const auto digest_of = [](int stages, int zero_stage) {
     std::uint64_t digest = 0;
@@ -456,36 +428,56 @@ TEST_CASE("what cannot be in a pipeline is refused by name") {
   rank_independent.zero_core.recompute_every = 2;
   says(on_two_stages(describe(), rank_independent),
        "zero_core.recompute_every 2 with a pipeline of 2 stages");
+  zero::Config runs = config_of(2);
+  runs.pipeline.chunks = 2;
+  says(on_two_stages(describe(), runs),
+       "zero_core.pipeline.chunks is 2 with the schedule 1f1b, which has one run of units for each "
+       "stage");
+  runs.pipeline = {.schedule = "interleaved"};
+  says(on_two_stages(describe(), runs), "the schedule interleaved, which needs 2 or more");
+  runs.pipeline.chunks = 4;
+  says(on_two_stages(describe(), runs),
+       "the model has 7 units, and pipeline.stages (RuntimeOptions::pipeline_stages) is 2, each of "
+       "4 runs (zero_core.pipeline.chunks): at least one unit is needed for each");
+  runs.pipeline = schedule_named("interleaved");
+  zero::ModelSpec shares;
+  for (const char* name : {"a", "b", "c"})
+    shares.unit(name).param(std::string("w"), {4}).output({4});
+  shares.unit("d").uses("b.w").fused();
+  says(on_two_stages(shares, runs),
+       "zero_core.pipeline.chunks gives two runs of a stage units that share b.w");
   says(refusal([] { zero::testing::run_ranks(3, [](zero::Runtime&) {}, {.pipeline_stages = 2}); }),
        "pipeline.stages (RuntimeOptions::pipeline_stages) is 2, which does not divide 3 ranks");
 }
 
 TEST_CASE("plans of stages cannot race, and plan the memory that is taken") {
   for (const auto& row : zero::tests::stage_rows())
-    for (const int stages : {2, 3})
-      for (int stage = 0; stage < stages; ++stage) {
+    for (const int stages : {2, 3, 6})
+      for (int stage = 0; stage < std::min(stages, 3); ++stage) {
         zero::Config config = config_of(5);
         row.change(config);
         const zero::ModelSpec model = describe();
-        const zero::detail::Model own = zero::detail::stage_of(
-            model.declared(), zero::detail::first_units(model.declared(), "parameters", stages),
-            stage);
-        const zero::detail::EnginePlan plan(own, config,
-                                            {.rank = 0, .ranks = 2, .pipe = {stage, stages}});
+        const std::vector<int> first = first_units(model, "parameters", stages);
+        if (stages == 6) config.pipeline = schedule_named("interleaved");
+        const zero::detail::AxisPlace place{stage, std::min(stages, 3)};
+        const zero::detail::Model own = zero::detail::stage_of(model.declared(), first, place);
+        const zero::detail::EnginePlan plan(own, config, {.rank = 0, .ranks = 2, .pipe = place});
         const auto& tasks = plan.steps.tasks;
         CHECK(plan_proof::find_fault(
                   plan.inputs, {&tasks, &plan.steps.update, &tasks, &plan.steps.update}) == "");
         CHECK(plan_proof::find_missing_wait(plan.inputs, tasks) == "");
       }
-  zero::testing::run_ranks(4,
-                           [](zero::Runtime& runtime) {
-                             zero::Config config = config_of(5);
-                             config.zero_optimization.stage = 3;
-                             Training training(runtime, config);
-                             training.begin().run(1);
-                             const zero::RankReport report = training.engine().rank_report();
-                             for (const zero::MemoryUse& use : report.memory)
-                               CHECK(use.planned == use.peak);
-                           },
-                           {.pipeline_stages = 2});
+  for (const char* schedule : {"1f1b", "interleaved", "breadth_first"})
+    zero::testing::run_ranks(4,
+                             [schedule](zero::Runtime& runtime) {
+                               zero::Config config = config_of(5);
+                               config.zero_optimization.stage = 3;
+                               config.pipeline = schedule_named(schedule);
+                               Training training(runtime, config);
+                               training.begin().run(1);
+                               const zero::RankReport report = training.engine().rank_report();
+                               for (const zero::MemoryUse& use : report.memory)
+                                 CHECK(use.planned == use.peak);
+                             },
+                             {.pipeline_stages = 2});
 }

@@ -46,8 +46,8 @@ std::int64_t activation_bytes(const gpt::ModelConfig& config, const ActivationTe
   const gpt::Dims dims = gpt::dims_of(config, terms.tokens.batch, terms.tokens.sequence);
   const gpt::BlockPlan plan =
       gpt::block_plan_of(config, terms.gpu ? gpt::Products::joined : gpt::Products::apart);
-  const StagePart part = terms.stage.value_or(StagePart{config.layers, 1, true});
-  const std::int64_t rows = dims.rows(), layers = part.layers * part.in_flight;
+  const StagePart part = terms.stage.value_or(StagePart{config.layers, true});
+  const std::int64_t rows = dims.rows(), layers = part.layers;
   const std::int64_t held = terms.recompute ? std::min<std::int64_t>(layers, 1) : layers;
   const std::int64_t row = dims.channels * terms.element_bytes * rows;
   const auto norms =
@@ -69,8 +69,8 @@ std::int64_t activation_bytes(const BlockSizes& sizes, const ActivationTerms& te
   const std::int64_t rows = terms.tokens.rows(), wide = terms.element_bytes / 2;
   const std::int64_t block = 34 * rows * sizes.hidden * std::max<std::int64_t>(1, wide);
   const std::int64_t input = rows * sizes.hidden * terms.element_bytes;
-  const StagePart part = terms.stage.value_or(StagePart{sizes.layers, 1, true});
-  const std::int64_t layers = part.layers * part.in_flight, inputs = terms.stage ? 0 : layers;
+  const StagePart part = terms.stage.value_or(StagePart{sizes.layers, true});
+  const std::int64_t layers = part.layers, inputs = terms.stage ? 0 : layers;
   const std::int64_t blocks = terms.recompute ? inputs * input + block : layers * block;
   return blocks + (part.head ? 2 * rows * sizes.vocabulary * float_bytes : 0);
 }

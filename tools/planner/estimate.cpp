@@ -47,12 +47,13 @@ MemoryPlan largest_memory(const Request& request, const PlannedRow& planned,
 std::optional<StagePart> part_of(const ModelShape& shape, const PlannedStage& stage) {
   const AxisPlace& pipe = stage.plan.on.pipe;
   if (pipe.ranks == 1) return {};
-  const auto blocks = [](std::span<const UnitWork> units) {
-    return std::ranges::count_if(units, [](const UnitWork& u) { return u.attention_width > 0; });
-  };
-  const auto all = std::max<std::int64_t>(1, blocks(shape.work));
-  return StagePart{shape.layers * blocks(stage.work) / all, stage.plan.inputs.in_flight,
-                   pipe.rank + 1 == pipe.ranks};
+  const auto is_block = [](const UnitWork& unit) { return unit.attention_width > 0; };
+  const auto all = std::max<std::int64_t>(1, std::ranges::count_if(shape.work, is_block));
+  const PlanInputs& inputs = stage.plan.inputs;
+  std::int64_t held = 0;
+  for (int unit = 0; unit < std::ssize(stage.work); ++unit)
+    if (is_block(stage.work[unit])) held += inputs.room[stage.model.run_of(unit)].kept;
+  return StagePart{shape.layers * held / all, pipe.rank + 1 == pipe.ranks};
 }
 
 std::string name_of_tier(bool gpu) {

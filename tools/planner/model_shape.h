@@ -47,9 +47,8 @@ struct UnitWork {
 
 // A stage of a pipeline, whose engine holds what units pass on.
 struct StagePart {
-  std::int64_t layers = 0;
-  std::int64_t in_flight = 1;  // micro-batches
-  bool head = false;           // the loss head is in the stage
+  std::int64_t layers = 0;  // counted once for each micro-batch that is in flight in it
+  bool head = false;        // the loss head is in the stage
 };
 
 // The values that determine the bytes of a program's activations.

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "tools/planner/work_list.h"
-#include "zero/plan/pipeline.h"
+#include "zero/plan/pipeline_schedule.h"
 
 namespace zero::planner {
 
@@ -13,23 +13,26 @@ using namespace detail;
 
 namespace {
 
-// A vote of all stages, or a transfer over the boundary after `lower`, by its number in the order
-// of issue: the same for all its ranks.
+// A vote of all stages, or a transfer over the boundary between stage `lower` and the next in the
+// ring, by its number in the order of issue: the same for all its ranks.
 using Meeting = std::tuple<bool, bool, int, int>;  // vote, backward, lower, number
 
 class Meetings {
  public:
+  explicit Meetings(int stages) : stages_(stages) {}
+
   Meeting next(const Instruction& instruction, int stage) {
     const Op op = instruction.op;
     const bool vote = op == Op::agree;
     const bool backward = op == Op::receive_gradient || op == Op::send_gradient;
     const bool to_before = op == Op::receive || op == Op::send_gradient;
-    const int lower = vote ? 0 : stage - (to_before ? 1 : 0);
+    const int lower = vote ? 0 : to_before ? AxisPlace{stage, stages_}.before() : stage;
     int& number = met_[{vote, backward, lower, stage}];
     return {vote, backward, lower, number++};
   }
 
  private:
+  const int stages_;
   std::map<std::tuple<bool, bool, int, int>, int> met_;
 };
 
@@ -55,19 +58,21 @@ PipelineSimulation::PipelineSimulation(const PlannedRow& row) : row_(row) {
         std::make_unique<StepSimulation>(stage->plan, stage->work, row.cluster, row.pass));
 }
 
+// With the rest that the micro batches leave when divided by the stages, which schedules depend on.
 int PipelineSimulation::simulated_micro_batches() const {
-  const auto few = static_cast<std::int64_t>(3 * stages_.size() + 2);
-  return static_cast<int>(std::min(row_.plan().batch.accumulation, few));
+  const std::int64_t count = row_.plan().batch.accumulation, stages = std::ssize(stages_);
+  return static_cast<int>(std::min(count, 3 * stages + count % stages));
 }
 
 PipelineSimulation::Trace PipelineSimulation::trace(int micro_batches, bool computes_alone) const {
   Trace trace;
   const auto count = static_cast<int>(stages_.size());
+  const Timetable timetable = timetable_of({row_.config.pipeline, count, micro_batches});
   for (const auto& stage : row_.stages) {
     PlanInputs inputs = stage->plan.inputs;
-    const std::vector<HalfPass> schedule = schedule_of(
-        row_.config.pipeline.schedule, stage->plan.on.pipe, stage->model.links, micro_batches);
-    inputs.in_flight = in_flight_of(schedule);
+    const std::vector<HalfPass> schedule =
+        schedule_of(timetable, stage->plan.on.pipe.rank, stage->model);
+    inputs.room = room_of(schedule, static_cast<int>(inputs.room.size()));
     trace.plans.push_back(make_task_plan(inputs, stage->plan.sync_each(), schedule));
   }
   std::vector<Task> tasks;
@@ -87,7 +92,7 @@ PipelineSimulation::Trace PipelineSimulation::trace(int micro_batches, bool comp
       for (int& other : task.after) other += static_cast<int>(begin);
       tasks.push_back(std::move(task));
     }
-    Meetings numbers;
+    Meetings numbers(count);
     for (const std::size_t task : list.meetings())
       meetings[numbers.next(list.instruction(task), at)].push_back(begin + task);
   }
@@ -119,14 +124,14 @@ StepTimes PipelineSimulation::times_of(int micro_batches, bool computes_alone) c
 
 StepTimes PipelineSimulation::run() const {
   const auto count = static_cast<double>(row_.plan().batch.accumulation);
-  const int few = simulated_micro_batches();
+  const int few = simulated_micro_batches(), stages = static_cast<int>(stages_.size());
   const auto times = [&](bool computes_alone) {
     StepTimes all = times_of(few, computes_alone);
     if (count <= few) return all;
-    const StepTimes less = times_of(few - 1, computes_alone), more = all;
+    const StepTimes less = times_of(few - stages, computes_alone), more = all;
     for (double StepTimes::*value : {&StepTimes::seconds, &StepTimes::exposed,
                                      &StepTimes::inside_bytes, &StepTimes::between_bytes})
-      all.*value += (count - few) * (more.*value - less.*value);
+      all.*value += (count - few) / stages * (more.*value - less.*value);
     return all;
   };
   const StepTimes alone = times(true);

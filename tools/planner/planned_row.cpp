@@ -50,7 +50,7 @@ std::vector<int> cut(const Request& request, const Config& config, int stages,
   for (std::size_t unit = 0; unit < model.units.size(); ++unit)
     model.units[unit].work = request.shape.work[unit].operations(request.tokens_per_sample());
   try {
-    return detail::first_units(model, config.pipeline.partition, stages);
+    return detail::first_units(model, config.pipeline, stages);
   } catch (const UsageError& error) {
     throw ConfigError(error.what());
   }
@@ -59,19 +59,20 @@ std::vector<int> cut(const Request& request, const Config& config, int stages,
 std::vector<std::unique_ptr<PlannedStage>> stages_of(const Request& request, const Config& config,
                                                      const Cluster& cluster) {
   std::vector<std::unique_ptr<PlannedStage>> stages;
-  const std::span<const UnitWork> work = request.shape.work;
   detail::Model whole = request.shape.spec.declared();
   if (cluster.stages == 1) {
-    stages.push_back(
-        std::make_unique<PlannedStage>(std::move(whole), work, config, place_of(cluster, 0, 0)));
+    stages.push_back(std::make_unique<PlannedStage>(std::move(whole), request.shape.work, config,
+                                                    place_of(cluster, 0, 0)));
     return stages;
   }
   std::vector<int> first = cut(request, config, cluster.stages, whole);
   for (int at = 0; at < cluster.stages; ++at) {
-    detail::Model own = detail::stage_of(whole, first, at);
-    const std::span<const UnitWork> of_units = work.subspan(first[at], own.units.size());
-    stages.push_back(
-        std::make_unique<PlannedStage>(std::move(own), of_units, config, place_of(cluster, 0, at)));
+    detail::Model own = detail::stage_of(whole, first, {at, cluster.stages});
+    std::vector<UnitWork> work;
+    for (const detail::UnitDeclaration& unit : own.units)
+      work.push_back(request.shape.work[whole.find_unit(unit.name)]);
+    stages.push_back(std::make_unique<PlannedStage>(std::move(own), std::move(work), config,
+                                                    place_of(cluster, 0, at)));
   }
   return stages;
 }
@@ -135,9 +136,9 @@ detail::PlanRank place_of(const Cluster& cluster, int rank, int stage) {
           .pipe = {stage, cluster.stages}};
 }
 
-PlannedStage::PlannedStage(detail::Model own, std::span<const UnitWork> of_units,
-                           const Config& config, const detail::PlanRank& place)
-    : model(std::move(own)), work(of_units), plan(model, config, place) {}
+PlannedStage::PlannedStage(detail::Model own, std::vector<UnitWork> of_units, const Config& config,
+                           const detail::PlanRank& place)
+    : model(std::move(own)), work(std::move(of_units)), plan(model, config, place) {}
 
 PlannedRow::PlannedRow(const Request& request, const PlanRow& row)
     : config(row_config(request, row)),

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "tools/planner/plan_rows.h"
@@ -24,11 +23,11 @@ detail::PlanRank place_of(const Cluster& cluster, int rank, int stage);
 
 // A stage of a pipeline, or the whole model, with the plan of data rank 0.
 struct PlannedStage {
-  PlannedStage(detail::Model own, std::span<const UnitWork> of_units, const Config& config,
+  PlannedStage(detail::Model own, std::vector<UnitWork> of_units, const Config& config,
                const detail::PlanRank& place);
 
   detail::Model model;
-  std::span<const UnitWork> work;  // of the model's units
+  std::vector<UnitWork> work;  // of the model's units
   detail::EnginePlan plan;
 };
 

@@ -90,16 +90,16 @@ StepSimulation::Cost StepSimulation::crossing_cost(const Instruction& instructio
                size_of(plan_.policy.types(segment).sum);
     }
   } else {
-    const UnitDeclaration& unit =
-        to_before ? plan_.inputs.model->units.front() : plan_.inputs.model->units.back();
+    const UnitRun& run = plan_.inputs.model->runs[instruction.target];
+    const UnitDeclaration& unit = plan_.inputs.model->units[to_before ? run.begin : run.end - 1];
     const auto& array =
         *std::ranges::find(unit.kept, to_before ? input_name : output_name, &KeptDeclaration::name);
     bytes = static_cast<double>(array.elements * plan_.batch.micro) *
             size_of(array.dtype.value_or(plan_.policy.precision.compute));
   }
   const AxisPlace& pipe = plan_.on.pipe;
-  const bool before = to_before || pipe.rank + 1 == pipe.ranks;
-  const ExchangeCost exchange = exchanges_.crossing(bytes, pipe.rank + (before ? -1 : 1));
+  const bool before = op == Op::add_uses ? pipe.rank + 1 == pipe.ranks : to_before;
+  const ExchangeCost exchange = exchanges_.crossing(bytes, before ? pipe.before() : pipe.after());
   const bool sends = op != Op::receive && op != Op::receive_gradient;
   return {exchange.seconds, cluster_.device.exchange_share, sends ? exchange.inside_bytes : 0,
           sends ? exchange.between_bytes : 0};

@@ -99,8 +99,8 @@ Unit& Engine::unit(std::string_view name) {
   if (const int index = model.find_unit(name); index >= 0) return core_->units()[index];
   if (const detail::StageParts& stages = core_->train().stages; stages.whole.find_unit(name) >= 0)
     throw UsageError("unit \"" + std::string(name) +
-                     "\" is in another stage of the pipeline than " +
-                     std::to_string(stages.own) + ", that of this rank");
+                     "\" is in another stage of the pipeline than " + std::to_string(stages.own) +
+                     ", that of this rank");
   throw UsageError("no unit is named \"" + std::string(name) + "\"" +
                    detail::hint_among(model.units, name));
 }
@@ -110,9 +110,6 @@ MicroSteps Engine::micro_steps() {
 }
 Tasks Engine::tasks() {
   return Tasks(core_->link());
-}
-int Engine::micro_batches_in_flight() const {
-  return core_->train().plan.inputs.in_flight;
 }
 MicroStep Engine::begin_micro_step(bool last) {
   return {core_->link(), core_->accumulation().begin_micro_step(last)};

@@ -106,6 +106,10 @@ std::string_view Unit::name() const {
   return core_.of("unit").train().model.units[index_].name;
 }
 
+int Unit::micro_batches_in_flight() const {
+  const detail::PlanInputs& inputs = core_.of("unit").train().plan.inputs;
+  return inputs.room[inputs.model->run_of(index_)].kept;
+}
 ForwardScope Unit::forward() {
   return {core_, detail::Op::forward, index_};
 }

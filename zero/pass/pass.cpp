@@ -43,9 +43,7 @@ void Pass::enter(OpenScope scope) {
   int& forwards = forwards_[scope.unit];
   scope.use = scope.op == Op::forward ? forwards++ : forwards = std::max(0, forwards - 1);
   if (once_each_)
-    scope.use = walker_.next_compute() == nullptr
-                    ? 0
-                    : walker_.next_compute()->micro_batch % train_.plan.inputs.in_flight;
+    scope.use = walker_.next_compute() == nullptr ? 0 : walker_.next_compute()->micro_batch;
   if (agreed_) return open(scope.op == Op::forward ? Turn::forward : Turn::backward, scope);
   settle();
   if (walker_.may_come(scope.op, scope.unit))

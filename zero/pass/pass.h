@@ -44,7 +44,7 @@ class Pass {
         hidden_(hidden),
         gradients_(gradients),
         forwards_(train.model.units.size()),
-        once_each_(train.model.has_outputs() || train.model.links.before) {}
+        once_each_(train.model.has_outputs() || train.model.is_stage()) {}
 
   // Begins a planned pass; the plan must outlive the pass.
   void follow(const StepPlan& plan) {

@@ -103,8 +103,10 @@ void* Scopes::kept(const OpenScope& scope, std::string_view name, DType dtype) c
 }
 
 void* Scopes::input(const OpenScope& scope, bool gradient, DType dtype) const {
-  if (scope.unit == 0 && !parts_.train.model.links.before) return nullptr;
-  if (scope.unit == 0) return kept(scope, gradient ? input_gradient_name : input_name, dtype);
+  const UnitRun run = parts_.train.model.run(parts_.train.model.run_of(scope.unit));
+  if (scope.unit == run.begin && !run.links.before) return nullptr;
+  if (scope.unit == run.begin)
+    return kept(scope, gradient ? input_gradient_name : input_name, dtype);
   const KeptArray array = parts_.train.kept(
       scope.unit - 1, gradient ? output_gradient_name : output_name, use_of(scope));
   const std::string& before = parts_.train.model.units[scope.unit - 1].name;
@@ -119,20 +121,20 @@ void* Scopes::input(const OpenScope& scope, bool gradient, DType dtype) const {
 std::span<std::byte> Scopes::message(const OpenScope& scope, std::string_view name,
                                      std::optional<std::size_t> size) const {
   const Model& model = parts_.train.model;
-  const StageLinks& links = model.links;
-  const bool first = scope.unit == 0, last = scope.unit + 1 == std::ssize(model.units);
-  const bool crosses = (name == input_name && first && links.before) ||
-                       (name == input_gradient_name && first && links.gradient_before) ||
-                       (name == output_name && last && links.after) ||
-                       (name == output_gradient_name && last && links.gradient_after);
+  const UnitRun run = model.run(model.run_of(scope.unit));
+  const bool first = scope.unit == run.begin, last = scope.unit + 1 == run.end;
+  const bool crosses = (name == input_name && first && run.links.before) ||
+                       (name == input_gradient_name && first && run.links.gradient_before) ||
+                       (name == output_name && last && run.links.after) ||
+                       (name == output_gradient_name && last && run.links.gradient_after);
   if (!crosses) return {};
   const int place = use_of(scope);
   if (!parts_.train.kept(scope.unit, name, place).sized_by_program)
     throw UsageError("the bytes of unit " + model.units[scope.unit].name +
                      "'s messages were asked for, and its output has a shape: declare output() "
                      "without one");
-  return size ? parts_.train.messages.resize(name, place, *size)
-              : parts_.train.messages.at(name, place);
+  return size ? parts_.train.messages.resize({scope.unit, name, place}, *size)
+              : parts_.train.messages.at({scope.unit, name, place});
 }
 
 const void* Scopes::resident(std::string_view name, DType dtype) const {

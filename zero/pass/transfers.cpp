@@ -113,34 +113,38 @@ void Transfers::queue_sum_of_uses(int flat_unit) {
   }
 }
 
-// A broadcast among the two ranks, of which that of the earlier stage is the first.
+// A broadcast among the two ranks, of which that of the earlier run is the first.
 void Transfers::queue_crossing(const Instruction& instruction) {
   const Op op = instruction.op;
   const bool backward = op == Op::receive_gradient || op == Op::send_gradient;
   const bool to_before = op == Op::receive || op == Op::send_gradient;
-  const int unit = to_before ? 0 : static_cast<int>(train_.model.units.size()) - 1;
+  const UnitRun& run = train_.model.runs[instruction.target];
   const char* name = to_before ? (backward ? input_gradient_name : input_name)
                                : (backward ? output_gradient_name : output_name);
-  const KeptArray array = train_.kept(unit, name, instruction.target);
+  const int unit = to_before ? run.begin : run.end - 1;
+  const Messages::Key key{unit, name, instruction.micro_batch};
+  const KeptArray array = train_.kept(unit, name, instruction.micro_batch);
   // Counted on all data ranks alike, though all stages of a data rank may lack the micro batch.
   count_as_issued(op, instruction.micro_batch, array.count);
   if (instruction.micro_batch >= train_.plan.own_micro_steps()) return;
   const AxisPlace& place = train_.plan.on.pipe;
-  const int lower = to_before ? place.rank - 1 : place.rank;
+  const int lower = to_before ? place.before() : place.rank,
+            upper = to_before ? place.rank : place.after();
   const std::string subject = (backward ? "the gradient of micro batch " : "micro batch ") +
                               std::to_string(instruction.micro_batch) + " between stages " +
-                              std::to_string(lower) + " and " + std::to_string(lower + 1);
-  train_.group(to_before ? GroupId::link_before : GroupId::link_after)
+                              std::to_string(lower) + " and " + std::to_string(upper);
+  const GroupId beside = to_before ? GroupId::link_before : GroupId::link_after;
+  train_.group(lower > upper ? GroupId::link_around : beside)
       .communicate([=, this](comm::Communicator& communicator, Stream stream) {
         const int sender = backward ? 1 : 0;
         const bool receives = op == Op::receive || op == Op::receive_gradient;
         const auto cross = [&](const Hops* hops, Stream on) {
           if (!array.sized_by_program)
             return hops->first.broadcast(array.data, array.count, array.dtype, sender, on);
-          std::span<std::byte> bytes = train_.messages.at(name, instruction.target);
+          std::span<std::byte> bytes = train_.messages.at(key);
           std::int64_t size = std::ssize(bytes);
           hops->first.broadcast(&size, 1, DType::int64, sender, on);
-          if (receives) bytes = train_.messages.resize(name, instruction.target, size);
+          if (receives) bytes = train_.messages.resize(key, size);
           hops->first.broadcast(bytes.data(), size, DType::uint8, sender, on);
         };
         exchange({communicator}, subject, cross, stream);

@@ -8,7 +8,8 @@ namespace {
 
 class AccessTable {
  public:
-  explicit AccessTable(const PlanInputs& inputs) : inputs_(inputs), offload_(inputs.offload) {}
+  AccessTable(const PlanInputs& inputs, int micro_batch)
+      : inputs_(inputs), offload_(inputs.offload), micro_batch_(micro_batch) {}
 
   std::vector<ResourceAccess> of(Op op, int target) {
     const Target counts = target_of(op);
@@ -27,13 +28,30 @@ class AccessTable {
       if (op == Op::backward && gradient_slot(flat) >= 0)
         write(Resource::gradient_slot, gradient_slot(flat));
     }
+    if (inputs_.model->is_stage()) add_boundaries(op, unit);
   }
 
-  void add_crossing(Op op, int place) {
-    if (op == Op::receive) write(Resource::stage_input, place);
-    if (op == Op::send) read(Resource::stage_output, place);
-    if (op == Op::receive_gradient) write(Resource::gradient_of_output, 0);
-    if (op == Op::send_gradient) read(Resource::gradient_of_input, 0);
+  // Of a unit that is the first or the last of its run.
+  void add_boundaries(Op op, int unit) {
+    const int number = inputs_.model->run_of(unit);
+    const UnitRun& run = inputs_.model->runs[number];
+    const bool forward = op == Op::forward;
+    if (run.links.before && unit == run.begin) {
+      read(Resource::stage_input, place(number, &RunRoom::inputs));
+      if (!forward) write(Resource::gradient_of_input, number);
+    }
+    if (run.links.after && unit + 1 == run.end) {
+      accesses_.push_back({Resource::stage_output, place(number, &RunRoom::kept), forward});
+      if (!forward) read(Resource::gradient_of_output, place(number, &RunRoom::gradients));
+    }
+  }
+
+  void add_crossing(Op op, int run) {
+    if (op == Op::receive) write(Resource::stage_input, place(run, &RunRoom::inputs));
+    if (op == Op::send) read(Resource::stage_output, place(run, &RunRoom::kept));
+    if (op == Op::receive_gradient)
+      write(Resource::gradient_of_output, place(run, &RunRoom::gradients));
+    if (op == Op::send_gradient) read(Resource::gradient_of_input, run);
   }
 
   // The program may edit gradients between the ranks' agreement and the update
@@ -185,6 +203,7 @@ class AccessTable {
     if (!offload_.pipeline_write) write(Resource::writes_in_turn, 0);
   }
 
+  int place(int run, int RunRoom::*kind) const { return inputs_.place_of(run, micro_batch_, kind); }
   void read(Resource resource, int index) { accesses_.push_back({resource, index, false}); }
   void write(Resource resource, int index) { accesses_.push_back({resource, index, true}); }
   const Chunk& chunk(int number) const { return inputs_.chunks[number]; }
@@ -194,30 +213,15 @@ class AccessTable {
 
   const PlanInputs& inputs_;
   const OffloadPlan& offload_;
+  const int micro_batch_;
   std::vector<ResourceAccess> accesses_;
 };
 
 }  // namespace
 
-std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int target) {
-  return AccessTable(inputs).of(op, target);
-}
-
-std::vector<ResourceAccess> boundary_accesses_of(const PlanInputs& inputs, Op op, int unit,
-                                                 int micro_batch) {
-  std::vector<ResourceAccess> accesses;
-  const StageLinks& links = inputs.model->links;
-  const int place = micro_batch % inputs.in_flight;
-  const bool forward = op == Op::forward;
-  if (links.before && unit == 0) {
-    accesses.push_back({Resource::stage_input, place});
-    if (!forward) accesses.push_back({Resource::gradient_of_input, 0, true});
-  }
-  if (links.after && unit + 1 == std::ssize(inputs.model->units)) {
-    accesses.push_back({Resource::stage_output, place, forward});
-    if (!forward) accesses.push_back({Resource::gradient_of_output, 0});
-  }
-  return accesses;
+std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int target,
+                                        int micro_batch) {
+  return AccessTable(inputs, micro_batch).of(op, target);
 }
 
 }  // namespace zero::detail

@@ -64,15 +64,18 @@ class TableMaker {
     const Model& model = *plan_.inputs.model;
     std::vector<ArrayRow>& rows = table_.pools[Pool::kept].rows;
     table_.first_kept.push_back(static_cast<int>(rows.size()));
-    const auto uses =
-        std::max(plan_.inputs.in_flight, static_cast<int>(std::ranges::count(model.order, number)));
-    for (int use = 0; use < uses; ++use)
-      for (const KeptDeclaration& kept : model.units[number].kept) {
-        const bool exists = use == 0 || !kept.of_backward;
+    const std::vector<KeptDeclaration>& all = model.units[number].kept;
+    const auto uses_of = [&](const KeptDeclaration& kept) {
+      return plan_.inputs.uses_of(number, kept);
+    };
+    const auto most = std::ranges::max_element(all, {}, uses_of);
+    for (int use = 0; most != all.end() && use < uses_of(*most); ++use)
+      for (const KeptDeclaration& kept : all) {
+        const bool exists = use < uses_of(kept);
         const std::int64_t elements = exists ? kept.elements * plan_.batch.micro : 0;
         ArrayRow& row = rows.emplace_back(kept_row(kept, elements));
         row.slot = exists ? kept.shared : -1;
-        row.id.number = static_cast<int>(&kept - model.units[number].kept.data());
+        row.id.number = static_cast<int>(&kept - all.data());
         row.unit = number;
         row.use = use;
       }

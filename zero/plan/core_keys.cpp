@@ -139,9 +139,14 @@ void add_core(RowList& rows) {
             "not set: it is not measured")});
   rows.in("zero_core.pipeline",
           {section("further options of `pipeline`"),
-           acts("schedule", at<&PipelineOptions::schedule>, Names{"1f1b", "gpipe"},
+           acts("schedule", at<&PipelineOptions::schedule>,
+                Names{"1f1b", "gpipe", "interleaved", "breadth_first"},
                 "order of micro batches: 1f1b keeps as many activations as there are stages, gpipe "
-                "those of all micro batches; the bits are the same")});
+                "those of all micro batches; interleaved and breadth_first are these two for "
+                "several chunks; the bits are the same"),
+           acts("chunks", at<&PipelineOptions::chunks>, ranks,
+                "runs of consecutive units that each stage has, which shortens the bubble as many "
+                "times and lengthens the way between stages")});
   rows.in("zero_core.param_groups", {section("optimizer groups by name")});
   rows.in(
       "zero_core.param_groups.*",

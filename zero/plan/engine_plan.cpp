@@ -6,6 +6,7 @@
 #include "zero/base/error.h"
 #include "zero/plan/config_fields.h"
 #include "zero/plan/pipeline.h"
+#include "zero/plan/pipeline_schedule.h"
 #include "zero/plan/plan_checker.h"
 #include "zero/plan/rank_independence.h"
 
@@ -343,15 +344,15 @@ EnginePlan::EnginePlan(const Model& model, const Config& config, const PlanRank&
   if (on.pipe.ranks > 1) check_pipeline(config, *this, model);
   std::vector<HalfPass> schedule;  // empty if units declare no outputs
   if (on.pipe.ranks > 1 || model.has_outputs())
-    schedule = schedule_of(config.pipeline.schedule, on.pipe, model.links,
-                           static_cast<int>(batch.accumulation));
+    schedule = schedule_of(timetable_of({config.pipeline, on.pipe.ranks, batch.accumulation}),
+                           on.pipe.rank, model);
   check_rank_independent(config, on);
   if (on.tensor.ranks > 1) check_split_matrices(model, updates);
   if (on.on_gpu) check_offload_of_gpu(config, *this);
   check_offload(config, *this);
   check_inner_group(config, *this);
   inputs = make_plan_inputs(*this, model, config);
-  inputs.in_flight = in_flight_of(schedule);
+  inputs.room = room_of(schedule, std::max(1, static_cast<int>(model.runs.size())));
   check_chunks(*this, config.optimizer.type);
   const bool own_slots = strict && !on.on_gpu;
   parameter_memory = own_slots ? assign_slots(layout, {one_each, false}) : inputs.parameter_slots;

@@ -18,9 +18,12 @@
 
 namespace zero::detail {
 
-// The place on an axis of the grid.
+// The place on an axis of the grid, and its neighbors in the ring of the axis.
 struct AxisPlace {
   int rank = 0, ranks = 1;
+
+  int before() const { return (rank + ranks - 1) % ranks; }
+  int after() const { return (rank + 1) % ranks; }
 };
 
 // The rank of a plan, among the data ranks.

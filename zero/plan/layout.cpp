@@ -91,7 +91,7 @@ Layout make_layout(const Model& model, const ProcessGrid& grid,
   }
   const std::vector<bool> persistent = persistent_params(model, zero_optimization);
 
-  std::vector<int> small;
+  std::vector<std::vector<int>> small(std::max(std::size_t{1}, model.runs.size()));  // per run
   const auto add = [&](const std::string& name, Residence residence,
                        const std::vector<int>& params) {
     if (!params.empty())
@@ -103,7 +103,7 @@ Layout make_layout(const Model& model, const ProcessGrid& grid,
     for (const int param : unit.params) {
       const bool in_stages = model.params[param].in_stages;
       if (persistent[param] && !in_stages)
-        small.push_back(param);
+        small[model.run_of(model.params[param].unit)].push_back(param);
       else if (users[param].size() > 1 || in_stages)
         add(model.params[param].name, Residence::held, {param});
       else
@@ -111,7 +111,10 @@ Layout make_layout(const Model& model, const ProcessGrid& grid,
     }
     add(unit.name, unit.repeats ? Residence::held : Residence::in_turn, own);
   }
-  add("persistent", Residence::persistent, small);
+  // Gradients of a flat unit are reduced together, and a stage's runs interleave micro batches.
+  for (std::size_t run = 0; run < small.size(); ++run)
+    add(run == 0 ? "persistent" : "persistent of run " + std::to_string(run), Residence::persistent,
+        small[run]);
 
   layout.place_of_param.resize(model.params.size());
   layout.needs_of_unit.resize(model.units.size());

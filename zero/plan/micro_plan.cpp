@@ -79,9 +79,14 @@ Listed listed(const PlanInputs& inputs, const std::vector<HalfPass>& schedule,
       scopes.crossings.emplace(begin, half);
       continue;
     }
-    for (ScopeStep step :
-         half.op == Op::forward ? forward_steps(inputs, training) : backward_steps(inputs)) {
-      step.end += begin;
+    std::vector<ScopeStep> steps =
+        half.op == Op::forward ? forward_steps(inputs, training) : backward_steps(inputs);
+    const UnitRun run = inputs.model->run(half.run);
+    const auto first = std::ranges::find_if(steps, [&](const auto& s) { return run.has(s.unit); });
+    const auto before = static_cast<int>(first - steps.begin());
+    std::erase_if(steps, [&](const ScopeStep& step) { return !run.has(step.unit); });
+    for (ScopeStep& step : steps) {
+      step.end += begin - before;
       step.micro_batch = half.micro_batch;
       scopes.steps.push_back(step);
     }
@@ -143,8 +148,7 @@ class PlanBuilder {
 
  private:
   void emit(Op op, int target) {
-    detail::emit(plan_, inputs_, op, target);
-    plan_.instructions.back().micro_batch = micro_batch_;
+    plan_.instructions.push_back(instruction_of(inputs_, op, target, micro_batch_));
     plan_.instructions.back().micro_batches = micro_batches_;
   }
   // Whether the current micro batch is the last of a step.
@@ -164,7 +168,7 @@ class PlanBuilder {
     const auto [begin, end] = crossings.equal_range(step);
     for (auto crossing = begin; crossing != end; ++crossing) {
       micro_batch_ = crossing->second.micro_batch;
-      emit(crossing->second.op, micro_batch_ % inputs_.in_flight);
+      emit(crossing->second.op, crossing->second.run);
     }
   }
 
@@ -173,8 +177,6 @@ class PlanBuilder {
     scopes_.push_back(plan_.instructions.size());
     micro_batch_ = micro_batch;
     emit(op, unit);
-    for (const ResourceAccess& access : boundary_accesses_of(inputs_, op, unit, micro_batch))
-      plan_.instructions.back().accesses.push_back(access);
     if (op != Op::backward) return;
     for (const int flat : inputs_.layout->needs_of_unit[unit]) {
       const bool later =
@@ -257,13 +259,23 @@ struct PassKind {
   std::optional<Op> early = {};
 };
 
+// Only evaluations have transfers here: those of training are in a list of all micro batches.
+std::vector<HalfPass> schedule_of(const PassKind& pass, const Model& model) {
+  std::vector<HalfPass> schedule;
+  const int runs = std::max(1, static_cast<int>(model.runs.size()));
+  for (int run = 0; run < runs; ++run) {
+    const RunLinks links = pass.training ? RunLinks() : model.run(run).links;
+    if (links.before) schedule.push_back({Op::receive, 0, run});
+    schedule.push_back({Op::forward, 0, run});
+    if (links.after) schedule.push_back({Op::send, 0, run});
+  }
+  for (int run = runs - 1; run >= 0 && pass.training; --run)
+    schedule.push_back({Op::backward, 0, run});
+  return schedule;
+}
+
 StepPlan make_pass(const PlanInputs& inputs, const PassKind& pass) {
-  const StageLinks& links = inputs.model->links;
-  std::vector<HalfPass> schedule = {{Op::forward}};
-  if (pass.training) schedule.push_back({Op::backward});
-  if (!pass.training && links.before) schedule.insert(schedule.begin(), HalfPass{Op::receive});
-  if (!pass.training && links.after) schedule.push_back({Op::send});
-  const auto [steps, crossings] = listed(inputs, schedule, pass.training);
+  const auto [steps, crossings] = listed(inputs, schedule_of(pass, *inputs.model), pass.training);
   // An evaluation may follow an update, or come at any time.
   SlotContents contents(inputs, pass.training && !pass.first);
   if (!pass.first) gathers_of(inputs, steps, contents);

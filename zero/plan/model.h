@@ -84,12 +84,19 @@ struct UnitDeclaration {
   std::string global(const std::string& own) const { return bare_names ? own : name + "." + own; }
 };
 
-// The neighbors of a stage of a pipeline, and whether a gradient crosses the boundary: if a unit
-// before the boundary is trained.
-struct StageLinks {
+// Whether activations cross the boundaries of a run, and whether gradients do: if a unit before the
+// boundary is trained.
+struct RunLinks {
   bool before = false, after = false, gradient_before = false, gradient_after = false;
+};
 
-  bool any() const { return before || after; }
+// Consecutive units of a rank of a pipeline, which has one run of these, or several: the virtual
+// stages of Narayanan et al., arXiv 2104.04473.
+struct UnitRun {
+  int begin = 0, end = 0;
+  RunLinks links = {};
+
+  bool has(int unit) const { return unit >= begin && unit < end; }
 };
 
 struct Model {
@@ -104,7 +111,7 @@ struct Model {
   bool learns_order = false;          // the first pass decides the order
   bool any_order = false;             // later passes may deviate from `order`
   bool any_micro_steps = false;       // independent of the config's accumulation
-  StageLinks links;                   // of a stage of a larger model
+  std::vector<UnitRun> runs;          // of a stage of a larger model; empty: the model is whole
 
   // Whether a parameter or a buffer has this global name, also as a further name.
   bool declares(const std::string& global_name) const {
@@ -121,6 +128,15 @@ struct Model {
     std::int64_t total = 0;
     for (const ParamDeclaration& param : params) total += param.elements;
     return total;
+  }
+  bool is_stage() const { return !runs.empty(); }
+  // The run of a unit; that of a whole model is number 0.
+  int run_of(int unit) const {
+    const auto run = std::ranges::find_if(runs, [unit](const UnitRun& r) { return r.has(unit); });
+    return runs.empty() ? 0 : static_cast<int>(run - runs.begin());
+  }
+  UnitRun run(int number) const {
+    return runs.empty() ? UnitRun{0, static_cast<int>(units.size())} : runs[number];
   }
   // Whether the step is a list of tasks (Engine::tasks()).
   bool has_outputs() const { return std::ranges::any_of(units, &UnitDeclaration::has_output); }

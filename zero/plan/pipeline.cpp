@@ -6,7 +6,6 @@
 #include <numeric>
 #include <optional>
 #include <regex>
-#include <set>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -79,6 +78,26 @@ std::vector<int> listed_units(const std::string& partition, int units, int stage
   throw UsageError("a pipeline, and Engine::tasks(), " + what);
 }
 
+void check_chunks(const PipelineOptions& options) {
+  const bool several = options.schedule == "interleaved" || options.schedule == "breadth_first";
+  if (several != (options.chunks > 1))
+    throw ConfigError("zero_core.pipeline.chunks is " + std::to_string(options.chunks) +
+                      " with the schedule " + options.schedule +
+                      (several ? ", which needs 2 or more: give each stage several runs of units"
+                               : ", which has one run of units for each stage: choose interleaved "
+                                 "or breadth_first, or leave chunks out"));
+}
+
+// A gradient is complete with the last use in a micro batch, and runs interleave micro batches.
+void check_runs(const Model& model) {
+  for (int unit = 0; unit < std::ssize(model.units); ++unit)
+    for (const int param : model.borrowed(unit))
+      if (model.run_of(model.params[param].unit) != model.run_of(unit))
+        throw ConfigError("zero_core.pipeline.chunks gives two runs of a stage units that share " +
+                          model.params[param].name +
+                          ": cut the units otherwise (pipeline.partition), or leave chunks out");
+}
+
 }  // namespace
 
 void check_units(const Model& model) {
@@ -103,6 +122,7 @@ void check_units(const Model& model) {
 }
 
 void check_pipeline(const Config& config, const EnginePlan& plan, const Model& model) {
+  check_runs(model);
   const CoreOptions& core = config.zero_core;
   const auto shared = std::ranges::find(model.params, true, &ParamDeclaration::in_stages);
   const bool offloads = config.zero_optimization.offload_optimizer.device != OffloadDevice::none;
@@ -126,22 +146,28 @@ void check_pipeline(const Config& config, const EnginePlan& plan, const Model& m
           "one of the two out");
 }
 
-std::vector<int> first_units(const Model& whole, const std::string& partition, int stages) {
+std::vector<int> first_units(const Model& whole, const PipelineOptions& options, int stages) {
   check_units(whole);
-  const auto units = static_cast<int>(whole.units.size());
-  if (units < stages)
-    throw UsageError("pipeline.stages (RuntimeOptions::pipeline_stages) is " +
-                     std::to_string(stages) + ", and the model has " + std::to_string(units) +
-                     " units: a stage needs at least one");
-  if (partition.starts_with('[')) return listed_units(partition, units, stages);
+  check_chunks(options);
+  const std::string& partition = options.partition;
+  const int units = static_cast<int>(whole.units.size()), runs = stages * options.chunks;
+  if (units < runs)
+    throw UsageError("the model has " + std::to_string(units) +
+                     " units, and pipeline.stages (RuntimeOptions::pipeline_stages) is " +
+                     std::to_string(stages) +
+                     (options.chunks == 1 ? ""
+                                          : ", each of " + std::to_string(options.chunks) +
+                                                " runs (zero_core.pipeline.chunks)") +
+                     ": at least one unit is needed for each");
+  if (partition.starts_with('[')) return listed_units(partition, units, runs);
   const bool known = std::ranges::count(std::array{"best", "parameters", "uniform"}, partition) > 0;
   if (!known && !partition.starts_with(type_prefix))
     throw ConfigError("pipeline.partition is \"" + partition +
                       "\"; expected best, parameters, uniform, type:REGEX, or an array with the "
                       "first unit of each stage");
-  if (partition != "uniform") return cut_evenly(weights_of(whole, partition), stages);
+  if (partition != "uniform") return cut_evenly(weights_of(whole, partition), runs);
   std::vector<int> first;
-  for (int i = 0; i < stages; ++i) first.push_back(units * i / stages);
+  for (int i = 0; i < runs; ++i) first.push_back(units * i / runs);
   return first;
 }
 
@@ -150,31 +176,43 @@ namespace {
 // Makes the model of a stage.
 class StageMaker {
  public:
-  StageMaker(const Model& whole, const std::vector<int>& first_units, int stage)
-      : whole_(whole),
-        begin_(first_units[stage]),
-        is_last_(stage + 1 == std::ssize(first_units)),
-        end_(is_last_ ? static_cast<int>(whole.units.size()) : first_units[stage + 1]) {}
+  StageMaker(const Model& whole, const std::vector<int>& first_units, const AxisPlace& place)
+      : whole_(whole) {
+    for (int run = place.rank; run < std::ssize(first_units); run += place.ranks) {
+      const bool last = run + 1 == std::ssize(first_units);
+      runs_.push_back(
+          {first_units[run], last ? static_cast<int>(whole.units.size()) : first_units[run + 1]});
+    }
+  }
 
   Model make() {
     model_.states = whole_.states;
-    const bool before = begin_ > 0;
-    model_.links = {before, !is_last_, before && trains_before(begin_),
-                    !is_last_ && trains_before(end_)};
-    for (int u = begin_; u < end_; ++u) add_unit(u);
-    if (before) add_input();
-    // Received while the units of the stage may use the shared memory.
-    for (KeptDeclaration& kept : model_.units.back().kept) kept.shared = -1;
+    for (const UnitRun& run : runs_) add_run(run);
     return std::move(model_);
   }
 
  private:
+  // `run`: of units of the whole model.
+  void add_run(const UnitRun& run) {
+    const auto first = static_cast<int>(model_.units.size());
+    const bool before = run.begin > 0, after = run.end < std::ssize(whole_.units);
+    for (int u = run.begin; u < run.end; ++u) add_unit(u);
+    model_.runs.push_back(
+        {first,
+         static_cast<int>(model_.units.size()),
+         {before, after, before && trains_before(run.begin), after && trains_before(run.end)}});
+    if (before) add_input(run.begin, model_.units[first]);
+    // Received while the units of the stage may use the shared memory.
+    for (KeptDeclaration& kept : model_.units.back().kept) kept.shared = -1;
+  }
   bool trains_before(int unit) const {
     return std::ranges::any_of(whole_.params, [&](const ParamDeclaration& param) {
       return param.unit < unit && param.options.trainable;
     });
   }
-  bool lies_inside(int unit) const { return unit >= begin_ && unit < end_; }
+  bool lies_inside(int unit) const {
+    return std::ranges::any_of(runs_, [unit](const UnitRun& run) { return run.has(unit); });
+  }
   // Whether a unit of another stage uses the parameter of a unit of this one, or the reverse.
   bool is_shared(int param) const {
     const bool own = lies_inside(whole_.params[param].unit);
@@ -209,170 +247,26 @@ class StageMaker {
     return index;
   }
 
-  void add_input() {
+  // `begin`: the number of the unit in the whole model.
+  void add_input(int begin, UnitDeclaration& unit) {
     KeptDeclaration input =
-        *std::ranges::find(whole_.units[begin_ - 1].kept, output_name, &KeptDeclaration::name);
+        *std::ranges::find(whole_.units[begin - 1].kept, output_name, &KeptDeclaration::name);
     input.name = input_name;
-    model_.units.front().kept.push_back(input);
+    unit.kept.push_back(input);
     input.name = input_gradient_name;
     input.of_backward = true;
-    model_.units.front().kept.push_back(input);
+    unit.kept.push_back(input);
   }
 
   const Model& whole_;
-  const int begin_;
-  const bool is_last_;
-  const int end_;
+  std::vector<UnitRun> runs_;  // of units of the whole model
   Model model_;
 };
 
 }  // namespace
 
-Model stage_of(const Model& whole, const std::vector<int>& first_units, int stage) {
-  return StageMaker(whole, first_units, stage).make();
-}
-
-std::vector<HalfPass> schedule_of(std::string_view schedule, const AxisPlace& place,
-                                  const StageLinks& links, int micro_batches) {
-  std::vector<HalfPass> list;
-  const auto receive = [&](int micro_batch) {
-    if (links.before && micro_batch < micro_batches) list.push_back({Op::receive, micro_batch});
-  };
-  const auto forward = [&](int micro_batch) {
-    list.push_back({Op::forward, micro_batch});
-    if (links.after) list.push_back({Op::send, micro_batch});
-  };
-  const auto backward = [&](int micro_batch) {
-    if (links.gradient_after) list.push_back({Op::receive_gradient, micro_batch});
-    list.push_back({Op::backward, micro_batch});
-  };
-  const auto send_gradient = [&](int micro_batch) {
-    if (links.gradient_before) list.push_back({Op::send_gradient, micro_batch});
-  };
-  // Micro batches whose forward comes before the first backward.
-  const int ahead =
-      schedule == "gpipe" ? micro_batches : std::min(place.ranks - place.rank, micro_batches);
-  for (int m = 0; m < ahead; ++m) {
-    receive(m);
-    forward(m);
-  }
-  // A stage receives the next input before it sends a gradient, because the stage before sends that
-  // input before it receives the gradient.
-  for (int m = 0; m < micro_batches; ++m) {
-    const int next = m + ahead;
-    backward(m);
-    receive(next);
-    send_gradient(m);
-    if (next < micro_batches) forward(next);
-  }
-  return list;
-}
-
-int in_flight_of(const std::vector<HalfPass>& schedule) {
-  std::set<int> begun;
-  std::size_t most = 1;
-  for (const auto& [op, micro_batch] : schedule) {
-    if (op == Op::receive || op == Op::forward) begun.insert(micro_batch);
-    if (op == Op::backward) begun.erase(micro_batch);
-    most = std::max(most, begun.size());
-  }
-  return static_cast<int>(most);
-}
-
-namespace {
-
-// The lists of all stages while they run.
-class Rehearsal {
- public:
-  explicit Rehearsal(const std::vector<std::vector<HalfPass>>& stages)
-      : stages_(stages),
-        next_(stages.size(), 0),
-        present_(stages.size()),
-        listed_(stages.size()),
-        done_(stages.size()) {
-    for (std::size_t s = 0; s < stages.size(); ++s)
-      for (const HalfPass& half : stages[s]) listed_[s].insert(half.op);
-  }
-
-  std::string run() {
-    for (bool moves = true; moves;) {
-      moves = false;
-      for (std::size_t s = 0; s < stages_.size(); ++s)
-        while (const HalfPass* half = next_of(s)) {
-          const std::string fault = problem(s, *half);
-          if (!fault.empty()) return fault;
-          if (!take(s, *half)) break;
-          moves = true;
-        }
-    }
-    for (std::size_t s = 0; s < stages_.size(); ++s)
-      if (const HalfPass* half = next_of(s))
-        return text(s, *half) + " waits for ever for the other stage";
-    return "";
-  }
-
- private:
-  const HalfPass* next_of(std::size_t stage) const {
-    return next_[stage] < stages_[stage].size() ? &stages_[stage][next_[stage]] : nullptr;
-  }
-  static std::string text(std::size_t stage, const HalfPass& half) {
-    return std::string(name_of(half.op)) + " of micro batch " + std::to_string(half.micro_batch) +
-           " in stage " + std::to_string(stage);
-  }
-  bool has(std::size_t stage, Op op, int micro_batch) const {
-    return present_[stage].contains({op, micro_batch});
-  }
-  bool lists(std::size_t stage, Op op) const { return listed_[stage].contains(op); }
-
-  // Each work needs what comes before it, if the list has such work at all.
-  std::string problem(std::size_t stage, const HalfPass& half) const {
-    const auto lacks = [&](Op before) {
-      return lists(stage, before) && !has(stage, before, half.micro_batch);
-    };
-    Op before{};
-    if (half.op == Op::forward) before = Op::receive;
-    if (half.op == Op::send) before = Op::forward;
-    if (half.op == Op::backward) before = lacks(Op::forward) ? Op::forward : Op::receive_gradient;
-    if (half.op == Op::send_gradient) before = Op::backward;
-    const bool needs = half.op != Op::receive && half.op != Op::receive_gradient;
-    if (needs && lacks(before)) return text(stage, half) + " comes before the " + name_of(before);
-    if (half.op == Op::backward && half.micro_batch != done_[stage])
-      return text(stage, half) + " comes when micro batch " + std::to_string(done_[stage]) +
-             " is next";
-    return "";
-  }
-
-  // Whether the work took place. Transfers need the neighbor, whose own next work it is.
-  bool take(std::size_t stage, const HalfPass& half) {
-    std::optional<std::pair<std::size_t, Op>> peer;
-    if (half.op == Op::receive) peer = {stage - 1, Op::send};
-    if (half.op == Op::send) peer = {stage + 1, Op::receive};
-    if (half.op == Op::receive_gradient) peer = {stage + 1, Op::send_gradient};
-    if (half.op == Op::send_gradient) peer = {stage - 1, Op::receive_gradient};
-    if (peer) {
-      const HalfPass* other = peer->first < stages_.size() ? next_of(peer->first) : nullptr;
-      if (other == nullptr || other->op != peer->second || other->micro_batch != half.micro_batch)
-        return false;
-      present_[peer->first].insert({other->op, other->micro_batch});
-      ++next_[peer->first];
-    }
-    if (half.op == Op::backward) ++done_[stage];
-    present_[stage].insert({half.op, half.micro_batch});
-    ++next_[stage];
-    return true;
-  }
-
-  const std::vector<std::vector<HalfPass>>& stages_;
-  std::vector<std::size_t> next_;                      // per stage: the work that comes next
-  std::vector<std::set<std::pair<Op, int>>> present_;  // per stage: work that took place
-  std::vector<std::set<Op>> listed_;                   // per stage: what the list has at all
-  std::vector<int> done_;                              // per stage: backward halves
-};
-
-}  // namespace
-
-std::string find_schedule_fault(const std::vector<std::vector<HalfPass>>& stages) {
-  return Rehearsal(stages).run();
+Model stage_of(const Model& whole, const std::vector<int>& first_units, const AxisPlace& place) {
+  return StageMaker(whole, first_units, place).make();
 }
 
 }  // namespace zero::detail

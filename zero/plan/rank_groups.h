@@ -18,6 +18,7 @@ enum class GroupId : std::uint8_t {
   pipe,         // the ranks that hold the stages of the same model
   link_before,  // this rank and that of the stage before
   link_after,
+  link_around,     // the ranks of the last stage and the first, if stages have several runs
   data,            // the ranks that sum gradients
   shard,           // the ranks that share a copy of the shards; data without replicas
   replicas,        // the ranks that hold the same shard
@@ -28,7 +29,7 @@ enum class GroupId : std::uint8_t {
   gather_inside,   // hops of gathers, if the groups differ from those of reductions
   gather_between,
 };
-inline constexpr int group_id_count = 14;
+inline constexpr int group_id_count = 15;
 
 // A rank's arguments when a group is split off from the data ranks: groups are the ranks of equal
 // color, ordered by key.

@@ -30,6 +30,7 @@ constexpr EnumArray<GroupId, const char*, group_id_count> group_names = {
     "",
     "",
     "",
+    "",
     "with the same shard",
     "",
     "that share a second copy",

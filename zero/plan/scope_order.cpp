@@ -52,7 +52,8 @@ std::vector<ScopeStep> backward_steps(const PlanInputs& inputs) {
   const std::vector<int> ends = ends_of(inputs);
   const auto place_of = [&](const auto& found) { return found - inputs.order.begin(); };
   const auto lowest = place_of(std::ranges::find_if(inputs.order, [&](int unit) {
-    return inputs.model->links.gradient_before || trains(*inputs.model, unit);
+    const bool passes_on = inputs.model->run(inputs.model->run_of(unit)).links.gradient_before;
+    return passes_on || trains(*inputs.model, unit);
   }));
   // Scopes that end last in forward open first; of scopes that end together, the outermost first.
   std::vector<int> places(inputs.order.size());

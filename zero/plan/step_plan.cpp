@@ -99,8 +99,19 @@ std::optional<int> saved_part(const ResourceAccess& access, const PlanInputs& in
   }
 }
 
-Instruction instruction_of(const PlanInputs& inputs, Op op, int target) {
-  Instruction added{op, target, accesses_of(inputs, op, target)};
+int PlanInputs::uses_of(int unit, const KeptDeclaration& kept) const {
+  const int number = model->run_of(unit);
+  const UnitRun run = model->run(number);
+  if (kept.name == input_name) return room[number].inputs;
+  if (kept.name == output_gradient_name && run.links.after && unit + 1 == run.end)
+    return room[number].gradients;
+  const auto uses = static_cast<int>(std::ranges::count(model->order, unit));
+  return kept.of_backward ? 1 : std::max(room[number].kept, uses);
+}
+
+Instruction instruction_of(const PlanInputs& inputs, Op op, int target, int micro_batch) {
+  Instruction added{op, target, accesses_of(inputs, op, target, micro_batch)};
+  added.micro_batch = micro_batch;
   const bool streamed = target_of(op) == Target::chunk && inputs.chunks[target].streamed;
   if (streamed && op == Op::load) added.stream = PlanStream::copies_in;
   if (streamed && op == Op::update) added.stream = PlanStream::updates;

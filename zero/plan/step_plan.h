@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -70,8 +71,7 @@ enum class Op : std::uint8_t {
 };
 inline constexpr int op_count = 25;
 
-// Kind of index in Instruction::target. `boundary`: the place in memory of a micro batch that is in
-// flight in a stage of a pipeline.
+// Kind of index in Instruction::target. `boundary`: a run of units of a stage of a pipeline.
 enum class Target : std::uint8_t { all, unit, flat_unit, chunk, boundary };
 
 const char* name_of(Op op);
@@ -102,7 +102,8 @@ enum class Resource : std::uint8_t {
   // Serialized because the config requests it:
   reads_in_turn,   // 0: offload_optimizer.pipeline_read is false
   writes_in_turn,  // 0: offload_optimizer.pipeline_write is false
-  // At the boundaries of a stage of a pipeline, per micro batch in flight; gradients: 0
+  // At the boundaries of a run of units of a stage of a pipeline: PlanInputs::place_of(); the
+  // gradient of the input per run
   stage_input,
   stage_output,
   gradient_of_input,
@@ -144,6 +145,13 @@ struct StepPlan {
 // Sets Instruction::after from the accesses.
 void derive_order(StepPlan& plan);
 
+// The most micro batches at once of which a run of units has: what it keeps from the begin of
+// forward to the end of backward; its input, from the receive on; and the gradient of its output.
+// More than 1 in a stage of a pipeline.
+struct RunRoom {
+  int kept = 1, inputs = 1, gradients = 1;
+};
+
 // Inputs of all plans of an engine.
 struct PlanInputs {
   const Model* model = nullptr;
@@ -170,9 +178,15 @@ struct PlanInputs {
   }
   bool spread_after_update = false;  // a group keeps shards, and a rank updates a slice
   std::optional<std::int64_t> max_reuse_distance;  // elements
-  // Micro batches whose forward has begun and whose backward has not ended, at most: more than 1 in
-  // a stage of a pipeline.
-  int in_flight = 1;
+  std::vector<RunRoom> room = {{}};                // per run of the model's units
+  // The place in memory of a micro batch of a run, among the places of all runs.
+  int place_of(int run, int micro_batch, int RunRoom::*kind) const {
+    int before = 0;
+    for (int other = 0; other < run; ++other) before += room[other].*kind;
+    return before + micro_batch % (room[run].*kind);
+  }
+  // The memories of a unit's array: of the uses of the unit in a pass, or of micro batches.
+  int uses_of(int unit, const KeptDeclaration& kept) const;
   bool repeats_batches = false;   // in some steps, to compare results: zero_core.recompute_every
   bool measures_tensors = false;  // for rules that need tensor norms
 };
@@ -181,12 +195,11 @@ int flat_unit_of(const Instruction& instruction, const std::vector<Chunk>& chunk
 // The flat unit whose saved state a write changes; none if a checkpoint does not contain the
 // resource. A save in the background reads these parts.
 std::optional<int> saved_part(const ResourceAccess& access, const PlanInputs& inputs);
-std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int target);
-// Returns what a scope of the micro batch accesses at the boundaries of a stage of a pipeline.
-std::vector<ResourceAccess> boundary_accesses_of(const PlanInputs& inputs, Op op, int unit,
-                                                 int micro_batch);
+// `micro_batch`: matters at the boundaries of a stage of a pipeline alone.
+std::vector<ResourceAccess> accesses_of(const PlanInputs& inputs, Op op, int target,
+                                        int micro_batch = 0);
 // Returns an instruction with its accesses and its stream, and appends such a one to a plan.
-Instruction instruction_of(const PlanInputs& inputs, Op op, int target);
+Instruction instruction_of(const PlanInputs& inputs, Op op, int target, int micro_batch = 0);
 void emit(StepPlan& plan, const PlanInputs& inputs, Op op, int target);
 
 // Scopes of the program in the order of opening, with the extent of nesting.
@@ -200,11 +213,13 @@ std::vector<ScopeStep> forward_steps(const PlanInputs& inputs, bool training);
 // Backward follows the forward order in reverse, outer units first, down to the first unit with
 // trainable parameters.
 std::vector<ScopeStep> backward_steps(const PlanInputs& inputs);
-// Forward or backward of all units for a micro batch; in the schedule of a pipeline's stage also a
-// transfer between stages.
+// Forward or backward of all units of a run for a micro batch; in the schedule of a pipeline's
+// stage also a transfer between stages.
 struct HalfPass {
   Op op{};
-  int micro_batch = 0;
+  int micro_batch = 0, run = 0;
+
+  auto operator<=>(const HalfPass&) const = default;
 };
 
 // Inserts each unit that an order lacks at the declared position: after the unit declared before

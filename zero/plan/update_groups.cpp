@@ -98,7 +98,7 @@ UpdateGroups::UpdateGroups(const Model& model, const Config& config)
   for (const ParamDeclaration& param : model.params)
     group_of_param_.push_back(param.options.trainable ? find_or_add(param, config) : -1);
   add_states(model);
-  if (model.links.any()) return;  // a stage may have no parameter of a group
+  if (model.is_stage()) return;  // a stage may have no parameter of a group
   for (const auto& [name, options] : config.zero_core.param_groups)
     if (std::ranges::none_of(model.params, [&name = name](const ParamDeclaration& param) {
           return param.options.group == name;

@@ -11,35 +11,40 @@
 #include <utility>
 #include <vector>
 
-#include "zero/plan/model.h"
+#include "zero/plan/step_plan.h"
 
 namespace zero::detail {
 
 class Messages {
  public:
-  // Messages of all micro batches in flight; gradients have one place.
-  explicit Messages(int in_flight) {
-    for (int place = 0; place < in_flight; ++place)
-      for (const std::string_view name : {input_name, output_name}) bytes_[{name, place}];
-    for (const std::string_view name : {input_gradient_name, output_gradient_name})
-      bytes_[{name, 0}];
+  // `name`: of the unit's array that the message is instead of.
+  struct Key {
+    int unit = 0;
+    std::string_view name;
+    int micro_batch = 0;
+  };
+
+  explicit Messages(const PlanInputs& inputs) {
+    for (int unit = 0; unit < std::ssize(inputs.model->units); ++unit)
+      for (const KeptDeclaration& kept : inputs.model->units[unit].kept)
+        if (kept.sized_by_program) bytes_[{unit, kept.name}].resize(inputs.uses_of(unit, kept));
   }
 
-  // `name`: of the array that the message is instead of. `place`: of the micro batch in flight.
-  std::span<std::byte> at(std::string_view name, int place) { return find(name, place); }
-  std::span<std::byte> resize(std::string_view name, int place, std::size_t size) {
-    std::vector<std::byte>& bytes = find(name, place);
+  std::span<std::byte> at(const Key& key) { return find(key); }
+  std::span<std::byte> resize(const Key& key, std::size_t size) {
+    std::vector<std::byte>& bytes = find(key);
     bytes.resize(size);
     return bytes;
   }
 
  private:
-  std::vector<std::byte>& find(std::string_view name, int place) {
-    const bool is_gradient = name == input_gradient_name || name == output_gradient_name;
-    return bytes_.at({name, is_gradient ? 0 : place});
+  std::vector<std::byte>& find(const Key& key) {
+    auto& uses = bytes_.at({key.unit, key.name});
+    return uses[key.micro_batch % uses.size()];
   }
 
-  std::map<std::pair<std::string_view, int>, std::vector<std::byte>> bytes_;
+  // By unit and array, for each of PlanInputs::uses_of().
+  std::map<std::pair<int, std::string_view>, std::vector<std::vector<std::byte>>> bytes_;
 };
 
 }  // namespace zero::detail

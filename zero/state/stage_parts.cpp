@@ -4,6 +4,7 @@
 #include <string>
 
 #include "zero/plan/pipeline.h"
+#include "zero/plan/pipeline_schedule.h"
 
 namespace zero::detail {
 
@@ -13,9 +14,9 @@ StageParts::StageParts(const Model& declared, const Config& config, const AxisPl
   whole = declared;
   updates.emplace(whole, config);
   homes.resize(whole.params.size());
-  const std::vector<int> first = first_units(whole, config.pipeline.partition, place.ranks);
+  const std::vector<int> first = first_units(whole, config.pipeline, place.ranks);
   for (int at = 0; at < place.ranks; ++at) {
-    Part& part = of_stage.emplace_back(Part{stage_of(whole, first, at), {}, {}, {}});
+    Part& part = of_stage.emplace_back(Part{stage_of(whole, first, {at, place.ranks}), {}, {}, {}});
     part.from_whole.assign(whole.params.size(), -1);
     for (const ParamDeclaration& param : part.model.params) {
       const int number = whole.find(param.name);
@@ -27,13 +28,12 @@ StageParts::StageParts(const Model& declared, const Config& config, const AxisPl
   }
 }
 
-void StageParts::lay_out(const EnginePlan& plan, const std::string& schedule) {
+void StageParts::lay_out(const EnginePlan& plan, const PipelineOptions& options) {
+  const Timetable timetable = timetable_of({options, plan.on.pipe.ranks, plan.batch.accumulation});
   std::vector<std::vector<HalfPass>> lists;
   for (Part& part : of_stage) {
     part.layout = plan.layout_of(part.model);
-    const auto place = static_cast<int>(lists.size());
-    lists.push_back(schedule_of(schedule, {place, plan.on.pipe.ranks}, part.model.links,
-                                static_cast<int>(plan.batch.accumulation)));
+    lists.push_back(schedule_of(timetable, static_cast<int>(lists.size()), part.model));
   }
   if (const std::string fault = find_schedule_fault(lists); !fault.empty())
     throw std::logic_error("pipeline: " + fault);

@@ -17,7 +17,7 @@ struct StageParts {
   bool empty() const { return of_stage.empty(); }
   // Requires the plan of this rank's stage. Throws ConfigError for an optimizer whose states differ
   // by stage, and std::logic_error for lists of stages that would wait for each other.
-  void lay_out(const EnginePlan& plan, const std::string& schedule);
+  void lay_out(const EnginePlan& plan, const PipelineOptions& options);
 
   struct Part {
     Model model;

@@ -61,7 +61,7 @@ TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config 
       model(stages.empty() ? spec.declared() : stages.of_stage[stages.own].model),
       plan(model, config, plan_rank(runtime)),
       arrays(plan),
-      messages(plan.inputs.in_flight),
+      messages(plan.inputs),
       buffers(runtime, plan.buffers),
       changes(runtime, plan),
       scaler(config.fp16_enabled ? optim::LossScaler(config.loss_scale) : optim::LossScaler()),
@@ -94,7 +94,7 @@ void TrainState::agree_at_start() {
   agree_on_text(ranks, "model", model.describe());
   if (!stages.empty()) {
     agree_on_text(everyone(), "model", stages.whole.describe());
-    stages.lay_out(plan, config.pipeline.schedule);
+    stages.lay_out(plan, config.pipeline);
     link_stages();
   }
   if (tensor() != nullptr) tensor_parts = TensorParts(*tensor(), model, plan);
@@ -124,6 +124,7 @@ void TrainState::split_ranks() {
       "",
       "",
       "",
+      "",
       "the start of shard groups",
       "the start of replicas",
       "the start of the update of matrices",
@@ -143,18 +144,21 @@ void TrainState::split_ranks() {
   }
 }
 
-// The pairs of neighbors are made in two rounds, since a stage is in two of them.
+// The pairs of neighbors are made in rounds, since a stage is in several of them.
 void TrainState::link_stages() {
   const AxisPlace& place = plan.on.pipe;
   const int pipe = rank() * plan.grid.tensor_ranks() + plan.on.tensor.rank;
+  const auto link = [&](int pair, bool is_lower, GroupId id) {
+    std::unique_ptr<Ranks> ranks = everyone().split("the start of links between stages",
+                                                    pipe * place.ranks + pair, is_lower ? 0 : 1);
+    if (ranks->topology().size > 1) groups_[id] = std::move(ranks);
+  };
   for (const int begin : {0, 1}) {
-    const int pair = (place.rank + begin) / 2, pairs = place.ranks / 2 + 1;
-    std::unique_ptr<Ranks> link =
-        everyone().split("the start of links between stages", pipe * pairs + pair, place.rank);
     const bool is_lower = place.rank % 2 == begin;
-    if (link->topology().size == 1) continue;
-    groups_[is_lower ? GroupId::link_after : GroupId::link_before] = std::move(link);
+    link((place.rank + begin) / 2, is_lower, is_lower ? GroupId::link_after : GroupId::link_before);
   }
+  const bool is_last = place.after() == 0;
+  if (model.runs.size() > 1) link(is_last ? 0 : place.rank, is_last, GroupId::link_around);
   // For each parameter of several stages, those ranks, and apart from these the others.
   for (std::size_t param = 0; param < stages.homes.size(); ++param) {
     const StageParts::Part& home = stages.of_stage[stages.homes[param].place];
@@ -183,7 +187,8 @@ KeptArray TrainState::kept(int unit, std::string_view name, int use) const {
   const std::vector<KeptDeclaration>& all = model.units[unit].kept;
   const auto array = std::ranges::find(all, name, &KeptDeclaration::name);
   if (array == all.end()) return {};
-  const std::size_t number = (array->of_backward ? 0 : use) * all.size() + (array - all.begin());
+  const int uses = plan.inputs.uses_of(unit, *array);
+  const std::size_t number = use % uses * all.size() + (array - all.begin());
   const ArrayRow& row = plan.arrays.pools[Pool::kept].rows[plan.arrays.first_kept[unit] + number];
   return {true, arrays.kept(unit, number), row.encoding.dtype, row.count, array->sized_by_program};
 }

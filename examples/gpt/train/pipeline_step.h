@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string_view>
+#include <vector>
 
 #include "examples/gpt/cpu/blocks.h"
 #include "examples/gpt/train/training_step.h"
@@ -12,26 +13,23 @@
 
 namespace gpt {
 
-// The blocks among the units of this rank's stage.
-inline int blocks_in_stage(zero::Engine& engine, const PartNames& names) {
-  int blocks = 0;
-  for (const zero::Unit& unit : engine.units())
-    blocks += unit.name() != names.embedding_unit && unit.name() != names.head_unit;
-  return blocks;
+inline bool is_block(const zero::Unit& unit, const PartNames& names) {
+  return unit.name() != names.embedding_unit && unit.name() != names.head_unit;
 }
 
 // The part of the model that this rank's stage has.
 inline zero::planner::StagePart part_in_stage(zero::Engine& engine, const ModelConfig& model) {
   const PartNames names = names_of(model);
-  return {.layers = blocks_in_stage(engine, names),
-          .in_flight = engine.micro_batches_in_flight(),
-          .head = engine.units().back().name() == names.head_unit};
+  zero::planner::StagePart part{.head = engine.units().back().name() == names.head_unit};
+  for (const zero::Unit& unit : engine.units())
+    if (is_block(unit, names)) part.layers += unit.micro_batches_in_flight();
+  return part;
 }
 
 // The activations of the stage's blocks, for all micro-batches in flight.
 inline HeldActivations held_in_stage(const zero::planner::StagePart& part,
                                      Activations activations) {
-  return {held_layers(activations, part.layers * part.in_flight), false, part.head};
+  return {held_layers(activations, part.layers), false, part.head};
 }
 
 template <class Model>
@@ -39,11 +37,13 @@ class PipelineStep {
  public:
   using T = typename Model::Element;
 
-  PipelineStep(zero::Engine& engine, Model& model)
-      : engine_(engine),
-        model_(model),
-        first_block_(engine.units().front().name() == model.names().embedding_unit ? 1 : 0),
-        blocks_(blocks_in_stage(engine, model.names())) {}
+  PipelineStep(zero::Engine& engine, Model& model) : engine_(engine), model_(model) {
+    int held = 0;
+    for (const zero::Unit& unit : engine.units()) {
+      held_before_.push_back(held);
+      if (is_block(unit, model.names())) held += unit.micro_batches_in_flight();
+    }
+  }
 
   // `load` returns the micro-batch of a micro step; valid until its next call.
   void run(const std::function<MicroBatch(const zero::MicroStep&)>& load) {
@@ -54,10 +54,10 @@ class PipelineStep {
  private:
   using Load = std::function<MicroBatch(const zero::MicroStep&)>;
 
-  // The number of a block among those of all micro-batches in flight.
+  // The number of a block and a micro-batch among the activations held.
   int number_of(const zero::Task& task) const {
-    const int place = task.micro_step().index() % engine_.micro_batches_in_flight();
-    return place * blocks_ + task.unit().index() - first_block_;
+    const zero::Unit& unit = task.unit();
+    return held_before_[unit.index()] + task.micro_step().index() % unit.micro_batches_in_flight();
   }
 
   void forward(const zero::Task& task, const Load& load) {
@@ -85,7 +85,7 @@ class PipelineStep {
 
   zero::Engine& engine_;
   Model& model_;
-  int first_block_, blocks_;
+  std::vector<int> held_before_;  // by the stage's units
 };
 
 }  // namespace gpt

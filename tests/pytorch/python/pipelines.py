@@ -52,13 +52,13 @@ def loss_of(logits, labels):
     return nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
-def pipeline(stages, tied=False, method="uniform", interval=0):
+def pipeline(stages, tied=False, method="uniform", interval=0, chunks=1):
     torch.manual_seed(3 + zerocore.ranks().rank)  # rank 0's numbers make the values
     first = TiedLayerSpec("table", Table) if tied else LayerSpec(Table)
     last = TiedLayerSpec("table", Table, forward_fn=lambda module, x: x @ module.weight.t()) if tied else LayerSpec(Head)
     layers = [first, *(LayerSpec(Block, width) for width in (8, 40, 17)), lambda inputs: inputs[0], nn.LayerNorm(WIDTH), last]
     return PipelineModule(layers, num_stages=stages, loss_fn=loss_of, partition_method=method,
-                          activation_checkpoint_interval=interval)
+                          activation_checkpoint_interval=interval, chunks=chunks)
 
 
 def config(stage, **more):
@@ -106,6 +106,13 @@ def grid(folder, *stage_counts):
                         parameter.requires_grad_(int(path.split(".")[0]) > 4)
                 engine, *_ = zerocore.initialize(model=net, config=config(stage, **PRECISIONS[precision]))
                 say("bits", name.replace(" ", "-"), precision, ranks // stages, f"{stages} stages, ZeRO {stage}:", trained(engine))
+                engine.destroy()
+        for schedule, precision, stage in (("interleaved", "fp32", 3), ("breadth_first", "bf16", 0)):
+            keys = {"gradient_sync": "each", "pipeline": {"schedule": schedule, "chunks": 2}}
+            if 1 < stages < 4:
+                engine, *_ = zerocore.initialize(model=pipeline(stages, chunks=2),
+                                                 config=config(stage, zero_core=keys, **PRECISIONS[precision]))
+                say("bits plain", precision, ranks // stages, f"{stages} stages, {schedule}:", trained(engine))
                 engine.destroy()
         engine = with_groups(pipeline(stages))
         say("bits groups fp32", ranks // stages, f"{stages} stages:", trained(engine), engine.get_lr())
@@ -218,6 +225,8 @@ def decoders(*stage_counts):
                 model = cut_decoder(model, 1)
             if stages > 1:
                 more["pipeline"] = {"stages": stages}
+            if stages > 1 and kind == "llama":
+                more["zero_core"] = {"gradient_sync": "each", "pipeline": {"schedule": "interleaved", "chunks": 2}}
             if stages == 0 and kind == "gpt2":
                 continue
             engine, *_ = zerocore.initialize(model=model, config=config(stage, **more))
@@ -262,6 +271,8 @@ def refusals():
     refused(lambda: zerocore.initialize(model=normed, config=config(1)), "running_mean", "LayerNorm")
     net = pipeline(2, method=[0, 3])
     refused(lambda: zerocore.initialize(model=net, config=config(1, pipeline={"stages": 4})), "pipeline.stages is 4", "2 stages")
+    chunks = {"pipeline": {"schedule": "interleaved", "chunks": 2}}
+    refused(lambda: zerocore.initialize(model=net, config=config(1, zero_core=chunks)), "chunks is 2", "PipelineModule has 1")
     independent = {"train_batch_size": 4, "train_micro_batch_size_per_gpu": 2, "zero_core": {"rank_independent": True}}
     refused(lambda: zerocore.initialize(model=net, config=independent), "zero_core.rank_independent does not go with")
     engine, *_ = zerocore.initialize(model=net, config=config(1))

@@ -15,8 +15,9 @@ from .layers import LayerSpec, PipelineModule, TiedLayerSpec
 __all__ = ["LayerSpec", "PipelineModule", "TiedLayerSpec", "cut_decoder"]
 
 
-def cut_decoder(model, num_stages, partition_method="best"):
+def cut_decoder(model, num_stages, partition_method="best", chunks=1):
     """Returns a decoder of transformers in stages, for initialize(), which does so itself if pipeline.stages is above 1. The
-    embeddings, each block, and the last norm with the head are a unit each. Collective; raises UsageError for other models."""
+    embeddings, each block, and the last norm with the head are a unit each. `chunks`: zero_core.pipeline.chunks of the config.
+    Collective; raises UsageError for other models."""
     from .decoders import DecoderStages
-    return DecoderStages(model, num_stages, partition_method)
+    return DecoderStages(model, num_stages, partition_method, chunks)

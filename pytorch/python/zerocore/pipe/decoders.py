@@ -56,7 +56,7 @@ class DecoderStages(Stages):
 
     reads_batches = True
 
-    def __init__(self, model, stages, partition):
+    def __init__(self, model, stages, partition, chunks=1):
         super().__init__()
         _refuse_unfit(model, stages)
         self._path, blocks = _blocks_of(model)
@@ -77,7 +77,8 @@ class DecoderStages(Stages):
                 self._others[first_use[id(parameter)]].append(name)
         kinds = [[type(module).__name__ for module in inside.values()] for inside in modules]
         chosen = [([number], kind, count) for number, (kind, count) in enumerate(zip(kinds, counts))]
-        self.first_units = first_units(chosen, stages, partition, len(chosen))
+        self.chunks = chunks
+        self.first_units = first_units(chosen, stages * chunks, partition, len(chosen))
         self.stage = cut_ranks(stages, "pipeline.stages")
         self._embeds, self._given = False, None
         self._take(model, modules, {id(p): p for p in model.parameters()}, first_use)

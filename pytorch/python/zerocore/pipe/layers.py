@@ -47,11 +47,12 @@ class PipelineModule(Stages):
     that follow, are a unit: gathered, run and, with an activation_checkpoint_interval above 0, recomputed together. Every rank
     constructs all layers one after another, from rank 0's random numbers, and keeps those of its stage, so that initial
     values are those of one stage. `loss_fn(outputs, labels)`; without one the last layer returns the loss.
-    `partition_method`: see partition.first_units(). Collective; other arguments as in DeepSpeed."""
+    `partition_method`: see partition.first_units(). `chunks`: zero_core.pipeline.chunks of the config. Collective; other
+    arguments as in DeepSpeed."""
 
     def __init__(self, layers, num_stages=None, topology=None, loss_fn=None, seed_layers=False, seed_fn=None, base_seed=1234,
                  partition_method="parameters", activation_checkpoint_interval=0, activation_checkpoint_func=None,
-                 checkpointable_layers=None, dynamic_shape=False):
+                 checkpointable_layers=None, dynamic_shape=False, chunks=1):
         super().__init__()
         if topology is not None:
             raise _native.UsageError("PipelineModule: topology gives ranks another order than that of stages, each of which has "
@@ -64,13 +65,13 @@ class PipelineModule(Stages):
         self._checkpointable = checkpointable_layers
         self._specs = list(layers)
         self._seeds = (seed_fn or torch.manual_seed, base_seed) if seed_layers else None
-        self.stage = cut_ranks(num_stages, "PipelineModule: num_stages")
+        self.stage, self.chunks = cut_ranks(num_stages, "PipelineModule: num_stages"), chunks if num_stages > 1 else 1
         with _numbers_of_rank_0():
             counts = self._parameter_counts()
             self._units_of_layers(counts)
             chosen = [(layers, [_kind(self._specs[layer]) for layer in layers], sum(counts[layer] for layer in layers))
                       for layers in self._layers_of_units]
-            self.first_units = first_units(chosen, num_stages, partition_method, len(self._specs))
+            self.first_units = first_units(chosen, num_stages * self.chunks, partition_method, len(self._specs))
             self._construct()
 
     def _parameter_counts(self):

@@ -21,26 +21,27 @@ class Unit:
 class Stages(nn.Module):
     """A model cut into stages. Its parameters are those of this rank's stage.
 
-    `units`: of all stages, equal on all ranks. `first_units`: the first one of each stage. `tensors`: {name: (parameter,
-    its other names)} of this stage. `reads_batches`: whether every stage reads batches, not the first and last alone."""
+    `units`: of all stages, equal on all ranks. `first_units`: the first one of each run of units, of which stage s has
+    number s, and with `chunks` above 1 every stage_count-th after it. `tensors`: {name: (parameter, its other names)} of this
+    stage. `reads_batches`: whether every stage reads batches, not the first and last alone."""
 
     reads_batches = False
 
     def __init__(self):
         super().__init__()
         self.units, self.first_units, self.tensors = [], [0], {}
-        self.stage = 0
+        self.stage, self.chunks = 0, 1
 
     @property
     def stage_count(self):
         """The number of stages."""
-        return len(self.first_units)
+        return len(self.first_units) // self.chunks
 
     @property
     def own_units(self):
         """The numbers of this stage's units."""
-        ends = [*self.first_units[1:], len(self.units)]
-        return range(self.first_units[self.stage], ends[self.stage])
+        runs = list(zip(self.first_units, [*self.first_units[1:], len(self.units)]))
+        return [unit for begin, end in runs[self.stage::self.stage_count] for unit in range(begin, end)]
 
     def run(self, unit, inputs, batch):
         """Returns the unit's outputs, a tensor or a tuple: of the last one without a loss_fn the loss."""

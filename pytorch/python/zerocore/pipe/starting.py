@@ -25,6 +25,9 @@ def in_stages(model, settings, job):
         if job.stages != model.stage_count:
             raise _native.UsageError(f"zerocore.initialize: this model has {model.stage_count} stages, and a later one has cut the "
                                      f"ranks into {job.stages}: give initialize() a model before the next is made")
+        if model.stage_count > 1 and settings.pipeline_chunks != model.chunks:
+            raise _native.ConfigError(f"zero_core.pipeline.chunks is {settings.pipeline_chunks}, and the PipelineModule has "
+                                      f"{model.chunks}: give it chunks={settings.pipeline_chunks}, or change the key")
         refuse_unfit(model, job)
         return model
     if settings.pipeline_stages == 1:
@@ -33,7 +36,7 @@ def in_stages(model, settings, job):
         return model
     _refuse_caller(settings.pipeline_stages)
     from .decoders import DecoderStages  # torch alone is not enough for it
-    cut = DecoderStages(model, settings.pipeline_stages, settings.pipeline_partition)
+    cut = DecoderStages(model, settings.pipeline_stages, settings.pipeline_partition, settings.pipeline_chunks)
     refuse_unfit(cut, job)
     return cut
 

@@ -65,7 +65,7 @@ class StageTasks:
     def __init__(self, engine, batches):
         self._engine, self._batches = engine, batches
         self._native, self._model = engine.native, engine.module
-        self._first = self._model.own_units[0]
+        self._units = self._model.own_units
         self._passed, self._kept, self._gradients = {}, {}, {}  # by micro-batch; (micro-batch, unit); micro-batch
         self._marks = {}  # of the first stage's labels, by micro-batch
 
@@ -73,7 +73,7 @@ class StageTasks:
         """Runs all tasks of a step."""
         while (task := self._native.next_task()) is not None:
             number, micro, is_forward = task
-            unit = self._first + number
+            unit = self._units[number]
             self._native.open_task()
             with self._told(unit, micro):
                 if is_forward:
@@ -83,7 +83,7 @@ class StageTasks:
                 else:
                     self._backward(unit, micro)
             self._native.close()
-            if unit == self._first and not is_forward:
+            if unit == self._units[0] and not is_forward:
                 self._batches.drop(micro)
 
     def evaluate(self, compute_loss):
@@ -91,7 +91,7 @@ class StageTasks:
         losses, results = [], []
         for micro in range(self._batches.count):
             self._native.evaluates(True)
-            for number, unit in enumerate(self._model.own_units):
+            for number, unit in enumerate(self._units):
                 self._native.open_forward(number)
                 with self._told(unit, micro):
                     outputs = self._forward(unit, micro)
@@ -123,6 +123,10 @@ class StageTasks:
             error.args = (f"{error} ({where})", *error.args[1:]) if error.args else (where,)
             raise
 
+    def _begins_run(self, unit):
+        """Whether the unit is given its inputs by another stage, or as the first one by the batch."""
+        return unit in self._model.first_units
+
     def _where(self, unit, micro):
         return f"unit {self._model.units[unit].name}, stage {self._engine.stage_id}, micro-batch {micro}"
 
@@ -135,7 +139,7 @@ class StageTasks:
         """Returns the unit's inputs: leaves that require gradients if there is something before to train."""
         if unit == 0:
             return None if self._model.reads_batches else self._part_of_batch(0, micro)
-        if unit == self._first:
+        if self._begins_run(unit):
             tensors, is_tuple, needs, self._marks[micro] = messages.receive(self._native.received())
         else:
             outputs = self._passed.pop(micro)
@@ -165,8 +169,8 @@ class StageTasks:
         tensors = messages.tensors_of(outputs, self._where(unit, micro))
         inputs, _ = self._kept.get((micro, unit), ([], None))
         self._kept[micro, unit] = inputs, tensors
-        if unit == self._model.own_units[-1]:
-            mark = self._batches.mark(micro) if self._first == 0 else self._marks.pop(micro)
+        if self._begins_run(unit + 1):
+            mark = self._batches.mark(micro) if unit < self._model.first_units[1] else self._marks.pop(micro)
             messages.send(tensors, not isinstance(outputs, torch.Tensor), self._native.to_send, mark)
         else:
             self._passed[micro] = outputs
@@ -181,7 +185,7 @@ class StageTasks:
         self._return(unit, micro, inputs)
 
     def _gradients_of(self, unit, micro, outputs):
-        if unit != self._model.own_units[-1]:
+        if not self._begins_run(unit + 1):
             return self._gradients.pop(micro)
         memory = self._native.received_gradient()
         gradients = [None] * len(outputs) if memory is None else messages.receive(memory)[0]
@@ -215,7 +219,7 @@ class StageTasks:
     def _return(self, unit, micro, inputs):
         """Leaves the gradients of the inputs to the unit before."""
         gradients = [None if each is None else each.grad for each in inputs]
-        if unit == self._first:
+        if self._begins_run(unit):
             messages.send(gradients, True, self._native.gradient_to_send)
         else:
             self._gradients[micro] = gradients
