@@ -357,8 +357,8 @@ class Engine {
   // stage.
   std::uint64_t digest();
   EngineReport report();
-  // Writes the newest steps of all ranks, on one clock, for Perfetto (docs/trace.md); a file for
-  // each stage of a pipeline. Returns a summary on rank 0, and "" elsewhere. Throws SaveError.
+  // Writes the newest steps of all ranks, on one clock, for Perfetto (docs/trace.md). Returns a
+  // summary on the first rank of all, and "" elsewhere. Throws SaveError.
   std::string write_trace(const std::string& file);
 
   // Local.

@@ -90,7 +90,7 @@ TEST_CASE("bubbles are those of the papers") {
           CAPTURE(stages);
           CAPTURE(shape.micro_batches);
           const double p = stages, work = chunks * shape.micro_batches;
-          CHECK(timetable_of(shape).bubble(shape) == doctest::Approx((p - 1) / (work + p - 1)));
+          CHECK(timetable_of(shape).bubble() == doctest::Approx((p - 1) / (work + p - 1)));
         }
 }
 

@@ -10,9 +10,12 @@
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <vector>
 
+#include "tests/support/staged_chain.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/toy_model.h"
+#include "zero/engine/bubble.h"
 #include "zero/pass/step_clock.h"
 #include "zero/testing.h"
 
@@ -184,6 +187,44 @@ TEST_CASE("a trace has the steps of all ranks, whose parts add up to them, at ev
       CHECK(event["args"]["parameters"] == "block.3.weight and 2 more");
     }
   }
+}
+
+TEST_CASE("the stages of a pipeline share a trace, which says how long they wait for each other") {
+  const TemporaryDirectory folder;
+  const std::string file = folder / "t.json";
+  for (const char* schedule : {"1f1b", "interleaved"}) {
+    zero::testing::run_ranks(
+        4,
+        [&](zero::Runtime& runtime) {
+          zero::Config config = staged::config_of(4);
+          config.pipeline = staged::schedule_named(schedule);
+          staged::Training training(runtime, config);
+          training.begin().run(3);
+          const std::string summary = training.engine().write_trace(file);
+          CHECK(summary.empty() == !runtime.is_root());
+          for (const char* part :
+               {"\nstage 0: ", "\nstage 1: ", "\nbubble   stages wait for each "})
+            if (runtime.is_root()) CHECK(summary.find(part) != std::string::npos);
+        },
+        {.pipeline_stages = 2});
+    const std::vector<json> events = events_of(file);
+    check_sums(events, 4, 3);
+    const std::set<std::string> instructions = names_of(events, "instruction");
+    for (const char* name : {"send", "receive", "send gradient", "receive gradient"})
+      CHECK(instructions.contains(name));
+  }
+}
+
+// The second of two stages takes twice as long: of 21 units of time the stages work 9 and 18.
+TEST_CASE("a bubble is that of the schedule with the measured times") {
+  using zero::detail::StageTimes;
+  const zero::detail::PipelineShape shape({.schedule = "1f1b"}, 2, 3);
+  const std::vector<StageTimes> stages = {{.step = 25, .waits = 14, .runs = {{1, 2}}},
+                                          {.step = 25, .waits = 6, .runs = {{2, 4}}}};
+  CHECK(zero::detail::bubble_of(shape, stages) == doctest::Approx(7.5));
+  CHECK(zero::detail::bubble_text(shape, stages) ==
+        "bubble   stages wait for each other 10000.000 ms of a step, 40.0 %;\n"
+        "         the schedule and these kernels make 7500.000 ms, 30.0 %\n");
 }
 
 TEST_CASE("before the first step there is nothing to trace") {

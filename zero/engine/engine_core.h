@@ -84,7 +84,8 @@ class EngineCore {
   std::vector<std::int64_t> report_words();
   // Collective if the config requests a trace.
   void start_tracing();
-  RankTrace own_trace() const;
+  RankTrace own_trace();
+  std::string trace_summary(const std::string& file, const TraceSummary& own);
   void write_own_trace(const char* reason) noexcept;
   // Maps the instructions of each stream to the parts that execute them.
   PlanWalker::Lanes plan_lanes();

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
@@ -49,18 +50,49 @@ std::vector<std::int64_t> compare_clocks(Ranks& ranks) {
 }
 
 // "t.json" -> "t.rank-3.json"
-std::string with_suffix(const std::string& file, const std::string& noun, int number) {
+std::string with_rank(const std::string& file, int rank) {
   std::filesystem::path path = file;
   const std::string extension = path.extension().string();
-  return path.replace_extension("." + noun + "-" + std::to_string(number) + extension).string();
+  return path.replace_extension(".rank-" + std::to_string(rank) + extension).string();
 }
 
-// Each group of ranks that holds a part of the model has a separate trace.
-std::string file_of_group(const std::string& file, TrainState& train) {
-  const AxisPlace &part = train.plan.on.tensor, &stage = train.plan.on.pipe;
-  std::string own = file;
-  if (stage.ranks > 1) own = with_suffix(own, "stage", stage.rank);
-  return part.ranks > 1 ? with_suffix(own, "part", part.rank) : own;
+// Calls each(rank, text) with the text of every rank, one after another. Collective.
+void for_texts(Ranks& ranks, std::string own,
+               const std::function<void(int, const std::string&)>& each) {
+  for (int rank = 0; rank < ranks.topology().size; ++rank) {
+    std::string text = rank == ranks.topology().rank ? std::move(own) : "";
+    std::int64_t size = std::ssize(text);
+    ranks.broadcast("a trace", std::as_writable_bytes(std::span(&size, 1)), rank);
+    text.resize(size);
+    ranks.broadcast("a trace", std::as_writable_bytes(std::span(text)), rank);
+    each(rank, text);
+  }
+}
+
+// Returns the summary of the ranks that have the same parameters. Collective among these.
+TraceSummary summary_of(Ranks& ranks, const RankTrace& own, const TraceNames& names) {
+  TraceSummary summary;
+  for (int rank = 0; rank < ranks.topology().size; ++rank) {
+    RankTrace trace;
+    if (rank == ranks.topology().rank) trace = own;
+    std::int64_t head[] = {std::ssize(trace.spans), trace.rank, trace.clock_ahead};
+    ranks.broadcast("a trace", std::as_writable_bytes(std::span(head)), rank);
+    trace.spans.resize(head[0]);
+    trace.rank = static_cast<int>(head[1]);
+    trace.clock_ahead = head[2];
+    ranks.broadcast("a trace", std::as_writable_bytes(std::span(trace.spans)), rank);
+    summary.add(trace, names);
+  }
+  return summary;
+}
+
+// "stage 1, part 0"; "" if all ranks have the whole model.
+std::string part_of_model(const PlanRank& on) {
+  const auto part = [](const char* noun, const AxisPlace& place) {
+    return place.ranks == 1 ? std::string() : noun + std::to_string(place.rank);
+  };
+  const std::string stage = part("stage ", on.pipe), own = part("part ", on.tensor);
+  return stage + (stage.empty() || own.empty() ? "" : ", ") + own;
 }
 
 }  // namespace
@@ -69,22 +101,25 @@ void EngineCore::start_tracing() {
   const RuntimeCore& runtime = train_.runtime;
   const bool wanted = !train_.config.zero_core.trace.empty();
   if (wanted) {
-    if (train_.rank() == 0) {
-      const std::string file = file_of_group(train_.config.zero_core.trace, train_);
+    if (train_.everyone().topology().rank == 0) {
+      const std::string& file = train_.config.zero_core.trace;
       if (const std::string problem = ReplacedFile().open(file); !problem.empty())
         throw ConfigError("zero_core.trace: " + file + " cannot be written: " + problem);
     }
-    clocks_ahead_ = compare_clocks(train_.ranks);
+    clocks_ahead_ = compare_clocks(train_.everyone());
     guard_.set_on_failure([this] { write_own_trace("failed"); });
   }
   if (wanted || runtime.options().catch_signals)
     requests_ = std::make_unique<TraceRequests>([this] { write_own_trace("asked by SIGUSR1"); });
 }
 
-RankTrace EngineCore::own_trace() const {
-  const int rank = train_.rank();
+RankTrace EngineCore::own_trace() {
+  const comm::Topology& topology = train_.everyone().topology();
+  const int rank = topology.rank;
+  const AxisPlace& pipe = train_.plan.on.pipe;
   return {.rank = rank,
-          .node = train_.ranks.topology().node_of[rank],
+          .node = topology.node_of[rank],
+          .stage = pipe.ranks > 1 ? std::optional(pipe.rank) : std::nullopt,
           .clock_ahead = clocks_ahead_.empty() ? 0 : clocks_ahead_[rank],
           .taken = steady_nanoseconds(),
           .spans = clock_.spans().newest()};
@@ -117,11 +152,10 @@ void EngineCore::write_own_trace(const char* reason) noexcept {
     }
     line += place + doing;
     const std::string& wanted = train_.config.zero_core.trace;
-    const std::string file = with_suffix(
-        file_of_group(wanted.empty() ? "zero-trace.json" : wanted, train_), "rank", trace.rank);
+    const std::string file = with_rank(wanted.empty() ? "zero-trace.json" : wanted, trace.rank);
     const Outcome written = attempt([&] {
       TraceFile out(file);
-      out.add(trace, names);
+      out.add(events_of(trace, names));
       out.close();
     });
     line += "; " + (written.code == 0 ? "its trace is in " + file : written.text) + "\n";
@@ -134,35 +168,49 @@ void EngineCore::write_own_trace(const char* reason) noexcept {
 std::string EngineCore::write_trace(const std::string& file) {
   begin_call(Call::write_trace);
   trace_written_ = true;
+  Ranks& everyone = train_.everyone();
   // Not kept, because another thread may be reading the member.
   const std::vector<std::int64_t> ahead =
-      clocks_ahead_.empty() ? compare_clocks(train_.ranks) : clocks_ahead_;
+      clocks_ahead_.empty() ? compare_clocks(everyone) : clocks_ahead_;
   const TraceNames names(train_.plan.inputs);
-  const std::string own = file_of_group(file, train_);
-  const bool writes = train_.rank() == 0;
+  RankTrace own = own_trace();
+  own.clock_ahead = ahead[own.rank];
+  const bool writes = own.rank == 0;
   std::optional<TraceFile> out;
-  TraceSummary summary;
   Outcome outcome;
-  if (writes) outcome = attempt([&] { out.emplace(own); });
-  for (int rank = 0; rank < train_.rank_count(); ++rank) {
-    RankTrace trace;
-    if (rank == train_.rank()) trace = own_trace();
-    std::int64_t count = std::ssize(trace.spans);
-    train_.ranks.broadcast("a trace", std::as_writable_bytes(std::span(&count, 1)), rank);
-    trace.spans.resize(count);
-    train_.ranks.broadcast("a trace", std::as_writable_bytes(std::span(trace.spans)), rank);
-    if (!writes || outcome.code != 0) continue;
-    trace.rank = rank;
-    trace.node = train_.ranks.topology().node_of[rank];
-    trace.clock_ahead = ahead[rank];
-    outcome = attempt([&] {
-      out->add(trace, names);
-      summary.add(trace, names);
-    });
-  }
+  if (writes) outcome = attempt([&] { out.emplace(file); });
+  for_texts(everyone, events_of(own, names), [&](int, const std::string& events) {
+    if (writes && outcome.code == 0) outcome = attempt([&] { out->add(events); });
+  });
   if (writes && outcome.code == 0) outcome = attempt([&] { out->close(); });
-  agree_or_raise(train_.ranks, "a trace", outcome);
-  return writes ? summary.text(own) : "";
+  agree_or_raise(everyone, "a trace", outcome);
+  const std::string text = trace_summary(file, summary_of(train_.ranks, own, names));
+  return writes ? text : "";
+}
+
+// Has the summary of each part of the model in turn. Collective.
+std::string EngineCore::trace_summary(const std::string& file, const TraceSummary& own) {
+  const std::string part = part_of_model(train_.plan.on), head = "trace    " + file;
+  if (part.empty()) return own.text(head);
+  std::string text = head + "\n";
+  for_texts(train_.everyone(), train_.rank() == 0 ? own.text(part) : "",
+            [&](int, const std::string& of_part) { text += of_part; });
+  if (train_.pipe() == nullptr) return text;
+  std::vector<StageTimes> stages;
+  for (int at = 0; at < train_.plan.on.pipe.ranks; ++at) {
+    StageTimes times = own.times(train_.model, train_.plan.batch.accumulation);
+    const auto broadcast = [&](auto& values) {
+      train_.pipe()->broadcast("a trace", std::as_writable_bytes(std::span(values)), at);
+    };
+    double means[] = {times.step, times.waits};
+    broadcast(means);
+    broadcast(times.runs);
+    times.step = means[0], times.waits = means[1];
+    stages.push_back(std::move(times));
+  }
+  return text + bubble_text({train_.config.pipeline, train_.plan.on.pipe.ranks,
+                             train_.plan.batch.accumulation},
+                            stages);
 }
 
 void EngineCore::write_last_trace() noexcept {

@@ -34,25 +34,26 @@ std::string metadata(int rank, int stream, const char* what, const std::string& 
          ",\"name\":\"" + what + "\",\"args\":{" + value + "}}";
 }
 
+// A list of events, a line each.
+class Events {
+ public:
+  void add(const std::string& event) { text_ += (text_.empty() ? "\n" : ",\n") + event; }
+  std::string text() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
 }  // namespace
 
-TraceFile::TraceFile(const std::string& path) : path_(path) {
-  if (const std::string problem = out_.open(path); !problem.empty())
-    throw SaveError("trace " + path + " cannot be written: " + problem);
-  out_.write(R"({"displayTimeUnit":"ms","traceEvents":[)");
-}
-
-void TraceFile::event(const std::string& text) {
-  out_.write(std::exchange(empty_, false) ? "\n" : ",\n");
-  out_.write(text);
-}
-
-void TraceFile::add(const RankTrace& trace, const TraceNames& names) {
-  const std::string process =
-      "rank " + std::to_string(trace.rank) + " on node " + std::to_string(trace.node);
-  event(metadata(trace.rank, 0, "process_name", "\"name\":" + json_text(process)));
-  event(metadata(trace.rank, 0, "process_sort_index",
-                 "\"sort_index\":" + std::to_string(trace.rank)));
+std::string events_of(const RankTrace& trace, const TraceNames& names) {
+  Events events;
+  const std::string process = (trace.stage ? "stage " + std::to_string(*trace.stage) + ", " : "") +
+                              "rank " + std::to_string(trace.rank) + " on node " +
+                              std::to_string(trace.node);
+  events.add(metadata(trace.rank, 0, "process_name", "\"name\":" + json_text(process)));
+  events.add(metadata(trace.rank, 0, "process_sort_index",
+                      "\"sort_index\":" + std::to_string(trace.rank)));
   // Outer spans come first.
   std::vector<Span> spans = trace.spans;
   std::ranges::stable_sort(spans, [](const Span& a, const Span& b) {
@@ -62,8 +63,8 @@ void TraceFile::add(const RankTrace& trace, const TraceNames& names) {
   for (const Span& span : spans) {
     const auto stream = static_cast<int>(span.stream);
     if (streams.insert(stream).second)
-      event(metadata(trace.rank, stream, "thread_name",
-                     "\"name\":" + json_text(stream_names[span.stream])));
+      events.add(metadata(trace.rank, stream, "thread_name",
+                          "\"name\":" + json_text(stream_names[span.stream])));
     const bool runs = span.end == 0;
     const std::int64_t end = runs ? trace.taken : span.end;
     std::string arguments = "\"step\":" + std::to_string(span.step);
@@ -71,12 +72,24 @@ void TraceFile::add(const RankTrace& trace, const TraceNames& names) {
     if (const std::string parameters = names.parameters(span); !parameters.empty())
       arguments += ",\"parameters\":" + json_text(parameters);
     if (runs) arguments += ",\"unfinished\":true";
-    event(R"({"ph":"X","pid":)" + std::to_string(trace.rank) + ",\"tid\":" +
-          std::to_string(stream) + ",\"ts\":" + microseconds(span.begin - trace.clock_ahead) +
-          ",\"dur\":" + microseconds(std::max<std::int64_t>(end - span.begin, 0)) +
-          ",\"name\":" + json_text(names.name_of_span(span)) + ",\"cat\":\"" + category_of(span) +
-          "\",\"args\":{" + arguments + "}}");
+    events.add(R"({"ph":"X","pid":)" + std::to_string(trace.rank) + ",\"tid\":" +
+               std::to_string(stream) + ",\"ts\":" + microseconds(span.begin - trace.clock_ahead) +
+               ",\"dur\":" + microseconds(std::max<std::int64_t>(end - span.begin, 0)) +
+               ",\"name\":" + json_text(names.name_of_span(span)) + ",\"cat\":\"" +
+               category_of(span) + "\",\"args\":{" + arguments + "}}");
   }
+  return events.text();
+}
+
+TraceFile::TraceFile(const std::string& path) : path_(path) {
+  if (const std::string problem = out_.open(path); !problem.empty())
+    throw SaveError("trace " + path + " cannot be written: " + problem);
+  out_.write(R"({"displayTimeUnit":"ms","traceEvents":[)");
+}
+
+void TraceFile::add(const std::string& events) {
+  if (!std::exchange(empty_, false)) out_.write(",");
+  out_.write(events);
 }
 
 void TraceFile::close() {
@@ -116,6 +129,9 @@ void TraceSummary::add(const RankTrace& trace, const TraceNames& names) {
 
 void TraceSummary::add_step_parts(const Span& span, const TraceNames& names) {
   const bool backward = span.op == Op::backward;
+  const bool of_stages = target_of(span.op) == Target::boundary || span.op == Op::agree;
+  if (span.kind == Span::Kind::kernels) kernels_[{span.op, span.target}] += span.duration();
+  if (span.kind == Span::Kind::waiting && of_stages) waits_for_stages_ += span.duration();
   static constexpr std::size_t part_of_kind[] = {0, 1, 3, 4};
   const std::size_t part = part_of_kind[static_cast<std::size_t>(span.kind)];
   parts_[part == 1 && backward ? 2 : part] += span.duration();
@@ -176,14 +192,29 @@ std::string TraceSummary::waits_text() const {
   return text;
 }
 
-std::string TraceSummary::text(const std::string& file) const {
+std::string TraceSummary::text(const std::string& title) const {
   const std::string head =
-      "trace    " + file + ": " + count_of(spans_, "span") + " of " + count_of(ranks_, "rank");
+      title + ": " + count_of(spans_, "span") + " of " + count_of(ranks_, "rank");
   if (steps_ == 0) return head + ", no complete step\n";
   char mean[100];
   std::snprintf(mean, sizeof mean, "mean of steps %d to %d: %.3f ms\n", first_step_, last_step_,
                 1e-6 * static_cast<double>(step_nanoseconds_) / static_cast<double>(steps_));
   return head + "\n" + mean + parts_text() + (waits_.empty() ? "" : waits_text());
+}
+
+StageTimes TraceSummary::times(const Model& stage, std::int64_t micro_batches) const {
+  const double steps = 1e9 * static_cast<double>(std::max<std::int64_t>(steps_, 1));
+  StageTimes times{.step = static_cast<double>(step_nanoseconds_) / steps,
+                   .waits = static_cast<double>(waits_for_stages_) / steps,
+                   .runs = std::vector<RunTimes>(stage.runs.size(), RunTimes{0, 0})};
+  for (const auto& [scope, nanoseconds] : kernels_) {
+    const auto& [op, unit] = scope;
+    if (target_of(op) != Target::unit || unit < 0) continue;
+    RunTimes& run = times.runs[stage.run_of(unit)];
+    (op == Op::forward ? run.forward : run.backward) +=
+        static_cast<double>(nanoseconds) / steps / static_cast<double>(micro_batches);
+  }
+  return times;
 }
 
 }  // namespace zero::detail

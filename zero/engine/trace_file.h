@@ -6,11 +6,14 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "zero/base/output_file.h"
+#include "zero/engine/bubble.h"
 #include "zero/engine/trace_names.h"
 #include "zero/pass/spans.h"
 
@@ -18,23 +21,25 @@ namespace zero::detail {
 
 struct RankTrace {
   int rank = 0, node = 0;
-  std::int64_t clock_ahead = 0;  // nanoseconds of the rank's clock ahead of rank 0's
-  std::int64_t taken = 0;        // time of this clock when the spans were taken
+  std::optional<int> stage = {};  // of a pipeline
+  std::int64_t clock_ahead = 0;   // nanoseconds of the rank's clock ahead of rank 0's
+  std::int64_t taken = 0;         // time of this clock when the spans were taken
   std::vector<Span> spans = {};
 };
+
+// Returns the lines of a rank in a file.
+std::string events_of(const RankTrace& trace, const TraceNames& names);
 
 class TraceFile {
  public:
   // Replaces the file. Throws SaveError.
   explicit TraceFile(const std::string& path);
 
-  void add(const RankTrace& trace, const TraceNames& names);
+  void add(const std::string& events);
   // Throws SaveError if anything could not be written.
   void close();
 
  private:
-  void event(const std::string& text);
-
   std::string path_;
   ReplacedFile out_;
   bool empty_ = true;
@@ -44,8 +49,10 @@ class TraceFile {
 class TraceSummary {
  public:
   void add(const RankTrace& trace, const TraceNames& names);
-  // Lines of at most 100 columns.
-  std::string text(const std::string& file) const;
+  // Returns lines of at most 100 columns, of which the first begins with the title.
+  std::string text(const std::string& title) const;
+  // Returns the means of a step of a stage of a pipeline.
+  StageTimes times(const Model& stage, std::int64_t micro_batches) const;
 
  private:
   // Sums of the program's thread: other, forward, backward, waiting, optimizer.
@@ -69,6 +76,9 @@ class TraceSummary {
   std::int32_t first_step_ = 0, last_step_ = 0;
   std::array<std::int64_t, parts> parts_{};
   std::map<std::string, std::int64_t> waits_;  // nanoseconds by what was awaited
+  // Nanoseconds of kernels of the step's scopes, by unit; and of waits for other stages.
+  std::map<std::pair<Op, std::int32_t>, std::int64_t> kernels_;
+  std::int64_t waits_for_stages_ = 0;
   std::map<Exchange, Last> last_;
 };
 

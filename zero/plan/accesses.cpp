@@ -31,7 +31,7 @@ class AccessTable {
     if (inputs_.model->is_stage()) add_boundaries(op, unit);
   }
 
-  // Of a unit that is the first or the last of its run.
+  // Adds what the first or the last unit of a run accesses besides.
   void add_boundaries(Op op, int unit) {
     const int number = inputs_.model->run_of(unit);
     const UnitRun& run = inputs_.model->runs[number];

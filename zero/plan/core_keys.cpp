@@ -142,11 +142,11 @@ void add_core(RowList& rows) {
            acts("schedule", at<&PipelineOptions::schedule>,
                 Names{"1f1b", "gpipe", "interleaved", "breadth_first"},
                 "order of micro batches: 1f1b keeps as many activations as there are stages, gpipe "
-                "those of all micro batches; interleaved and breadth_first are these two for "
-                "several chunks; the bits are the same"),
+                "all; interleaved and breadth_first are these two with chunks; the bits are the "
+                "same"),
            acts("chunks", at<&PipelineOptions::chunks>, ranks,
-                "runs of consecutive units that each stage has, which shortens the bubble as many "
-                "times and lengthens the way between stages")});
+                "runs of units that each stage has, with those of other stages between: the bubble "
+                "is as many times shorter")});
   rows.in("zero_core.param_groups", {section("optimizer groups by name")});
   rows.in(
       "zero_core.param_groups.*",

@@ -45,8 +45,9 @@ std::vector<HalfPass> computation_of(const PipelineShape& shape, int rank) {
 // one more than the receiver computes with; a gradient always.
 class TimetableMaker {
  public:
-  explicit TimetableMaker(const PipelineShape& shape)
+  TimetableMaker(const PipelineShape& shape, const std::vector<RunTimes>& times)
       : shape_(shape), ranks_(shape.ranks), runs_(shape.runs()) {
+    for (std::size_t run = 0; run < times.size(); ++run) runs_[run].times = times[run];
     table_.lists.resize(shape.ranks);
     for (int rank = 0; rank < shape.ranks; ++rank) {
       ranks_[rank].computation = computation_of(shape, rank);
@@ -74,30 +75,29 @@ class TimetableMaker {
   struct Rank {
     std::vector<HalfPass> computation;
     std::size_t next = 0;
-    std::int64_t free_at = 0;
+    double free_at = 0;
   };
-  // By micro batch, the times at which work of a run was complete.
+  // Has the times at which work of a run was complete, by micro batch.
   struct Run {
     int room = 1;
-    std::vector<std::int64_t> forward, backward, received, gradient_received, gradient_sent;
+    RunTimes times = {};
+    std::vector<double> forward, backward, received, gradient_received, gradient_sent;
   };
   // The next computation of a rank, Op::forward or backward alike; or the next activation or
   // gradient that a run sends.
   struct Event {
-    std::int64_t time = 0;
+    double time = 0;
     Op op{};
     int of = 0;  // the rank, or the run
 
     // Transfers first, so that what they free is free for computation of the same time.
-    std::tuple<std::int64_t, bool, Op, int> key() const {
-      return {time, op == Op::forward, op, of};
-    }
+    std::tuple<double, bool, Op, int> key() const { return {time, op == Op::forward, op, of}; }
     bool operator>(const Event& other) const { return key() > other.key(); }
   };
 
   int rank_of(int run) const { return run % shape_.ranks; }
 
-  void add(Op op, int of, std::int64_t time) {
+  void add(Op op, int of, double time) {
     if (waiting_.insert({op, of}).second) events_.push({time, op, of});
   }
 
@@ -117,8 +117,8 @@ class TimetableMaker {
     const HalfPass& half = rank.computation[rank.next];
     const int run = half.run * shape_.ranks + number;
     const Run& own = runs_[run];
-    std::int64_t time = rank.free_at;
-    const auto needs = [&](const std::vector<std::int64_t>& done, int micro_batch) {
+    double time = rank.free_at;
+    const auto needs = [&](const std::vector<double>& done, int micro_batch) {
       if (micro_batch >= std::ssize(done)) return false;
       if (micro_batch >= 0) time = std::max(time, done[micro_batch]);
       return true;
@@ -151,7 +151,9 @@ class TimetableMaker {
     const HalfPass half = rank.computation[rank.next++];
     const int run = half.run * shape_.ranks + event.of;
     const bool forward = half.op == Op::forward;
-    rank.free_at = event.time + (forward ? 1 : 2);
+    const double takes = forward ? runs_[run].times.forward : runs_[run].times.backward;
+    rank.free_at = event.time + takes;
+    table_.work += takes;
     table_.end = std::max(table_.end, rank.free_at);
     (forward ? runs_[run].forward : runs_[run].backward).push_back(rank.free_at);
     table_.lists[event.of].push_back(half);
@@ -161,8 +163,7 @@ class TimetableMaker {
   void transfer(const Event& event) {
     const bool forward = event.op == Op::send;
     const int peer = event.of + (forward ? 1 : -1);
-    std::vector<std::int64_t>& received =
-        forward ? runs_[peer].received : runs_[peer].gradient_received;
+    std::vector<double>& received = forward ? runs_[peer].received : runs_[peer].gradient_received;
     const auto micro_batch = static_cast<int>(std::ssize(received));
     received.push_back(event.time);
     if (!forward) runs_[event.of].gradient_sent.push_back(event.time);
@@ -187,13 +188,8 @@ class TimetableMaker {
 
 }  // namespace
 
-double Timetable::bubble(const PipelineShape& shape) const {
-  const double work = 3.0 * shape.micro_batches * shape.chunks;
-  return 1 - work / static_cast<double>(end);
-}
-
-Timetable timetable_of(const PipelineShape& shape) {
-  return TimetableMaker(shape).make();
+Timetable timetable_of(const PipelineShape& shape, const std::vector<RunTimes>& times) {
+  return TimetableMaker(shape, times).make();
 }
 
 std::vector<HalfPass> schedule_of(const Timetable& timetable, int rank, const Model& model) {

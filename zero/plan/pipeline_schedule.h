@@ -19,9 +19,9 @@
 
 namespace zero::detail {
 
-// What decides the lists.
+// Decides the lists.
 struct PipelineShape {
-  // Of a config, for so many ranks of the pipe axis; one rank has one run.
+  // Takes these of a config; a single rank has one run.
   PipelineShape(const PipelineOptions& options, int pipe_ranks, std::int64_t micro_batches_of_step)
       : schedule(options.schedule),
         ranks(pipe_ranks),
@@ -37,17 +37,23 @@ struct PipelineShape {
   int runs() const { return ranks * chunks; }
 };
 
-struct Timetable {
-  std::vector<std::vector<HalfPass>> lists;  // per rank
-  // The end of the last rank, if forward of a run takes 1, backward 2, and a transfer no time.
-  std::int64_t end = 0;
-
-  // The share of ranks' time that has no work.
-  double bubble(const PipelineShape& shape) const;
+// The time of a run for a micro batch.
+struct RunTimes {
+  double forward = 1, backward = 2;
 };
 
-// Throws std::logic_error for a schedule in which ranks wait for each other.
-Timetable timetable_of(const PipelineShape& shape);
+struct Timetable {
+  std::vector<std::vector<HalfPass>> lists;  // per rank
+  double end = 0;                            // of the last rank
+  double work = 0;                           // of all ranks
+
+  // The share of the ranks' time without work.
+  double bubble() const { return 1 - work / (end * static_cast<double>(lists.size())); }
+};
+
+// `times`: of the runs of all ranks, while transfers take no time; the engine's lists are those of
+// equal times. Throws std::logic_error for a schedule in which ranks wait for each other for ever.
+Timetable timetable_of(const PipelineShape& shape, const std::vector<RunTimes>& times = {});
 
 // Returns the list of the rank that has the model, without the transfers that its runs have no
 // links for.

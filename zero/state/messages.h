@@ -43,7 +43,7 @@ class Messages {
     return uses[key.micro_batch % uses.size()];
   }
 
-  // By unit and array, for each of PlanInputs::uses_of().
+  // For each unit and array as many as PlanInputs::uses_of().
   std::map<std::pair<int, std::string_view>, std::vector<std::vector<std::byte>>> bytes_;
 };
 
