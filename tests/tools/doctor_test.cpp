@@ -113,6 +113,21 @@ TEST_CASE(
   CHECK(trouble(findings_of(links), "off by 3.0 s") != nullptr);
 }
 
+TEST_CASE("links between hosts that are much slower than inside: stages may gain") {
+  Links links{"hierarchical",
+              {"a", "a", "b", "b"},
+              {{0, 1, "shm", 1e-6, 4e9, 0}, {0, 2, "tcp", 20e-6, 2e9, 0}}};
+  const auto advises = [&] {
+    return std::ranges::any_of(findings_of(links), [](const Finding& finding) {
+      return finding.text.find("zero plan --between-nodes 0.466 --pipeline-stages 1,2") !=
+             std::string::npos;
+    });
+  };
+  CHECK(!advises());
+  links.links[1].bytes_per_second = 0.5e9;
+  CHECK(advises());
+}
+
 TEST_CASE("ranks that share cores are named, as are those that could have their own") {
   Readings host = good_host();
   host.ranks = {{0, {0, 1}}, {1, {0, 1}}};

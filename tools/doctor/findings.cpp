@@ -19,7 +19,9 @@ constexpr std::int64_t few_files = 4096, few_processes = 1024;
 constexpr int oldest_driver_cuda = 12000;
 // A link is reported as slow below this share of the fastest link of the same kind.
 constexpr double slow_share = 0.5;
-constexpr double slow_network = 100e6;   // bytes per second: below gigabit Ethernet
+constexpr double slow_network = 100e6;  // bytes per second: below gigabit Ethernet
+// Below this share of the rate inside a host, stages of a pipeline may be worth a bubble.
+constexpr double share_for_stages = 0.25;
 constexpr double most_clock_offset = 1;  // seconds
 
 using Findings = std::vector<Finding>;
@@ -287,6 +289,19 @@ Findings findings_of(const Links& all) {
     findings.push_back(
         {"links", names + ": the second clock is off by " + offset, Level::slow,
          "logs, traces and schedulers' limits disagree: run chrony or ntpd on both"});
+  }
+  const auto& [inside, between] = fastest;
+  if (between > 0 && between < share_for_stages * inside) {
+    char advice[200];
+    std::snprintf(advice, sizeof advice,
+                  ": zero plan --between-nodes %.3g --pipeline-stages 1,%zu says what stages of a "
+                  "pipeline gain, which send activations alone",
+                  between / gibibyte, std::set(all.hosts.begin(), all.hosts.end()).size());
+    findings.push_back(
+        {"links",
+         "between hosts " + rate_text(between) + ", inside " + rate_text(inside) + advice,
+         {},
+         {}});
   }
   return findings;
 }
