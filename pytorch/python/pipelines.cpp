@@ -138,8 +138,10 @@ void declare_pipelines(py::module_& module) {
                              "a checkpoint, of which `zero checkpoint export` makes a model");
           },
           py::arg("name"), py::arg("whole"), py::arg("only_rank"))
-      // Nothing is open between the calls of a pipeline's engine.
+      // Nothing is open between the calls of a pipeline's engine, and no micro-batch has begun.
       .def("reshard", [](Pipeline&) {})
+      .def("begun", [](Pipeline&) { return 0; })
+      .def("is_before_backward", [](Pipeline&) { return false; })
       .def(
           "drop_gradients", [](Pipeline& pipeline) { return pipeline.engine().drop_gradients(); },
           Unlocked());

@@ -1,11 +1,12 @@
 #include "zero/plan/pipeline_schedule.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <queue>
 #include <set>
 #include <stdexcept>
-#include <tuple>
 #include <utility>
 
 namespace zero::detail {
@@ -62,8 +63,8 @@ class TimetableMaker {
     while (!events_.empty()) {
       const Event event = events_.top();
       events_.pop();
-      waiting_.erase({event.op, event.of});
-      event.op == Op::forward ? compute(event) : transfer(event);
+      waiting_.erase({event.kind, event.of});
+      event.kind == Kind::computation ? compute(event) : transfer(event);
     }
     for (const Rank& rank : ranks_)
       if (rank.next < rank.computation.size())
@@ -83,22 +84,21 @@ class TimetableMaker {
     RunTimes times = {};
     std::vector<double> forward, backward, received, gradient_received, gradient_sent;
   };
-  // The next computation of a rank, Op::forward or backward alike; or the next activation or
-  // gradient that a run sends.
+  // The next gradient or activation that a run sends, or the next computation of a rank. Of events
+  // of equal time transfers come first, since they free memory.
+  enum class Kind : std::uint8_t { gradient, activation, computation };
   struct Event {
     double time = 0;
-    Op op{};
-    int of = 0;  // the rank, or the run
+    Kind kind{};
+    int of = 0;  // the run, or the rank
 
-    // Transfers first, so that what they free is free for computation of the same time.
-    std::tuple<double, bool, Op, int> key() const { return {time, op == Op::forward, op, of}; }
-    bool operator>(const Event& other) const { return key() > other.key(); }
+    auto operator<=>(const Event&) const = default;
   };
 
   int rank_of(int run) const { return run % shape_.ranks; }
 
-  void add(Op op, int of, double time) {
-    if (waiting_.insert({op, of}).second) events_.push({time, op, of});
+  void add(Kind kind, int of, double time) {
+    if (waiting_.insert({kind, of}).second) events_.push({time, kind, of});
   }
 
   // Adds what has become possible by an event of the run.
@@ -129,21 +129,21 @@ class TimetableMaker {
                               ? run == 0 || needs(own.received, half.micro_batch)
                               : (last || needs(own.gradient_received, half.micro_batch)) &&
                                     (run == 0 || needs(own.gradient_sent, half.micro_batch - 1));
-    if (possible) add(Op::forward, number, time);
+    if (possible) add(Kind::computation, number, time);
   }
 
   void consider_send(int run) {
     const Run &own = runs_[run], &next = runs_[run + 1];
     const auto micro_batch = std::ssize(next.received), freed = micro_batch - next.room;
     if (micro_batch == std::ssize(own.forward) || freed >= std::ssize(next.backward)) return;
-    add(Op::send, run, std::max(own.forward[micro_batch], freed < 0 ? 0 : next.backward[freed]));
+    add(Kind::activation, run,
+        std::max(own.forward[micro_batch], freed < 0 ? 0 : next.backward[freed]));
   }
 
   void consider_gradient(int run) {
     const Run& own = runs_[run];
     const auto micro_batch = std::ssize(own.gradient_sent);
-    if (micro_batch < std::ssize(own.backward))
-      add(Op::send_gradient, run, own.backward[micro_batch]);
+    if (micro_batch < std::ssize(own.backward)) add(Kind::gradient, run, own.backward[micro_batch]);
   }
 
   void compute(const Event& event) {
@@ -161,13 +161,13 @@ class TimetableMaker {
   }
 
   void transfer(const Event& event) {
-    const bool forward = event.op == Op::send;
+    const bool forward = event.kind == Kind::activation;
     const int peer = event.of + (forward ? 1 : -1);
     std::vector<double>& received = forward ? runs_[peer].received : runs_[peer].gradient_received;
     const auto micro_batch = static_cast<int>(std::ssize(received));
     received.push_back(event.time);
     if (!forward) runs_[event.of].gradient_sent.push_back(event.time);
-    list(event.of, {event.op, micro_batch});
+    list(event.of, {forward ? Op::send : Op::send_gradient, micro_batch});
     list(peer, {forward ? Op::receive : Op::receive_gradient, micro_batch});
     consider(event.of);
     consider(peer);
@@ -182,7 +182,7 @@ class TimetableMaker {
   std::vector<Rank> ranks_;
   std::vector<Run> runs_;  // of all ranks
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::set<std::pair<Op, int>> waiting_;  // events_, without their times
+  std::set<std::pair<Kind, int>> waiting_;  // events_, without their times
   Timetable table_;
 };
 

@@ -36,9 +36,7 @@ def _problems(model):
 
 def native_pipeline(model, job, settings, compute_dtype, group_of, matrices):
     """Makes the native engine of a model in stages. Collective; raises UsageError if stages differ in a parameter that they
-    share, and ConfigError for zero_core.rank_independent, whose passes need seeds of their own."""
-    if settings.rank_independent:
-        raise _native.ConfigError("zero_core.rank_independent does not go with PyTorch models in stages: leave one of the two out")
+    share."""
     own = {name: _described(parameter, others, compute_dtype, group_of(parameter), matrices)
            for name, (parameter, others) in model.tensors.items()}
     owned = {name for unit in model.own_units for name in model.units[unit].owns}

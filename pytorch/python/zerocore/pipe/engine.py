@@ -155,8 +155,7 @@ class PipelineEngine(Engine):
                 losses, outputs = StageTasks(self, batches).evaluate(compute_loss)
                 if not compute_loss:
                     return outputs or None
-                own = sum(losses) / count / self._ranks.data_size if losses else 0.0
-                loss = torch.tensor(self._ranks.sum(own), device=self.device)
+                loss = torch.tensor(self._ranks.sum(sum(losses)) / self._ranks.sum(float(len(losses))), device=self.device)
         finally:
             self.module.train(trained)
         return (loss, outputs[-1] if outputs else None) if return_logits else loss

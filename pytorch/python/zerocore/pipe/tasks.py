@@ -226,9 +226,10 @@ class StageTasks:
 
     @contextlib.contextmanager
     def _numbers(self, unit, micro):
-        """Random numbers by step, data rank, micro-batch and unit, so that dropout does not depend on the stages."""
+        """Random numbers by step, micro-batch among those of all ranks, and unit, so that dropout does not depend on the
+        stages, and with zero_core.rank_independent not on ranks."""
         before, engine = torch.get_rng_state(), self._engine
-        torch.manual_seed(hash_of(engine._seed, self._native.step_count(), engine.grid.get_data_parallel_rank(), micro, unit))
+        torch.manual_seed(hash_of(engine._seed, self._native.step_count(), engine.micro_batches.share.number(micro), unit))
         try:
             yield
         finally:
