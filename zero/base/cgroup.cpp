@@ -77,10 +77,9 @@ std::string group_of_process(const std::string& membership, const Version& versi
   return "/";
 }
 
-}  // namespace
-
-std::vector<CgroupRoom> cgroup_rooms(const std::string& mount, const std::string& membership) {
-  std::vector<CgroupRoom> rooms;
+// Calls `room(folder, available bytes)` for each group that has a limit.
+template <typename Room>
+void for_each_room(const std::string& mount, const std::string& membership, const Room& room) {
   for (const Version& version : versions) {
     const std::string root = mount + "/" + version.folder;
     // In a container the path may be the host's path, whose groups are not visible: the container's
@@ -89,17 +88,28 @@ std::vector<CgroupRoom> cgroup_rooms(const std::string& mount, const std::string
          group = group.parent_path()) {
       const std::string folder = root + group.string();
       const std::int64_t available = available_in(folder, version);
-      if (available != no_limit) rooms.push_back({processes_in(folder), available});
+      if (available != no_limit) room(folder, available);
       if (!group.has_relative_path()) break;
     }
   }
+}
+
+}  // namespace
+
+std::vector<CgroupRoom> cgroup_rooms(const std::string& mount, const std::string& membership) {
+  std::vector<CgroupRoom> rooms;
+  for_each_room(mount, membership, [&](const std::string& folder, std::int64_t available) {
+    rooms.push_back({processes_in(folder), available});
+  });
   return rooms;
 }
 
 std::int64_t cgroup_available(const std::string& mount, const std::string& membership) {
   std::int64_t least = no_limit;
-  for (const CgroupRoom& room : cgroup_rooms(mount, membership))
-    least = std::min(least, room.available);
+  // Without counts of processes, since each arena asks.
+  for_each_room(mount, membership, [&](const std::string&, std::int64_t available) {
+    least = std::min(least, available);
+  });
   return least;
 }
 
