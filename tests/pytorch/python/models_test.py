@@ -4,7 +4,7 @@ import pathlib
 import sys
 import tempfile
 
-from python_test import PACKAGE, contains, has, lacks, run
+from python_test import PACKAGE, TRAINER, contains, has, lacks, run
 
 # scripts/install_dependencies.sh --torch installs these packages there.
 QUANTIZERS = pathlib.Path.home() / ".cache/zerocore/quantizers"
@@ -16,7 +16,7 @@ def adapters():
         return
     for ranks in (1, 2):
         with tempfile.TemporaryDirectory() as folder:
-            if run(ranks, folder, script="adapters.py")[0].count("merged and unmerged") != ranks:
+            if run(ranks, folder, script="adapters.py", imports=TRAINER)[0].count("merged and unmerged") != ranks:
                 raise SystemExit(f"{ranks} ranks do not end")
     run(2, "merged", "--", "changes", "18", "--", "servers", script="streams.py")
 
@@ -29,7 +29,7 @@ def train_and_resume(library, parts):
         return
     with tempfile.TemporaryDirectory() as folder:
         for ranks, part in parts:
-            out, _ = run(ranks, folder, part, library, script="quantized.py",
+            out, _ = run(ranks, folder, part, library, script="quantized.py", imports=(library, *TRAINER),
                          environment={"PYTHONPATH": f"{PACKAGE}:{QUANTIZERS}"})
             contains(out, f"{part}: {library}")
 

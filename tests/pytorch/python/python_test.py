@@ -24,11 +24,13 @@ from notice_texts import NOTICES  # noqa: E402
 TORCH = ["tied", "shared", "adversary", "dropped", "experts", "resnet"]
 UNLISTED = ["recurrent", "parametrized"]
 TRANSFORMERS_UNLISTED = ["mamba", "clip", "whisper"]
+TRAINER = ("transformers.trainer", "peft")
 TRANSFORMERS = ["gpt2", "gpt2-recomputed", "gpt2-recomputed-reentrant", "llama", "qwen2", "bert", "vit", "t5", "mixtral"]
 
 
 def has(module):
-    return subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True).returncode == 0
+    find = f"from importlib.util import find_spec; raise SystemExit(find_spec('{module}') is None)"
+    return subprocess.run([PYTHON, "-c", find], capture_output=True).returncode == 0
 
 
 def lacks(*modules):
@@ -39,10 +41,11 @@ def lacks(*modules):
     return bool(absent)
 
 
-def run(ranks, *arguments, expect=0, environment=None, script="rank.py"):
-    """Returns the output of the ranks; `expect` None: any failure."""
+def run(ranks, *arguments, expect=0, environment=None, script="rank.py", imports=()):
+    """Returns the output of the ranks; `expect` None: any failure. `imports`: modules that warm.py imports for all ranks."""
     common = {**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1"}
-    python = ([PYTHON, "-W", "ignore"] if "OMP_NUM_THREADS" in (environment or {}) else warm.command(PYTHON, common))
+    python = ([PYTHON, "-W", "ignore"] if "OMP_NUM_THREADS" in (environment or {}) else
+              warm.command(PYTHON, {**common, **(environment or {})} if imports else common, *imports))
     command = [MPIEXEC, "--oversubscribe", "-n", str(ranks), *python, str(HERE / script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, env={**common, **(environment or {})})
     fits = done.returncode == expect if expect is not None else done.returncode != 0
@@ -61,16 +64,25 @@ def contains(text, *parts):
 
 
 def torch_models():
-    for ranks, more in ((1, ()), (2, (*UNLISTED, "--", "equal_bits", "bf16", "tied")), (3, ())):
-        run(ranks, "equal_bits", "fp32", *TORCH, *more)
+    for ranks, accumulations, more in ((1, "1", ()), (2, "1,3", (*UNLISTED, "--", "equal_bits", "bf16", "1,3", "tied")),
+                                       (3, "3", ())):
+        run(ranks, "equal_bits", "fp32", accumulations, *TORCH, *more)
 
 
-def transformers_models():
+def transformers_models(cells=((2, "fp32", "3"), (3, "bf16", "1"))):
     if lacks("transformers"):
         return
     names = TRANSFORMERS + (["lora"] if has("peft") else [])
-    run(2, "equal_bits", "fp32", *names, *TRANSFORMERS_UNLISTED)
-    run(3, "equal_bits", "bf16", *names)
+    for ranks, dtype, accumulations in cells:
+        unlisted = ["--", "equal_bits", dtype, "1,3", *TRANSFORMERS_UNLISTED] if dtype == "fp32" else []
+        run(ranks, "equal_bits", dtype, accumulations, *names, *unlisted, imports=TRAINER)
+
+
+def models_everywhere():
+    """All models with and without accumulation, in both dtypes."""
+    for ranks in (1, 3):
+        run(ranks, "equal_bits", "fp32", "1,3", *TORCH, *UNLISTED)
+    transformers_models([(ranks, dtype, "1,3") for ranks in (2, 3) for dtype in ("fp32", "bf16")])
 
 
 def against_torch():
@@ -305,17 +317,18 @@ def installed_package(folder):
     return {"PYTHONPATH": f"{folder}:{HERE}"}
 
 
-def start_as_deepspeed(ranks, *arguments, timeout=300):
-    """Runs a script that imports deepspeed; returns the process that has ended."""
+def start_as_deepspeed(ranks, *arguments, timeout=300, imports=()):
+    """Runs a script that imports deepspeed; returns the process that has ended. `imports`: as for run(), before the package
+    installs itself."""
     environment = {**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     return subprocess.run(
-        [MPIEXEC, "--oversubscribe", "-n", str(ranks), *warm.command(PYTHON, environment), "-m", "zerocore.as_deepspeed",
+        [MPIEXEC, "--oversubscribe", "-n", str(ranks), *warm.command(PYTHON, environment, *imports), "-m", "zerocore.as_deepspeed",
          *arguments], capture_output=True, text=True, timeout=timeout, env=environment)
 
 
-def as_deepspeed(ranks, *arguments):
+def as_deepspeed(ranks, *arguments, imports=()):
     """Runs a script that imports deepspeed; returns its output."""
-    done = start_as_deepspeed(ranks, *arguments)
+    done = start_as_deepspeed(ranks, *arguments, imports=imports)
     if done.returncode:
         raise SystemExit(f"{arguments} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
     return done.stdout
@@ -347,7 +360,7 @@ def equal_at_stages(script, stages, pattern, arguments_of):
     first = None
     for stage in stages:
         with tempfile.TemporaryDirectory() as folder:
-            out = as_deepspeed(2, str(HERE / script), *arguments_of(stage, pathlib.Path(folder)))
+            out = as_deepspeed(2, str(HERE / script), *arguments_of(stage, pathlib.Path(folder)), imports=TRAINER)
             lines = re.findall(pattern, out)
             if "Finished Training" not in out or not lines:
                 raise SystemExit(out)
@@ -373,8 +386,10 @@ def deepspeed_tutorials():
 
     (_, lines), = equal_at_stages("bert_deepspeed.py", (0,), r"step .*", bert)
     with tempfile.TemporaryDirectory() as folder:
-        first = as_deepspeed(2, str(HERE / "bert_deepspeed.py"), *bert(3, pathlib.Path(folder)), "--num_iterations", "5")
-        resumed = as_deepspeed(2, str(HERE / "bert_deepspeed.py"), *bert(1, pathlib.Path(folder)), "--load_checkpoint")
+        first = as_deepspeed(2, str(HERE / "bert_deepspeed.py"), *bert(3, pathlib.Path(folder)), "--num_iterations", "5",
+                             imports=TRAINER)
+        resumed = as_deepspeed(2, str(HERE / "bert_deepspeed.py"), *bert(1, pathlib.Path(folder)), "--load_checkpoint",
+                               imports=TRAINER)
         if re.findall(r"step .*", first) + re.findall(r"step .*", resumed) != lines:
             raise SystemExit(f"the resumed run differs: {first}{resumed}, not {lines}")
 
@@ -402,7 +417,7 @@ def trainer():
     first = None
     for ranks, stage, own in ((2, "0", ()), (2, "3", ()), (1, "2", ("cosine",))):
         with tempfile.TemporaryDirectory() as folder:
-            out = as_deepspeed(ranks, script, stage, folder, *own)
+            out = as_deepspeed(ranks, script, stage, folder, *own, imports=TRAINER)
             contains(out, "on_pre_optimizer_step() of Scales is called after the step")
             result = re.findall(r"result \[.*\] [\d.]+", out)
             model = pathlib.Path(folder, "model/model.safetensors").read_bytes()
@@ -415,7 +430,7 @@ def trainer():
                 continue
             shutil.rmtree(f"{folder}/checkpoint-8")
             shutil.rmtree(f"{folder}/model")
-            as_deepspeed(ranks, script, stage, folder, "resume", *own)
+            as_deepspeed(ranks, script, stage, folder, "resume", *own, imports=TRAINER)
             if pathlib.Path(folder, "model/model.safetensors").read_bytes() != model:
                 raise SystemExit("the resumed run ended with another model")
 

@@ -43,11 +43,11 @@ def train(engine, loss_of, steps):
     return engine.last_step.loss, engine.last_step.grad_norm, engine.digest()
 
 
-def equal_bits(dtype, *names):
-    """All stages, with and without accumulation."""
+def equal_bits(dtype, accumulations, *names):
+    """All stages, with each of these numbers of micro-batches."""
     more = {"bf16": {"enabled": True}} if dtype == "bf16" else {}
     for name in names:
-        for accumulation in (1, 3):
+        for accumulation in map(int, accumulations.split(",")):
             first = None
             for stage in STAGES:
                 model, loss_of = models.make(name)

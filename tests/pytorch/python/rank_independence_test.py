@@ -5,11 +5,11 @@ import json
 import sys
 import tempfile
 
-from python_test import HERE, lacks, start_as_deepspeed
+from python_test import HERE, TRAINER, lacks, start_as_deepspeed
 
 
 def start(ranks, *cells):
-    return start_as_deepspeed(ranks, str(HERE / "rank_independent.py"), *cells, timeout=None)
+    return start_as_deepspeed(ranks, str(HERE / "rank_independent.py"), *cells, timeout=None, imports=TRAINER)
 
 
 def run(ranks, *cells):
