@@ -20,8 +20,9 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
+sys.path[:0] = [str(pathlib.Path(__file__).parents[1] / folder) for folder in ("support", "pytorch/python")]
 import launch  # noqa: E402
+import warm  # noqa: E402
 
 CONVERT, TRAIN, ZERO, MPIEXEC, DATA = launch.absolute(sys.argv[1:6])
 PYTHON = os.environ.get("ZERO_TORCH_PYTHON", sys.executable)
@@ -30,7 +31,7 @@ CONVERTS = subprocess.run([PYTHON, "-c", NEEDED], capture_output=True).returncod
 
 
 def convert(*arguments):
-    return subprocess.run([PYTHON, CONVERT, *map(str, arguments)], capture_output=True, text=True)
+    return subprocess.run([*warm.command(PYTHON, dict(os.environ)), CONVERT, *map(str, arguments)], capture_output=True, text=True)
 
 
 def tensors_of(shard):

@@ -12,21 +12,25 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "pytorch/python"))
+import warm  # noqa: E402
+
 CONVERT, DATA, MPIEXEC, PACKAGE = sys.argv[1:5]
 if subprocess.run([sys.executable, "-c", "import torch, numpy, xxhash"], capture_output=True).returncode:
     print(f"skipped: {sys.executable} lacks torch, numpy or xxhash")
     sys.exit(77)
 RANK = pathlib.Path(__file__).with_name("resume_rank.py")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "OMPI_MCA_mpi_yield_when_idle": "1"}
 
 
 class Resumed(unittest.TestCase):
     def resume(self, kind, ranks, stage, *changes):
         with tempfile.TemporaryDirectory() as folder:
-            subprocess.run([sys.executable, CONVERT, f"{DATA}/{kind}", f"{folder}/out"], check=True)
+            python = warm.command(sys.executable, ENVIRONMENT)
+            subprocess.run([*python, CONVERT, f"{DATA}/{kind}", f"{folder}/out"], check=True)
             done = subprocess.run(
-                [MPIEXEC, "-n", str(ranks), "--oversubscribe", sys.executable, RANK, f"{folder}/out", f"{DATA}/{kind}",
-                 str(stage), *changes], capture_output=True, text=True,
-                env={**os.environ, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "OMPI_MCA_mpi_yield_when_idle": "1"})
+                [MPIEXEC, "-n", str(ranks), "--oversubscribe", *python, RANK, f"{folder}/out", f"{DATA}/{kind}", str(stage),
+                 *changes], capture_output=True, text=True, env=ENVIRONMENT)
         return done.returncode, done.stdout + done.stderr
 
     def goes_on(self, kind, ranks, stage, tolerance=1e-4):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 
+import warm
 from python_test import HERE, MPIEXEC, PACKAGE, PYTHON, contains
 
 
@@ -23,13 +24,14 @@ def tutorial():
     for folder, lines, lengths in ((tempfile.TemporaryDirectory(), whole, ("40",)), (tempfile.TemporaryDirectory(), parts, ("20", "40"))):
         with folder:
             for steps in lengths:
-                lines += run_tutorial(folder.name, steps)
+                lines += run_tutorial(folder.name, steps, (PYTHON, "-W", "ignore") if steps == lengths[-1] else warm.command(
+                    PYTHON, {**os.environ, "PYTHONPATH": PACKAGE}))
     contains(whole[-1], "step 40 | loss 0.0")
     if parts != whole:
         raise SystemExit(f"{whole} in one go, {parts} after a resume")
 
 
-def run_tutorial(folder, steps):
+def run_tutorial(folder, steps, python):
     """Returns the lines of steps, without their speed."""
     for language, name in (("python", "train.py"), ("json", "ds_config.json")):
         extract("getting-started", language, f"{folder}/{name}")
@@ -37,7 +39,7 @@ def run_tutorial(folder, steps):
     text = script.read_text()
     contains(text, "global_steps < 40:")
     script.write_text(text.replace("global_steps < 40:", f"global_steps < {steps}:"))
-    done = subprocess.run([MPIEXEC, "--oversubscribe", "-n", "2", PYTHON, "-W", "ignore", "train.py"], cwd=folder,
+    done = subprocess.run([MPIEXEC, "--oversubscribe", "-n", "2", *python, "train.py"], cwd=folder,
                           capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": PACKAGE})
     if done.returncode or not os.path.isdir(f"{folder}/checkpoints/global_step{steps}"):
         raise SystemExit(done.stdout + done.stderr)

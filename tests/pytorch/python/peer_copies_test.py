@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 
+import warm
+
 STEPS, RANKS, LIMIT_S = 40, 2, 240
 CONFIG = {"train_batch_size": 4, "optimizer": {"type": "Adam", "params": {"lr": 0.01}}, "zero_optimization": {"stage": 3},
           "zero_core": {"peer_copies": 1, "peer_copies_every": 3}}
@@ -44,7 +46,8 @@ def train(folder, how):
 
 
 def run(zero, folder, how, code=0):
-    command = [zero, "run", "-n", str(RANKS), "--restarts", "2", sys.executable, __file__, "train", str(folder), how]
+    command = [zero, "run", "-n", str(RANKS), "--restarts", "2", *warm.command(sys.executable, dict(os.environ)), __file__, "train",
+               str(folder), how]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
     if done.returncode != code:
         sys.exit(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
