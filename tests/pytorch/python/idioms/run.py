@@ -2,8 +2,8 @@
 JSON line for each idiom and stage on rank 0: the difference, or the error. All ranks share FOLDER.
 
 FILE may be `all`, or `turn` for the idioms that are assigned to this number of ranks: at 1, 2 and 3 ranks
-together each idiom runs once. With backward passes on another thread (ZERO_BACKWARD_THREAD) `turn` runs stages 0 and 3
-alone."""
+together each idiom runs once. With backward passes on another thread (ZERO_BACKWARD_THREAD) `turn` runs stage 0 or 3
+alone, or both if stages are compared with each other."""
 
 import importlib
 import json
@@ -55,6 +55,13 @@ def is_due(idiom, index, ranks):
     return counts[index % len(counts)] == ranks
 
 
+def stages_of(idiom, index, file):
+    if file != "turn" or not os.environ.get("ZERO_BACKWARD_THREAD"):
+        return idiom.stages
+    stages = TWO_STAGES[index % 2:][:1] if idiom.against_torch else TWO_STAGES
+    return [stage for stage in stages if stage in idiom.stages] or idiom.stages
+
+
 def main(job_folder, file, names):
     ranks = zerocore.ranks()
     dist.init_process_group("gloo", init_method=f"file://{os.path.join(job_folder, 'store')}", rank=ranks.rank,
@@ -71,8 +78,7 @@ def main(job_folder, file, names):
             expected, error = run_once(idiom, None, job_folder, number := number + 1)
             if error is not None:
                 raise SystemExit(f"{idiom.name} with plain torch: {error}")
-        on_two = file == "turn" and os.environ.get("ZERO_BACKWARD_THREAD")
-        for stage in [stage for stage in idiom.stages if not on_two or stage in TWO_STAGES] or idiom.stages:
+        for stage in stages_of(idiom, index, file):
             result, error = run_once(idiom, stage, job_folder, number := number + 1)
             cell = {"file": idiom.file, "idiom": idiom.name, "title": idiom.title, "stage": str(stage), "ranks": ranks.size,
                     "error": error, "tolerance": idiom.tolerance, "refusal": idiom.refusal(stage, ranks.size), "of_sharded": idiom.is_refused_sharded_alone(stage),
