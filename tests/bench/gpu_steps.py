@@ -2,7 +2,7 @@
 
   gpu_steps.py TRAIN_GPT [--model gpt2|gpt2-xl|llama-1.2b] [--vocabulary V] [--batch B] [--steps 15]
   gpu_steps.py TRAIN_GPT --model llama-1.2b --separate-products    of queries, keys, values, gate and up
-  gpu_steps.py TRAIN_GPT --attention-workspace MIB, --any-order-attention    of cuDNN
+  gpu_steps.py TRAIN_GPT --attention-workspace 192MiB, --any-order-attention    of cuDNN
   gpu_steps.py TRAIN_GPT --offload GPU_BENCH [--ways WAY ...] [--model ...]    also with state in host memory
 
 --offload: copies of pinned memory while nothing else runs (GPU_BENCH --copies), steps without offload, with optimizer
@@ -93,7 +93,7 @@ def main():
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--separate-products", action="store_true")
     parser.add_argument("--any-order-attention", action="store_true")
-    parser.add_argument("--attention-workspace", type=int, metavar="MIB")
+    parser.add_argument("--attention-workspace", metavar="SIZE")
     parser.add_argument("--offload", metavar="GPU_BENCH")
     parser.add_argument("--ways", nargs="+", choices=list(OFFLOADED)[1:], default=list(OFFLOADED)[1:])
     args = parser.parse_args()

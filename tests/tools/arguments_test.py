@@ -77,6 +77,12 @@ class Arguments(unittest.TestCase):
             self.refused(f"{option} {value}: expected a {rest}", TRAIN_GPT, *SMALL, option, value)
         self.refused("--checkpoint: is empty; expected a value", TRAIN_GPT, *SMALL, "--checkpoint", "")
 
+    def test_a_first_try_prints_ten_lines(self):
+        lines = call(TRAIN_GPT, *SMALL).stdout.splitlines()
+        self.assertEqual(len(lines), 10, lines)
+        self.assertRegex(lines[-1], r"^last 10 steps: loss .* above the floor of ")
+        self.assertIn("planned", call(TRAIN_GPT, *SMALL, "--steps", "1", "--set", "gradient_clipping=1").stdout)
+
     def test_what_cannot_be_printed_is_an_error(self):
         config = self.folder / "ds.json"
         config.write_text('{"train_batch_size": 8}')
@@ -141,6 +147,24 @@ class Arguments(unittest.TestCase):
                              ("unknown option --verison; did you mean \"--version\"?", ZERO, "--verison"),
                              ("a command is missing: one of inspect, verify, export, diff; see zero checkpoint --help",
                               ZERO, "checkpoint"),
+                             ("unknown option --model: it comes after the command: zero plan --model", ZERO, "--model", "gpt2", "plan"),
+                             ("did you mean \"zero plan --model\"?", ZERO, "--model", "gpt2"),
+                             ("unknown option --nproc-per-node; did you mean --ranks, of all hosts?",
+                              ZERO, "run", "--nproc-per-node", "2", "true"),
+                             ("unknown option -n; ranks are started by zero run -n N train_gpt", TRAIN_GPT, "-n", "2"),
+                             ("unknown option --lr; did you mean --set optimizer.params.lr=VALUE?", TRAIN_GPT, "--lr", "1e-3"),
+                             ("unknown option --bf16; did you mean --set bf16.enabled=VALUE?", ZERO, "plan", "--bf16"),
+                             ("2 is no program; the number of ranks is -n 2", ZERO, "run", "2", "true"),
+                             ("unknown option --steps; options of the program come after the program",
+                              ZERO, "run", "-n", "2", "--steps", "3", "true"),
+                             ("option and value are two words: --model gpt2", ZERO, "plan", "--model gpt2"),
+                             ("which begins with a typographic dash: type --model", ZERO, "plan", "\u2014model", "gpt2"),
+                             ("did you mean \"zero --version\"?", ZERO, "version"),
+                             ("did you mean \"zero config check c.json\"?", ZERO, "config", "c.json"),
+                             ("expected a key alone, such as zero_optimization.stage", ZERO, "config", "explain", "zero_optimization.stage=3"),
+                             ("unexpected true, since --bf16 takes no value", ZERO, "config", "new", "--bf16", "true"),
+                             ("--total-tokens 20: too few tokens for a run; give a unit, such as 100B",
+                              ZERO, "plan", "--params", "7B", "--total-tokens", "20", "--price", "2"),
                              ("unknown command verify; did you mean \"zero checkpoint verify\"?", ZERO, "verify", "c"),
                              ("--resume needs a value, and is followed by the option --steps; see train_gpt --help",
                               TRAIN_GPT, "--resume", "--steps", "1"),

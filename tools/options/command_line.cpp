@@ -1,8 +1,10 @@
 #include "tools/options/command_line.h"
 
 #include <algorithm>
+#include <array>
 
 #include "tools/options/help_formatter.h"
+#include "tools/options/settings.h"
 #include "zero/base/error.h"
 #include "zero/base/spelling.h"
 #include "zero/base/text.h"
@@ -58,6 +60,43 @@ std::string behind_value_text(const Given& given, const std::vector<std::string>
          (repeats ? ": write " + given.name + " " + printable(words.front()) : help);
 }
 
+// Returns whether a launcher has this option for the number of ranks, of a host or of all.
+bool is_number_of_ranks(const std::string& option) {
+  constexpr std::array names = {"-n",
+                                "--n",
+                                "-np",
+                                "--np",
+                                "--ranks",
+                                "--num-gpus",
+                                "--num_gpus",
+                                "--nproc-per-node",
+                                "--nproc_per_node"};
+  return std::ranges::find(names, option) != names.end();
+}
+
+// Returns what was probably meant by an option that this command does not have, or "".
+std::string option_hint(const CLI::App& command, const std::string& word) {
+  const std::vector<std::string> names = option_names(command);
+  if (std::ranges::find(names, word) != names.end())
+    return ": it comes after the command: " + full_name(command) + " " + word;
+  const std::string first = word.substr(0, word.find(' '));
+  if (first != word && std::ranges::find(names, first) != names.end())
+    return "; option and value are two words: " + word;
+  for (const CLI::App* inner : commands_of(command))
+    if (inner->get_option_no_throw(word) != nullptr)
+      return "; did you mean \"" + full_name(*inner) + " " + word + "\"?";
+  if (is_number_of_ranks(word) && command.get_option_no_throw("--ranks") != nullptr)
+    return "; did you mean --ranks, of all hosts?";
+  if (is_number_of_ranks(word) && command.get_parent() == nullptr)
+    return "; ranks are started by zero run -n N " + full_name(command);
+  std::string hint = hint_for(word, names);
+  if (hint.empty() && command.get_option_no_throw("--set") != nullptr) hint = settings_hint(word);
+  if (hint.empty() && command.get_prefix_command())
+    hint = "; options of the program come after the program, and " + full_name(command) +
+           " --help lists those before it";
+  return hint;
+}
+
 }  // namespace
 
 std::vector<std::string> option_names(const CLI::App& command) {
@@ -92,6 +131,10 @@ std::string unexpected_text(const CLI::App& command, const std::vector<std::stri
       option != words.end() ? option->substr(0, option->find('=')) : words.front();
   const std::string help = "; " + full_name(command) + " --help lists the options";
   if (option == words.end()) {
+    if (word.starts_with("\xe2\x80") || word.starts_with("\xe2\x88\x92"))  // copied from a text
+      return "unexpected argument " + printable(word) +
+             ", which begins with a typographic dash: " + "type --" +
+             printable(word.substr(std::min(word.find_first_not_of('-', 3), word.size())));
     const bool config =
         word.ends_with(".json") && command.get_option_no_throw("--deepspeed-config");
     const Given given = given_before(command, word, typed);
@@ -99,7 +142,7 @@ std::string unexpected_text(const CLI::App& command, const std::vector<std::stri
     return "unexpected argument " + printable(word) +
            (config ? "; did you mean --deepspeed_config " + printable(word) + "?" : help);
   }
-  const std::string hint = hint_for(word, option_names(command));
+  const std::string hint = option_hint(command, word);
   return "unknown option " + printable(word) + (hint.empty() ? help : hint);
 }
 
@@ -134,6 +177,8 @@ std::vector<std::string> program_words(const CLI::App& command) {
     if (!items.empty() && value_name(*option) == "LIST" && option->count() > 0)
       throw ConfigError(
           commas_text({option, option->get_name(), option->results().front()}, items));
+  if (words.front().find_first_not_of("0123456789") == std::string::npos)
+    throw ConfigError(words.front() + " is no program; the number of ranks is -n " + words.front());
   return words;
 }
 

@@ -50,7 +50,7 @@ constexpr std::array<Row, 37> rows = {
      {"--save-every", Kind::whole, 0, most_steps, " (0: after the last step alone)"},
      {"--save-minutes", Kind::real, 0, most_minutes, " (0: never for that)"},
      {"--keep", Kind::whole, 0, most_steps, " (0: all)"},
-     {"--attention-workspace", Kind::whole, 1, 1 << 20, " of MiB"},
+     {"--attention-workspace", Kind::bytes, 1 << 20, most_bytes},
      {"--start-limit", Kind::real, 0.001, most_seconds, " of seconds"},
      {"--stop-limit", Kind::real, 0.001, most_seconds, " of seconds"},
      {"--lr", Kind::real, 0, 1'000'000},

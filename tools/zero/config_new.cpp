@@ -71,6 +71,11 @@ void write_new(const NewOptions& options) {
   if (options.file.empty()) {
     std::fputs(text.c_str(), stdout);
   } else {
+    for (const char* value : {"true", "false", "yes", "no", "1", "0"})
+      if (options.file == value)
+        throw ConfigError("unexpected " + options.file +
+                          ", since --bf16 takes no value; to name the file so, write ./" +
+                          options.file);
     std::error_code ignored;
     if (std::filesystem::is_regular_file(options.file, ignored))
       throw ConfigError(options.file + " exists already");

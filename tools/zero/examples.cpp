@@ -14,6 +14,12 @@ struct Examples {
 };
 
 constexpr Examples all_examples[] = {
+    {"zero config",
+     {"zero config check ds_config.json", "zero config new --stage 3 >ds_config.json"}},
+    {"zero checkpoint", {"zero checkpoint inspect saves", "zero checkpoint export saves model"}},
+    {"zero completion",
+     {"source <(zero completion bash)",
+      "zero completion fish >~/.config/fish/completions/zero.fish"}},
     {"zero config check",
      {"zero config check ds_config.json",
       "zero config check ds_config.json --world-size 8 --model 7Bx32"}},
@@ -68,7 +74,6 @@ void add_examples(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
     if (command->get_group().empty()) continue;
     add_examples(*command);
-    if (!command_names(*command).empty()) continue;
     std::string text = "Examples:";
     for (const char* line : examples_of(full_name(*command)).lines)
       text += "\n  " + std::string(line);

@@ -132,6 +132,9 @@ std::vector<const Key*> keys_named(const std::string& text) {
   for (const Key& key : keys())
     if (last_name(key.path) == text || key.alias == text) found.push_back(&key);
   if (!found.empty()) return found;
+  if (const std::size_t equals = text.find('='); equals != std::string::npos)
+    throw ConfigError(printable(text) + ": expected a key alone, such as " +
+                      printable(text.substr(0, equals)));
   const Guess guess = text.find('.') == std::string::npos ? guess_name(text) : guess_key(text);
   throw ConfigError(printable(text) + ": no known key, and no file; " +
                     (guess.path.empty() ? "docs/config.md lists those that are known"

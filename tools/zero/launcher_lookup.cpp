@@ -50,9 +50,13 @@ void check_program(const std::string& program) {
                                           : hint_for(program, {trainer});
     for (const std::string& path : {"./" + program, installed_program(program)})
       if (is_program(path)) hint = "; " + path + " exists";
-    throw ConfigError("program " + program + " is not in PATH" + hint);
+    if (!exists || !hint.empty())
+      throw ConfigError("program " + program + " is not in PATH" + hint);
   }
-  throw ConfigError(program + (exists ? " is not an executable file" : " does not exist"));
+  throw ConfigError(
+      program +
+      (exists ? " is no file that can be executed: the program comes first, then its arguments"
+              : " does not exist"));
 }
 
 Launcher find_launcher(const std::string& wanted) {

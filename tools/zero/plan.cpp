@@ -100,6 +100,9 @@ std::optional<Budget> budget_of(const PlanOptions& options) {
       options.total_tokens.empty()
           ? 0
           : static_cast<double>(parse_count("--total-tokens", options.total_tokens));
+  if (tokens > 0 && tokens < 1000)
+    throw ConfigError("--total-tokens " + options.total_tokens +
+                      ": too few tokens for a run; give a unit, such as 100B");
   if (options.price == 0 || tokens == 0)
     throw ConfigError("--price and --total-tokens go together, and --deadline with both");
   return Budget{tokens, options.price, options.deadline};
@@ -180,7 +183,7 @@ void add_model(CLI::App& command, PlanOptions& options) {
 
 void add_cluster(CLI::App& command, PlanOptions& options) {
   command.option_defaults()->group("Machine");
-  add_number(command, "--ranks", options.ranks, "Number of ranks; default: 8");
+  add_number(command, "-n,--ranks", options.ranks, "Number of ranks; default: 8");
   add_number(command, "--per-node", options.per_node, "Ranks per node; default: 8");
   command
       .add_option("--device", options.device, device_names() + ", or a JSON file; default: h100")

@@ -27,6 +27,10 @@ std::string hint_of(const CLI::App& parent, const std::string& word,
   for (const CLI::App* command : commands_of(parent))
     for (const CLI::App* inner : commands_of(*command))
       if (inner->check_name(word)) return "; did you mean \"" + full_name(*inner) + "\"?";
+  if (parent.get_option_no_throw("--" + word) != nullptr)
+    return "; did you mean \"" + full_name(parent) + " --" + word + "\"?";
+  if (parent.check_name("config") && word.find('.') != std::string::npos)
+    return "; did you mean \"zero config check " + printable(word) + "\"?";
   return hint_for(word, names);
 }
 
@@ -51,16 +55,16 @@ void check_command(CLI::App& app, int argc, char** argv) {
   }
 }
 
-// Returns the arguments in reverse, as CLI11 takes them. Before the program of `zero run`, options
-// of mpirun keep their names here, and "--" may stand.
+// Returns the arguments in reverse, as CLI11 takes them. Before the program of `zero run`, and in
+// commands with ranks, options of mpirun keep their names here, and "--" may stand.
 std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   const auto named = app.get_subcommands([&](const CLI::App* command) {
     return !words.empty() && command->check_name(words.front());
   });
   const CLI::App* command = named.empty() ? nullptr : named.front();
-  for (std::size_t at = 1; command != nullptr && command->get_prefix_command() && at < words.size();
-       ++at) {
+  const bool ranks = command != nullptr && command->get_option_no_throw("--ranks") != nullptr;
+  for (std::size_t at = 1; ranks && at < words.size(); ++at) {
     std::string& word = words[at];
     if (word == "-np" || word == "--np") word = "-n";
     for (const char* name : {"-hostfile", "-machinefile", "--machinefile"})

@@ -23,14 +23,15 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string hint_for(std::string_view name, const std::vector<std::string>& candidates) {
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(3, name.size() / 3 + 1);
+  const std::string_view stem = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  // A name with all its letters replaced is another name.
+  std::size_t best_distance = std::min(std::max<std::size_t>(3, name.size() / 3 + 1), stem.size());
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(name, candidate);
     if (distance >= best_distance) continue;
     best_distance = distance;
     best = candidate;
   }
-  const std::string_view stem = name.substr(std::min(name.find_first_not_of('-'), name.size()));
   if (best.empty() && stem.size() >= 4)
     for (const std::string& candidate : candidates)
       if (best.empty() && candidate.find(stem) != std::string::npos) best = candidate;

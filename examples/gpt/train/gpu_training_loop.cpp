@@ -19,7 +19,7 @@ cuda::DeviceChoices choices_of(const Task& task) {
         "leave one of them out");
   return {.activations = o.recompute ? Activations::recompute : Activations::keep,
           .products = o.separate_products ? Products::apart : Products::joined,
-          .attention = {o.any_order_attention, o.attention_workspace << 20}};
+          .attention = {o.any_order_attention, o.attention_workspace}};
 }
 
 template <class T>

@@ -121,9 +121,8 @@ void declare_machine(CLI::App& app, Options& o) {
   app.add_flag(
       "--any-order-attention", o.any_order_attention,
       "On GPUs: a quicker backward pass of cuDNN's attention, whose bits differ from run to run");
-  zero::add_number(
-      app, "--attention-workspace", o.attention_workspace,
-      "On GPUs: MiB that cuDNN's attention may take for some samples at once; default: 1024");
+  zero::add_number(app, "--attention-workspace", o.attention_workspace,
+                   "On GPUs: memory of cuDNN's attention for some samples at once; default: 1GiB");
   zero::add_number(app, "--start-limit", o.start_limit,
                    "Seconds until all ranks have come up; ZERO_START_LIMIT wins");
   zero::add_number(app, "--threads", o.threads,
@@ -229,13 +228,23 @@ void check_comparison(const Options& options) {
 
 }  // namespace
 
+bool Options::is_first_try() const {
+  const auto has = [&](const char* path) { return std::int64_t{zero::gives(overrides, path)}; };
+  return config_file.empty() &&
+         std::ssize(overrides) == has("zero_optimization.stage") + has("seed");
+}
+
 Options parse_options(int argc, const char* const* argv) {
   CLI::App app(
-      "Trains a GPT-2, Llama, Qwen2 or OLMo 2 at any ZeRO stage.\n"
-      "  mpirun -n 4 train_gpt --deepspeed_config ds_config.json --model gpt2 --data text.txt",
+      "Trains a GPT-2, Llama, Qwen2 or OLMo 2 at any ZeRO stage, on the ranks that zero run or "
+      "mpirun starts.",
       "train_gpt");
   Parsed parsed;
   app.formatter(std::make_shared<zero::HelpFormatter>());
+  app.footer(
+      "Examples:\n"
+      "  zero run -n 4 train_gpt --deepspeed_config ds_config.json --model gpt2 --data text.txt\n"
+      "  mpirun -n 2 train_gpt --stage 3 --steps 200 --checkpoint saves");
   declare(app, parsed);
   app.set_version_flag("--version", "train_gpt " ZERO_VERSION);
   try {

@@ -35,7 +35,7 @@ struct Options {
   std::string product_file;              // timed algorithms, for GPUs; empty: cuBLASLt's own choice
   bool separate_products = false;        // on GPUs: joins no product with its neighbors
   bool any_order_attention = false;      // on GPUs: backward may sum in any order
-  std::int64_t attention_workspace = 0;  // on GPUs: MiB for several samples at once; 0: as built
+  std::int64_t attention_workspace = 0;  // on GPUs: bytes for several samples at once; 0: as built
   bool recompute = false;                // of activations
   std::int64_t generate = 0;             // tokens, in place of training; 0: train
   std::string prompt;
@@ -44,6 +44,9 @@ struct Options {
 
   // Set instead of all others by --help and --version: the text to print.
   std::optional<std::string> answer;
+
+  // Returns whether the run has neither a file nor keys of a config, but the stage and the seed.
+  bool is_first_try() const;
 };
 
 // Throws ConfigError with the problem and the way to get help.

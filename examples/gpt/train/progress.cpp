@@ -141,11 +141,12 @@ void Progress::finish() {
     seconds += last_[i].seconds;
     tokens += last_[i].tokens_per_second * last_[i].seconds;
   }
-  std::printf("last %zu steps: loss %.4f nats/token, %.0f tokens/s\n", count, loss,
-              tokens / seconds);
+  char floor[64] = "";
   if (floor_)
-    std::printf("floor %.4f nats/token; now %.1f %% above it\n", *floor_,
-                100 * (loss / *floor_ - 1));
+    std::snprintf(floor, sizeof floor, ", %.1f %% above the floor of %.4f",
+                  100 * (loss / *floor_ - 1), *floor_);
+  std::printf("last %zu steps: loss %.4f nats/token%s, %.0f tokens/s\n", count, loss, floor,
+              tokens / seconds);
   std::fflush(stdout);
 }
 

@@ -1,5 +1,6 @@
 #include "examples/gpt/train/trainer.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -24,9 +25,11 @@ void print_start(const zero::Runtime& runtime, const Task& task, const zero::Eng
   if (const std::string line = engine.start_line(); !line.empty()) std::puts(line.c_str());
   if (task.options.config_file.empty())
     std::puts("config   no --deepspeed_config: the defaults, which --set dump_state=true prints");
+  const bool brief = task.options.is_first_try();
   for (const auto& [name, value] : facts_of(runtime, task, engine))
-    std::printf("%-8s %s\n", name.c_str(), value.c_str());
-  std::printf("%s\n", engine.memory_table().c_str());
+    if (!brief || name == "model" || name == "data")
+      std::printf("%-8s %s\n", name.c_str(), value.c_str());
+  if (!brief) std::printf("%s\n", engine.memory_table().c_str());
   std::fflush(stdout);
 }
 
@@ -58,6 +61,12 @@ void write_trace(const zero::Runtime& runtime, zero::Engine& engine) {
   if (runtime.is_root()) std::printf("%s", summary.c_str());
 }
 
+// A first try prints some lines alone, but one at least for each hundred steps.
+std::int64_t steps_per_line(const Task& task) {
+  if (!task.options.is_first_try()) return task.config.steps_per_print;
+  return std::clamp<std::int64_t>(task.options.steps / 4, 10, 100);
+}
+
 Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task,
                   TrainingLoop& loop, JsonLog& log) {
   Checkpoints checkpoints(runtime, engine, task.options, task.data->describe());
@@ -68,7 +77,7 @@ Outcome run_steps(zero::Runtime& runtime, zero::Engine& engine, const Task& task
   log_state(runtime, engine, log);
   if (runtime.is_root() && !loop.attention().empty())
     std::printf("kernels  attention by %s\n", loop.attention().c_str());
-  Progress progress(task.options.steps, task.config.steps_per_print, task.data->floor());
+  Progress progress(task.options.steps, steps_per_line(task), task.data->floor());
   zero::Monitor monitor(task.config, runtime.is_root());
   zero::Diagnostics diagnostics(task.config);
   const zero::StepWork work = work_of_step(task, engine);

@@ -74,7 +74,7 @@ def gpt2(m):
                 *m.beside_pytorch(m.gpt2, 170, "--fsdp2", "--whole", "--any-order"))
     for mebibytes in (48, 192):
         yield Entry("gpt2", f"GPT-2 124M, attention in workspaces of {mebibytes} MiB",
-                    m.steps_of(m.gpt2, "--attention-workspace", mebibytes), 25, 90)
+                    m.steps_of(m.gpt2, "--attention-workspace", f"{mebibytes}MiB"), 25, 90)
 
 
 def stages(m):
