@@ -33,11 +33,14 @@ optional=(
   ccache:ccache
 )
 
-# A headless browser, and a font for it; a wrong clock.
+# A headless browser, and a font for it; a wrong clock; shells whose completion is tried; a build without CMake.
 for_tests=(
   chromium-driver:chromedriver
   fonts-dejavu-core:/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
   faketime:faketime
+  zsh:zsh
+  fish:fish
+  pkg-config:pkg-config
 )
 
 is_there() {

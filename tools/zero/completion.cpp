@@ -43,7 +43,7 @@ std::string bash_script(const CLI::App& app) {
   add_bash(app, "", paths, cases);
   return "_zero() {\n"
          "  local word path='' known=''\n"
-         "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
+         "  for word in \"${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}\"; do\n"
          "    case \"$path/$word\" in\n"
          "    " +
          paths +
@@ -59,7 +59,9 @@ std::string bash_script(const CLI::App& app) {
 }
 
 std::string zsh_script(const CLI::App& app) {
-  return "autoload -U +X bashcompinit && bashcompinit\n" + bash_script(app);
+  return "(( ${+functions[compdef]} )) || { autoload -U +X compinit && compinit; }\n"
+         "autoload -U +X bashcompinit && bashcompinit\n" +
+         bash_script(app);
 }
 
 // `seen`: fish's condition that this command has been typed.
