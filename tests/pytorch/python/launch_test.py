@@ -462,7 +462,12 @@ def replaced_deepspeed(folder, asked):
                       "print(*ranks, deepspeed.__version__)\n")
     out, _ = by_mpirun(2, script=str(script), environment=asked)
     contains(out, "0 2 0.19.8", "1 2 0.19.8")
-    late = {"PYTHONPATH": f"{other}:{PACKAGE}", "ZEROCORE_AS_DEEPSPEED": "1"}  # Python finds no zerocore.pth
+    # Python reads no zerocore.pth on PYTHONPATH, but sitecustomize.py, also from the folder before, which is run too.
+    other.joinpath("sitecustomize.py").write_text("hidden = True\nprint('the hidden one')\n")
+    on_path = {"PYTHONPATH": f"{PACKAGE}:{other}", "ZEROCORE_AS_DEEPSPEED": "1"}
+    out, _ = run([PYTHON, "-W", "ignore", "-c", "import deepspeed; print(deepspeed.__version__)"], environment=on_path)
+    contains(out, "the hidden one", "0.19.8")
+    late = {"PYTHONPATH": f"{other}:{PACKAGE}", "ZEROCORE_AS_DEEPSPEED": "1"}  # Python finds neither
     for line in ("import zerocore", "import zerocore.as_deepspeed as a; a.install()"):
         _, err = run([PYTHON, "-W", "ignore", "-c", f"import deepspeed; {line}"], environment=late, expect=1)
         contains(err, f"it was imported before, from {other}/deepspeed/__init__.py", "python -m zerocore.as_deepspeed")
