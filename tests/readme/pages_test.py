@@ -1,4 +1,4 @@
-"""Whether pages agree with each other and with the programs: status, versions, commands with their options, configs.
+"""Whether pages agree with each other and with the programs: status, versions, commands with their options, configs, keys, files.
 
 Usage: pages_test.py REPOSITORY --zero FILE [--train-gpt FILE]
 """
@@ -12,6 +12,10 @@ import tempfile
 import unittest
 
 ARGS = None
+GROUPS = ("config", "checkpoint", "completion")  # commands that have commands
+# Options on the pages that are of no program of this repository.
+FOREIGN = set("""--allow-run-as-root --bind-to --exclusive --gpus-per-node --kill-on-bad-exit --local_rank --max-restarts --mca --mem
+--mpi --nnodes --no-kill --num_nodes --rdzv-backend --rdzv-endpoint --signal --target""".split())
 
 
 def text_of(path):
@@ -49,15 +53,31 @@ def commands_on(page):
     return [words for words in split if len(words) > 1 and re.fullmatch("[a-z]+", words[1])]
 
 
+@functools.cache
+def keys():
+    """Returns the keys of docs/config.md, which is generated from the table of keys."""
+    return {key for cell in re.findall(r"^\| ([^|]*`[^|]*) \|", text_of("docs/config.md"), re.M) for key in re.findall("`([^`]+)`", cell)}
+
+
+@functools.cache
+def sources():
+    """Returns the text of all scripts and of programs for tests."""
+    return "\n".join(path.read_text(encoding="utf-8", errors="replace") for folder in ("scripts", "tests", "examples", "pytorch")
+                     for path in (ARGS.repository / folder).rglob("*") if path.suffix in (".sh", ".py"))
+
+
 def problem_of(words):
     """Returns what is wrong with the command, or nothing. It is read up to a program that it starts."""
     command = [words[1]]
     rest = words[2:]
-    if command[0] in ("config", "checkpoint") and rest and rest[0].islower() and help_of(ARGS.zero, command[0], rest[0]):
+    if command[0] in GROUPS and rest and re.fullmatch("[a-z]+", rest[0]):
         command.append(rest.pop(0))
     options = options_of(ARGS.zero, *command)
     if not options:
         return f"zero {' '.join(command)} is no command"
+    if command == ["config", "explain"] and rest and re.fullmatch(r"[a-z_.0-9]+(?<!\.json)", rest[0]) and subprocess.run(
+            [ARGS.zero, *command, rest[0]], capture_output=True, timeout=60).returncode:
+        return f"{rest[0]} is no key"
     while rest:
         word = rest.pop(0).strip("[]")
         if "train_gpt" in word and ARGS.train_gpt:
@@ -84,6 +104,8 @@ class Pages(unittest.TestCase):
         self.assertGreater(shown, 60)
         for wrong, problem in (("zero pln --ranks 2", "zero pln is no command"),
                                ("zero plan --ranks 2 --devices a100", "zero plan has no --devices"),
+                               ("zero config explian zero_optimization.stage", "zero config explian is no command"),
+                               ("zero config explain zero_optimization.stge", "zero_optimization.stge is no key"),
                                ("zero run -n 2 train_gpt --step 3", "train_gpt has no --step" if ARGS.train_gpt else "")):
             self.assertEqual(problem_of(wrong.split()), problem)
 
@@ -97,6 +119,39 @@ class Pages(unittest.TestCase):
                 for option in re.findall(r"(?<=\s)--[\w-]+", " " + line.split("#")[0]):
                     with self.subTest(page=page, option=option):
                         self.assertIn(option.replace("_", "-"), options_of(ARGS.train_gpt))
+
+    def test_options_in_the_text(self):
+        """Of zero and train_gpt, of scripts, or of the programs of others that are listed here."""
+        commands = set(re.findall(r"(?m)^  ([a-z]+) ", help_of(ARGS.zero)))
+        self.assertGreater(len(commands), 8)
+        known = set().union(*(options_of(ARGS.zero, command) for command in commands), options_of(ARGS.zero),
+                            *(options_of(ARGS.zero, *command) for group in GROUPS
+                              for command in [(group, inner) for inner in re.findall(r"(?m)^  ([a-z]+) ", help_of(ARGS.zero, group))]),
+                            options_of(ARGS.train_gpt) if ARGS.train_gpt else ())
+        for page in pages():
+            for option in set(re.findall(r"`(--[a-z][\w-]*)", text_of(page))) - FOREIGN:
+                if option.replace("_", "-") not in known and (ARGS.train_gpt or option not in sources()):
+                    with self.subTest(page=page, option=option):
+                        self.assertRegex(sources(), rf"{re.escape(option)}(?![\w-])")
+
+    def test_files(self):
+        """That a page names by their path from the root, or from zero/."""
+        folders = "|".join(path.name for path in ARGS.repository.iterdir() if path.is_dir() and path.name[0].isalpha() and path.name != "build")
+        for page in pages():
+            for path in set(re.findall(rf"(?<![\w/.-])((?:{folders})/[\w./-]*\w\.(?:py|sh|json|cpp|h|sbatch|md|txt))\b", text_of(page))):
+                with self.subTest(page=page, path=path):
+                    self.assertTrue((ARGS.repository / path).exists() or (ARGS.repository / "zero" / path).exists())
+
+    def test_keys_in_tables(self):
+        """Those of a config, whole or without their sections. docs/models.md has those of a model's config.json."""
+        shown = 0
+        for page in set(pages()) - {"docs/config.md", "docs/models.md"}:
+            for table in re.findall(r"^\| key \|.*\n\|[-| ]+\n((?:\|.*\n)+)", text_of(page), re.M):
+                for key in re.findall(r"`([a-z_.0-9]+)`", " ".join(line.split(" | ")[0] for line in table.splitlines())):
+                    shown += 1
+                    with self.subTest(page=page, key=key):
+                        self.assertTrue(key in keys() or any(known.endswith("." + key) for known in keys()))
+        self.assertGreater(shown, 20)
 
     def test_configs(self):
         """Every block of JSON on a page is a config that is read; its keys exist."""
@@ -136,11 +191,23 @@ class Pages(unittest.TestCase):
         oldest_torch = re.search(r"set\(torch_oldest ([\d.]+)\)", text_of("cmake/ZeroTorch.cmake"))[1]
         oldest_python = re.search(r'requires-python = ">=([\d.]+)"', text_of("pyproject.toml"))[1]
         self.assertIn(f'"torch>={oldest_torch}"', text_of("pyproject.toml"))
-        for page in pages():
-            for name, oldest in (("torch", oldest_torch), ("Python", oldest_python)):
-                for shown in re.findall(rf"{name} (\d+\.\d+) or newer", text_of(page)):
-                    with self.subTest(page=page, name=name):
-                        self.assertEqual(shown, oldest)
+        oldest_cmake = re.search(r"cmake_minimum_required\(VERSION ([\d.]+)", text_of("CMakeLists.txt"))[1]
+        oldest_cuda = re.search(r"find_package\(CUDAToolkit ([\d.]+)", text_of("cmake/ZeroCuda.cmake"))[1]
+        oldest_compilers = re.search(r"compiler \| GCC (\d+), clang (\d+) \|", text_of("docs/status.md")).groups()
+        # Each way in which pages say these, and how many times they do.
+        said = ((r"(?:torch|PyTorch) \(?(\d+\.\d+) or newer", oldest_torch, 1), (r"\| torch \| (\d+\.\d+) \|", oldest_torch, 2),
+                (r"from \d+\.\d+ and (\d+\.\d+) on", oldest_torch, 1), (r"from (\d+\.\d+) and \d+\.\d+ on", oldest_python, 1),
+                (r"\| Python[^|]*\| (\d+\.\d+) \|", oldest_python, 2),
+                (r"CMake (\d+\.\d+)", oldest_cmake, 1), (r"\| CMake, Ninja \| (\d+\.\d+) \|", oldest_cmake, 1),
+                (r"for GPUs CUDA (\d+\.\d+)", oldest_cuda, 1), (r"\| CUDA Toolkit[^|]*\| (\d+\.\d+),", oldest_cuda, 1),
+                (r"GCC (\d+) or clang \d+", oldest_compilers[0], 1), (r"GCC \d+ or clang (\d+)", oldest_compilers[1], 1),
+                (r"\| GCC or clang \| (\d+), \d+", oldest_compilers[0], 1), (r"\| GCC or clang \| \d+, (\d+)", oldest_compilers[1], 1))
+        for way, oldest, least in said:
+            shown = [(page, version) for page in pages() for version in re.findall(way, text_of(page))]
+            self.assertGreaterEqual(len(shown), least, way)
+            for page, version in shown:
+                with self.subTest(page=page, way=way):
+                    self.assertEqual(version, oldest)
 
     def test_public_ci_runs_what_ci_runs(self):
         self.assertIn("bash .ci/run", text_of(".github/workflows/ci.yml"))
