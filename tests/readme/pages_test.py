@@ -121,7 +121,7 @@ class Pages(unittest.TestCase):
                         self.assertIn(option.replace("_", "-"), options_of(ARGS.train_gpt))
 
     def test_options_in_the_text(self):
-        """Of zero and train_gpt, of scripts, or of the programs of others that are listed here."""
+        """Each is one of zero, train_gpt, a script, or a program of others that is listed here."""
         commands = set(re.findall(r"(?m)^  ([a-z]+) ", help_of(ARGS.zero)))
         self.assertGreater(len(commands), 8)
         known = set().union(*(options_of(ARGS.zero, command) for command in commands), options_of(ARGS.zero),
