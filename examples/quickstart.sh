@@ -9,6 +9,10 @@ if [[ ${1:-} == --help || ${1:-} == -h ]]; then
   sed -n '2,/^[^#]/s/^# //p' "$0"
   exit
 fi
+if (($#)); then
+  echo "quickstart.sh: unexpected argument $1; variables change the run, as in RANKS=2 STEPS=10 $0" >&2
+  exit 10
+fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ranks=${RANKS:-4} steps=${STEPS:-30} model=${MODEL:-examples/configs/quickstart_model.json}
 cuda=${ZERO_CUDA:-$(nvidia-smi -L >/dev/null 2>&1 && echo AUTO || echo OFF)}

@@ -214,6 +214,15 @@ install_launchers() {
   done
 }
 
+case ${1:-} in
+  '' | --tests | --python | --torch | --list | --missing-for-wheel) ;;
+  *)
+    [[ $1 == --help || $1 == -h ]] || echo "install_dependencies.sh: unknown argument $1" >&2
+    sed -n '2,/^[^#]/s/^# //p' "$0" >&2
+    [[ $1 == --help || $1 == -h ]] && exit
+    exit 10
+    ;;
+esac
 if [[ ${1:-} == --torch ]]; then
   install_torch >&2
   install_quantizers >&2

@@ -26,14 +26,20 @@ usage() {
 }
 torch='' python=python3 cuda=OFF folder=dist
 url=$(git -C "$(dirname "$0")" remote get-url origin 2>/dev/null || true)
+wrong() {
+  echo "make_wheel.sh: $1" >&2
+  usage 10 >&2
+}
 while (($#)); do
   case $1 in
-    --torch) torch=${2:?} && shift ;;
-    --python) python=${2:?} && shift ;;
-    --url) url=${2:?} && shift ;;
+    --torch | --python | --url)
+      [[ -n ${2:-} && $2 != -* ]] || wrong "$1 needs a value"
+      printf -v "${1#--}" %s "$2"
+      shift
+      ;;
     --cuda) cuda=ON ;;
     -h | --help) usage 0 ;;
-    -*) usage 10 >&2 ;;
+    -*) wrong "unknown option $1" ;;
     *) folder=$1 ;;
   esac
   shift

@@ -35,6 +35,7 @@ case ${1:-} in
   --quick) runs=("${runs[0]}") ;;
   --fuzz) runs+=("fuzz fuzz_targets -L ^fuzz$") ;;
   *)
+    [[ $1 == --help || $1 == -h ]] || echo "run.sh: unknown argument $1" >&2
     sed -n '2,13s/^# //p' "$0"
     [[ $1 == --help || $1 == -h ]] && exit 0
     exit 10

@@ -73,6 +73,12 @@ def builds():
     with tempfile.TemporaryDirectory() as folder:
         run("bash", ROOT / "scripts/make_wheel.sh", "--python", "no-such-python", folder, ok=False,
             parts=("make_wheel.sh: there is no Python named no-such-python: give --python\n",))
+        for script, argument, answer in (("scripts/make_wheel.sh", "--pythn", "unknown option --pythn\n"),
+                                         ("scripts/make_wheel.sh", "--torch", "--torch needs a value\n"),
+                                         ("scripts/install_dependencies.sh", "--torhc", "unknown argument --torhc\n"),
+                                         ("examples/quickstart.sh", "--ranks", "unexpected argument --ranks; variables change the run"),
+                                         ("tests/run.sh", "--fast", "unknown argument --fast\n")):
+            run("bash", ROOT / script, argument, ok=False, parts=(f"{pathlib.Path(script).name}: {answer}",))
         run(PYTHON, "-B", "-c", "import sys; sys.path.insert(0, 'packaging'); sys.modules['torch'] = None; import zerocore_build as b\n"
             "b.get_requires_for_build_wheel({})", ok=False, cwd=ROOT, parts=("zerocore: there is no torch to build against.",))
 
