@@ -3,6 +3,7 @@
 import contextlib
 
 from . import _native
+from .divisions import Divisions
 from .errors import AssertedUsage
 
 
@@ -15,7 +16,8 @@ class Accumulation:
         self._boundary_of_this_step = False
         self._block = None  # the name of the context manager that encloses the script's passes
         self._applied = False  # whether the last step() changed the weights
-        self._unmanaged_samples = 0  # of the steps so far that had another number than the config's
+        self._other_samples = 0  # of the steps so far that had another number than the next one's
+        self._counted_from = 0  # the micro step from which steps have the present number of micro-batches
         self._said_unscaled = False
         if not self._manages and settings.rank_independent:
             raise _native.ConfigError("managed_gradient_accumulation: false needs steps of any length, and with "
@@ -36,7 +38,35 @@ class Accumulation:
             return self.micro_batches.is_last()
         if self._boundary is not None:
             return self._boundary
-        return not self._manages or (self.micro_steps + 1) % self._accumulation == 0
+        return not self._manages or (self.micro_steps - self._counted_from + 1) % self._accumulation == 0
+
+    def set_train_batch_size(self, train_batch_size):
+        """Sets the number of samples of the next steps, over all ranks, by another number of micro-batches of the same size.
+        Call it between steps. Raises ValueError for a number that no whole number of micro-batches makes."""
+        round_of_all = self._micro * self.dp_world_size
+        if train_batch_size <= 0 or train_batch_size % round_of_all:
+            raise ValueError(f"engine.set_train_batch_size({train_batch_size}): expected a multiple of {round_of_all}, which is "
+                             f"train_micro_batch_size_per_gpu {self._micro} times {self.dp_world_size} data ranks")
+        self._set_batch("set_train_batch_size", self._micro, train_batch_size // round_of_all)
+
+    def set_train_micro_batch_size(self, micro_batch_size):
+        """Sets the number of samples of a micro-batch as the engine counts them: loaders that exist keep theirs. The number of
+        micro-batches in a step stays. Call it between steps."""
+        if micro_batch_size <= 0:
+            raise ValueError(f"engine.set_train_micro_batch_size({micro_batch_size}): expected a number from 1")
+        self._set_batch("set_train_micro_batch_size", int(micro_batch_size), self._accumulation)
+
+    def _set_batch(self, call, micro, accumulation):
+        if self.micro_batches.rank_independent:
+            raise _native.UsageError(f"engine.{call}: with zero_core.rank_independent the batch is the config's, in all steps")
+        if self.optimizer is not None and self.native.begun():
+            raise _native.UsageError(f"engine.{call}: {self.native.begun()} micro-batches of this step have begun already: call it "
+                                     "after the engine.step() that ends a step")
+        samples = self.global_samples
+        self._micro, self._accumulation, self._counted_from = micro, accumulation, self.micro_steps
+        self._global = micro * accumulation * self.dp_world_size
+        self._divisions = Divisions(accumulation, self._ranks.rank == 0)
+        self.global_samples = samples
 
     def set_gradient_accumulation_boundary(self, is_boundary):
         """Sets whether step() ends the accumulation, until the next call. If it is called before forward(), the last
@@ -57,6 +87,17 @@ class Accumulation:
     def _backward_epilogue(self):
         """Does nothing: the engine notices the end of a script's own backward(), after which scripts for DeepSpeed call
         this."""
+
+    @property
+    def enable_backward_allreduce(self):
+        """True: the engine reduces gradients itself."""
+        return True
+
+    @enable_backward_allreduce.setter
+    def enable_backward_allreduce(self, enabled):
+        if not enabled and self.global_rank == 0:
+            print("zero: engine.enable_backward_allreduce = False has no effect: gradients are averaged over all ranks as "
+                  "zero_core.gradient_sync says, at the latest in step()", flush=True)
 
     def allreduce_gradients(self, bucket_size=None):
         """Does nothing: gradients are reduced as zero_core.gradient_sync says, at the latest in step()."""
@@ -106,12 +147,17 @@ class Accumulation:
         self.global_steps += 1
         self.skipped_steps += skipped
         if not self._manages:
-            self._unmanaged_samples += begun * (self._global // self._accumulation) - self._global
+            self._other_samples += begun * (self._global // self._accumulation) - self._global
 
     @property
     def global_samples(self):
         """The number of samples in the steps so far, over all ranks."""
-        return self.global_steps * self._global + self._unmanaged_samples
+        return self.global_steps * self._global + self._other_samples
+
+    @global_samples.setter
+    def global_samples(self, samples):
+        """Sets the count, from which later steps go on."""
+        self._other_samples = samples - self.global_steps * self._global
 
     def _divisor_of_losses(self, scale_wrt_gas):
         return self._accumulation if scale_wrt_gas and not self.micro_batches.rank_independent else 1

@@ -43,7 +43,7 @@ def folder(path, call, argument):
 def _own_state(engine, client_state):
     """Returns the state that the engine itself has, and the program's. Ranks may have different numbers of micro steps
     with rank_independent; then none is saved."""
-    return {"global_steps": engine.global_steps,
+    return {"global_steps": engine.global_steps, "global_samples": engine.global_samples,
             "micro_steps": None if engine.micro_batches.rank_independent else engine.micro_steps,
             "skipped_steps": engine.skipped_steps, "client_state": {} if client_state is None else client_state,
             "param_groups": engine.optimizer.groups_to_save() if engine.optimizer is not None else [],

@@ -140,16 +140,20 @@ def _of_its_own(parameter):
 
 
 class Slices:
-    """The parameters of one zero.Init block. Open ones are closed in the order of their last use."""
+    """The parameters of one zero.Init block, with its dtype or None. Open ones are closed in the order of their last use."""
 
-    def __init__(self):
+    def __init__(self, dtype=None):
+        self._dtype = dtype
         self._open = {}  # id -> Slice, the last used at the end
         self._freed = 0  # bytes since memory was given back
 
     def take(self, parameter):
-        """Cuts a new parameter into slices, and opens it for its constructor. Collective."""
-        if slice_of(parameter) is None and parameter.layout == torch.strided and not (
+        """Cuts a new parameter into slices, and opens it for its constructor. One of integers stays whole, as in an engine.
+        Collective."""
+        if slice_of(parameter) is None and parameter.layout == torch.strided and parameter.is_floating_point() and not (
                 parameter.is_meta or is_split(parameter)):
+            if self._dtype is not None:
+                parameter.data = parameter.data.to(self._dtype)
             parameter._zerocore_slice = Slice(parameter)
             parameter.__getstate__ = PlainState(parameter)
             parameter.ds_status = ZeroParamStatus.AVAILABLE
@@ -233,7 +237,7 @@ def slice_of(parameter):
     return parameter.__dict__.get("_zerocore_slice") if isinstance(parameter, torch.nn.Parameter) else None
 
 
-def begin():
+def begin(dtype=None):
     """Begins a zero.Init block; a nested block changes nothing."""
     register = torch.nn.Module.register_parameter
     if _stack:
@@ -241,7 +245,7 @@ def begin():
         return
     ranks.ranks()
     _guard()
-    slices = Slices()
+    slices = Slices(dtype)
     mode = _Touch(slices)
 
     def register_and_take(module, name, parameter):
@@ -293,10 +297,10 @@ def without_mode():
     return torch._C.DisableTorchFunction()
 
 
-def cut_all(module):
+def cut_all(module, dtype=None):
     """Cuts a module that exists already, as if zero.Init had been around its constructor. Collective."""
     _guard()
-    slices = Slices()
+    slices = Slices(dtype)
     with without_mode():
         for parameter in module.parameters():
             slices.take(parameter)

@@ -38,6 +38,16 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
                 f"{os.environ['MASTER_PORT']}: {error}; unset both, and the ranks choose a free port themselves") from None
 
 
+def process_group(job):
+    """Returns torch's group over the data ranks, which it makes if the script has not. Collective in the first call. Raises
+    UsageError between the stages of a pipeline."""
+    if job.stages > 1:
+        raise _native.UsageError("the stages of a pipeline have no groups of torch.distributed; the engine sums gradients, and "
+                                 "engine.grid says where a rank is")
+    init_distributed()
+    return dist.group.WORLD
+
+
 def _destroy_group():
     """Destroys the group before the interpreter ends: torch may abort the process at exit if gloo's threads still run."""
     if dist.is_initialized():

@@ -12,6 +12,8 @@ from .autocast import around_forward
 from .buffers import Buffers
 from .codes import from_numbers, to_numbers
 from .compiled import CompiledModules, refuse_compiled
+from .config_values import ConfigValues
+from .distributed import process_group
 from .divisions import Divisions
 from .errors import AssertedUsage
 from .evaluation import Evaluation
@@ -33,7 +35,7 @@ from .weights import Weights
 from .zero import describe
 
 
-class Engine(Accumulation, Figures, Weights, nn.Module):
+class Engine(Accumulation, ConfigValues, Figures, Weights, nn.Module):
     """The result of zerocore.initialize(). Attributes that it does not have are the model's. A call that fails on
     one rank ends it on all; later calls then raise UsageError. Call it from one thread."""
 
@@ -468,10 +470,12 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
 
     def _take_state(self, state, with_optimizer):
         self.global_steps = state.get("global_steps", self.global_steps)
+        self.global_samples = state.get("global_samples", self.global_steps * self._global)
         micro_steps = state.get("micro_steps")
         self.micro_steps = self.global_steps * self._accumulation if micro_steps is None else micro_steps
         # The load has dropped what was accumulated, and the accumulation may be another one.
         self.micro_steps -= self.micro_steps % self._accumulation
+        self._counted_from = 0
         self.skipped_steps = state.get("skipped_steps", 0)
         if self.optimizer is not None and with_optimizer:
             if "param_groups" in state:
@@ -498,6 +502,20 @@ class Engine(Accumulation, Figures, Weights, nn.Module):
     def mp_world_size(self):
         """1: there is no model parallelism from Python."""
         return 1
+
+    seq_parallel_size = mp_world_size
+
+    @property
+    def data_parallel_group(self):
+        """The group of torch.distributed over all data ranks, for values that the script exchanges itself."""
+        return process_group(self._ranks)
+
+    dp_process_group = seq_data_parallel_group = data_parallel_group
+
+    @property
+    def client_optimizer(self):
+        """The optimizer that initialize() was given; None if the config named one."""
+        return None if self.optimizer is None or self.optimizer.client_name() is None else self.optimizer.optimizer
 
     def destroy(self):
         """Ends the engine; the model is plain again, and has its values if they were not sharded. Collective; the end

@@ -79,7 +79,7 @@ class Guard:
                 parameter.grad = None
         engine.native.post_backward()
         engine.native.drop_gradients()
-        earlier = engine.micro_steps % engine.gradient_accumulation_steps()
+        earlier = (engine.micro_steps - engine._counted_from) % engine.gradient_accumulation_steps()
         engine.micro_steps -= earlier
         if earlier and engine.global_rank == 0:
             print(f"zero: a backward pass has failed, so the gradients of this step's {earlier} earlier micro-batches are "

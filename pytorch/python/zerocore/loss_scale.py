@@ -3,6 +3,14 @@
 import types
 
 
+class ScaleFigures(types.SimpleNamespace):
+    """Values of the loss scale, which cannot be written to."""
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"{name} of the loss scale cannot be set: the engine has the scale, and changes it as fp16.loss_scale, "
+                             "fp16.initial_scale_power and fp16.loss_scale_window of the config say")
+
+
 class LossScale:
     """The part of the engine's optimizer that scripts read the loss scale from. Without fp16 the scale is 1."""
 
@@ -29,9 +37,9 @@ class LossScale:
         """The scale as DeepSpeed's optimizers without ZeRO have it."""
         engine = self._engine_of_scale()
         if engine is None:
-            return types.SimpleNamespace(dynamic_loss_scale=False, cur_scale=1.0, cur_iter=0)
+            return ScaleFigures(dynamic_loss_scale=False, cur_scale=1.0, cur_iter=0)
         options = engine.dynamic_loss_scale_args()
-        return types.SimpleNamespace(
+        return ScaleFigures(
             dynamic_loss_scale=self.dynamic_loss_scale, cur_scale=self.cur_scale, cur_iter=engine.global_steps, scale_factor=2.0,
             initial_scale=float(options["init_scale"]), scale_window=options["scale_window"],
             min_loss_scale=options["min_scale"])
@@ -39,7 +47,7 @@ class LossScale:
     @property
     def loss_scaler(self):
         """The scale as the object that DeepSpeed's ZeRO optimizers have."""
-        return types.SimpleNamespace(cur_scale=self.cur_scale, loss_scale=self.cur_scale, dynamic=self.dynamic_loss_scale)
+        return ScaleFigures(cur_scale=self.cur_scale, loss_scale=self.cur_scale, dynamic=self.dynamic_loss_scale)
 
     def needs_scaler(self):
         """Returns whether a loss must be multiplied by the scale before its backward()."""

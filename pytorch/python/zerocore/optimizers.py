@@ -95,6 +95,26 @@ class EngineOptimizer(LossScale, torch.optim.Optimizer):
         return None if engine is None else engine.get_global_grad_norm()
 
     @property
+    def clip_grad(self):
+        """The gradient norm to which steps clip, as the config says; 0 if they do not."""
+        engine = self._engine() if self._engine is not None else None
+        return None if engine is None else engine.gradient_clipping()
+
+    @clip_grad.setter
+    def clip_grad(self, max_norm):
+        """Raises UsageError: it would clip nothing."""
+        raise _native.UsageError("optimizer.clip_grad cannot be set: gradient_clipping of the config says to which norm steps clip, and "
+                                 "engine.step(max_norm=...) clips one step further")
+
+    def offload_states(self, include=None, device="cpu", pin_memory=True, non_blocking=False):
+        """Calls the engine's offload_states()."""
+        self._engine().offload_states(include, device, pin_memory, non_blocking)
+
+    def reload_states(self, non_blocking=False):
+        """Calls the engine's reload_states()."""
+        self._engine().reload_states(non_blocking)
+
+    @property
     def optimizer(self):
         """The client's optimizer, whose groups these are; for the config's, one that only holds the groups."""
         return self._source

@@ -3,10 +3,11 @@
 import json
 import os
 import weakref
+from collections.abc import Mapping
 
 import torch
 
-from . import _native, checkpoints, module_state, streams
+from . import _native, checkpoints, module_state, streams, zero
 from .buffers import is_in_engine
 from .integrations import peft
 from .parts import named_parts
@@ -150,6 +151,33 @@ class Weights:
     def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
         """Returns the same on rank 0, and None on the other ranks."""
         return module_state.gathered(self, 0, exclude_frozen_parameters)
+
+    def load_module_state_dict(self, checkpoint, strict=True, custom_load_fn=None, fetch_z3_params=True, z3_params_to_fetch=None,
+                               allowed_missing_keys=None):
+        """Loads the model's state from checkpoint["module"], or from a state_dict() itself, at each stage. Parameters take rank 0's
+        values, and master weights follow. `custom_load_fn(src, dst)` loads in place of load_state_dict(). Raises RuntimeError, as
+        load_state_dict() does, if `strict` and names are missing, other than `allowed_missing_keys`. Collective."""
+        inside = checkpoint.get("module")
+        state = inside if isinstance(inside, Mapping) else checkpoint
+        with zero.GatheredParameters(self.module.parameters(), modifier_rank=0):
+            if custom_load_fn is not None:
+                custom_load_fn(src=state, dst=self.module)
+                return
+            missing, unexpected = self.module.load_state_dict(state, strict=strict and allowed_missing_keys is None)
+        if strict and set(missing) - set(allowed_missing_keys or ()) | set(unexpected):
+            raise RuntimeError(f"engine.load_module_state_dict: missing {sorted(set(missing) - set(allowed_missing_keys or ()))}, "
+                               f"unexpected {sorted(unexpected)}")
+
+    def offload_states(self, include=None, device="cpu", pin_memory=True, non_blocking=False):
+        """Does nothing on CPU ranks, whose states are in host memory. Raises UsageError on GPUs."""
+        if self.device.type != "cpu":
+            raise _native.UsageError("engine.offload_states: the engine allocates its memory once, and does not move states between "
+                                     'passes: "offload_optimizer": {"device": "cpu"} of the config keeps them in host memory')
+        if getattr(device, "value", device) not in ("cpu", "none"):
+            raise ValueError(f"engine.offload_states: device is {device!r}; expected cpu")
+
+    def reload_states(self, non_blocking=False):
+        """Does nothing: offload_states() has moved nothing."""
 
     def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
         """Writes whole weights in the compute dtype by torch.save(), on rank 0. Collective."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import torch
 
-from . import _native, construction
+from . import _native, construction, ranks
 from .construction import ZeroParamStatus
 from .integrations.peft import Unmerging
 from .parts import is_split, parts_of
@@ -112,28 +112,36 @@ def _listed(params):
     return [each for each in params if each is not None]
 
 
-# Arguments of DeepSpeed's that have no effect.
-_OF_DEEPSPEED = {"data_parallel_group", "mem_efficient_linear", "remote_device", "pin_memory", "config_dict_or_path", "config",
-                 "dtype", "mpu", "zero_param_parallel_group", "zero_quantized_weights", "zero_quantized_nontrainable_weights",
-                 "sequence_data_parallel_group", "param_swapper"}
+_said = set()
+_BY_CONFIG = ("zero_quantized_weights", "zero_quantized_nontrainable_weights")
+_GROUPS = ("data_parallel_group", "sequence_data_parallel_group")
+# DeepSpeed's arguments after `module`. Those that are not checked say how memory is used, and act on no value.
+_ORDER = ("data_parallel_group", "mem_efficient_linear", "remote_device", "pin_memory", "config_dict_or_path", "config", "enabled",
+          "dtype", "mpu", "zero_param_parallel_group", "zero_quantized_weights", "zero_quantized_nontrainable_weights",
+          "sequence_data_parallel_group", "param_swapper", "tensor_overrides")
 
 
 class Init(contextlib.AbstractContextManager):
     """A model constructed inside the block keeps the values of its constructor, and each rank keeps a slice of them:
     only one parameter at a time is whole. Later changes by the constructor (torch.nn.init, copy_(), `.data`) and
     GatheredParameters, inside the block and afterwards, act on whole values. All ranks take rank 0's values.
-    `module` is a module that is constructed already. Collective; all ranks must construct the same model."""
+    `module` is a module that is constructed already. `dtype` (float16, bfloat16 or float32) becomes that of parameters with
+    fractions, before the constructor fills them; without it they keep their own. The other arguments are DeepSpeed's.
+    Collective; all ranks must construct the same model."""
 
-    def __init__(self, module=None, *args, enabled=True, **kwargs):
-        if set(kwargs) - _OF_DEEPSPEED:
-            raise TypeError(f"zero.Init has no argument {min(set(kwargs) - _OF_DEEPSPEED)!r}")
-        self._enabled = enabled
-        if enabled and module is not None:
-            construction.cut_all(module)
+    def __init__(self, module=None, *args, **kwargs):
+        given = dict(zip(_ORDER, args)) | kwargs
+        if set(given) - set(_ORDER):
+            raise TypeError(f"zero.Init has no argument {min(set(given) - set(_ORDER))!r}")
+        self._enabled, self._dtype = given.get("enabled", True), given.get("dtype")
+        if self._enabled:
+            _check_arguments(given)
+            if module is not None:
+                construction.cut_all(module, self._dtype)
 
     def __enter__(self):
         if self._enabled:
-            construction.begin()
+            construction.begin(self._dtype)
         return self
 
     def __exit__(self, *error):
@@ -142,9 +150,36 @@ class Init(contextlib.AbstractContextManager):
         return False
 
 
-def describe(parameter, index, ranks, rests_sharded):
+def _check_arguments(given):
+    """Raises UsageError for arguments of zero.Init that would have no effect, and prints a notice of those that the config
+    decides."""
+    if given.get("dtype") not in (None, torch.float16, torch.bfloat16, torch.float32):
+        raise _native.UsageError(f"zero.Init: dtype is {given['dtype']!r}; expected torch.float16, torch.bfloat16 or torch.float32")
+    for name in ("mpu", "zero_param_parallel_group"):
+        if given.get(name) is not None:
+            raise _native.UsageError(f"zero.Init: {name} is given, and the engine makes its groups of ranks itself: leave it out; "
+                                     '"zero_hpz_partition_size" and "zero_core.shard_group_size" of the config name their sizes')
+    for name in _GROUPS:
+        group, size = given.get(name), ranks.ranks().data_size
+        if group is not None and torch.distributed.get_world_size(group) != size:
+            raise _native.UsageError(f"zero.Init: {name} has {torch.distributed.get_world_size(group)} ranks; a model is cut over all "
+                                     f'{size}; "zero_core.shard_group_size" of the config makes the engine\'s groups smaller')
+    device = getattr(given.get("remote_device"), "value", given.get("remote_device"))
+    if device not in (None, "none", "cpu", "nvme"):
+        raise _native.UsageError(f'zero.Init: remote_device is {device!r}; expected "none", "cpu" or "nvme"')
+    notices = [f"{name} has no effect: zero_optimization.{name} of the config decides" for name in _BY_CONFIG if given.get(name)]
+    if device == "nvme":
+        notices.append("slices stay in host memory until initialize(), which puts them where offload_param of the config says: "
+                       'remote_device "nvme" has no effect')
+    for text in notices:
+        if text not in _said and ranks.ranks().rank == 0:
+            print(f"zero: zero.Init: {text}", flush=True)
+        _said.add(text)
+
+
+def describe(parameter, index, count, rests_sharded):
     """Sets the attributes by which DeepSpeed describes a parameter."""
-    part = -(-parameter.numel() // ranks)
+    part = -(-parameter.numel() // count)
     parameter.ds_id = index
     parameter.ds_shape = parameter.shape
     parameter.ds_numel = parameter.numel()

@@ -268,9 +268,123 @@ def replaced():
     make().destroy()  # the step is the first engine's now
 
 
+def batch_sizes(folder):
+    """set_train_batch_size() changes the number of micro-batches of the next steps, whose mean is that of all their samples;
+    counters go on, also in a checkpoint."""
+    ranks = comm.get_world_size()
+    for stage in (0, 2, 3):
+        engine, _ = start(stage=stage, optimizer={"type": "SGD", "params": {"lr": 0.1}})
+        torch.manual_seed(1)
+        plain = Net()
+        number = 0
+        for count in (1, 3, 2):
+            engine.set_train_batch_size(2 * count * ranks)
+            assert engine.get_batch_info()[0]() == 2 * count * ranks and engine.gradient_accumulation_steps() == count
+            rows = []
+            for micro in range(count):
+                number += 1
+                engine.backward(engine(batch(number)))
+                if micro + 1 < count:
+                    refuses(lambda: engine.set_train_batch_size(2 * ranks), "micro-batches of this step have begun", Exception)
+                engine.step()
+                assert engine.was_step_applied() == (micro + 1 == count)
+                for rank in range(ranks):
+                    torch.manual_seed(100 + number + rank)
+                    rows.append(torch.randn(2, 4))
+            loss = sum(plain(row) for row in rows) / len(rows)
+            trained = [parameter for parameter in plain.parameters() if parameter.requires_grad]
+            for parameter, gradient in zip(trained, torch.autograd.grad(loss, trained)):
+                parameter.data -= 0.1 * gradient
+        expected = torch.cat([parameter.detach().flatten() for parameter in plain.parameters()])
+        assert (values(engine) - expected).abs().max() < 1e-6, (stage, (values(engine) - expected).abs().max())
+        engine.set_train_micro_batch_size(4)
+        assert (engine.train_batch_size(), engine.global_samples) == (4 * 2 * ranks, 2 * 6 * ranks), engine.global_samples
+        assert engine._config.train_micro_batch_size_per_gpu == 4 and engine._config.zero_optimization_stage == stage
+        engine.save_checkpoint(f"{folder}/batch-{stage}")
+        again, _ = start(stage=stage, optimizer={"type": "SGD", "params": {"lr": 0.1}})
+        again.load_checkpoint(f"{folder}/batch-{stage}")
+        assert again.global_samples == 2 * 6 * ranks and again.is_gradient_accumulation_boundary()
+        again.global_samples = 5
+        assert again.global_samples == 5
+    refuses(lambda: engine.set_train_batch_size(3), "expected a multiple of", ValueError)
+    refuses(lambda: engine.set_train_micro_batch_size(0), "expected a number from 1", ValueError)
+
+
+def module_states():
+    """load_module_state_dict() sets values and master weights, from rank 0."""
+    for stage in (0, 3):
+        engine, _ = start(stage=stage, bf16={"enabled": True})
+        state = {name: torch.full_like(value, 0.5 + comm.get_rank()) for name, value in engine.module_state_dict().items()}
+        for given in ({"module": state}, state):
+            engine.load_module_state_dict(given)
+            assert values(engine).eq(0.5).all() and safe_get_full_fp32_param(engine.module.second.weight).eq(0.5).all()
+            engine.write(engine.module.second.weight, torch.zeros(4, 4))
+        bias = state.pop("second.bias")
+        for given in (state, {**state, "second.bias": bias, "other": bias}):
+            refuses(lambda given=given: engine.load_module_state_dict({"module": given}), "", RuntimeError)
+        engine.load_module_state_dict({"module": state}, allowed_missing_keys=["second.bias"])
+        engine.load_module_state_dict({"module": state}, strict=False)
+        engine.load_module_state_dict({"module": state}, custom_load_fn=lambda src, dst: dst.second.bias.data.fill_(2.0))
+        assert engine.read(engine.module.second.bias).eq(2).all()
+        engine.destroy()
+
+
+def figures():
+    """Values of the config by DeepSpeed's names, and what a write to them would not do."""
+    engine, optimizer = start(zero_optimization={"stage": 2, "reduce_bucket_size": 5e4, "offload_optimizer": {"device": "cpu"}})
+    assert engine.zero_cpu_offload() and engine.zero_offload_optimizer().device == "cpu" and engine.zero_offload_param() is None
+    assert engine.zero_reduce_bucket_size() == 50000 and engine.zero_allgather_bucket_size() == 500000000
+    assert not engine.wall_clock_breakdown() and comm.get_world_size(engine.data_parallel_group) == comm.get_world_size()
+    assert engine.client_optimizer is None and optimizer.clip_grad == engine._config.gradient_clipping
+    from deepspeed.runtime.zero.offload_config import OffloadDeviceEnum, OffloadStateTypeEnum
+    optimizer.offload_states(include=[OffloadStateTypeEnum.optim_states], device=OffloadDeviceEnum.cpu)
+    engine.reload_states()
+    refuses(lambda: engine.offload_states(device=OffloadDeviceEnum.nvme), "expected cpu", ValueError)
+    engine.enable_backward_allreduce = False
+    refuses(lambda: setattr(optimizer, "clip_grad", 0.5), "clip_grad cannot be set", Exception)
+    for part, name in ((optimizer.loss_scaler, "cur_scale"), (engine._config, "gradient_accumulation_steps")):
+        refuses(lambda part=part, name=name: setattr(part, name, 4), f"{name}", AttributeError)
+
+
+def constructed():
+    """zero.Init's dtype is that of the parameters before their constructor fills them; arguments that would do nothing end in an
+    error or a notice."""
+    class Made(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.empty(4, 4))
+            self.seen = self.weight.dtype
+            nn.init.normal_(self.weight)
+            self.steps = nn.Parameter(torch.ones(2, dtype=torch.int64), requires_grad=False)
+
+        def forward(self, x):
+            return nn.functional.linear(x, self.weight).float().pow(2).mean()
+
+    for given in ({"dtype": torch.bfloat16}, {"dtype": torch.bfloat16, "remote_device": "cpu", "pin_memory": True}):
+        torch.manual_seed(1)
+        with deepspeed.zero.Init(**given):
+            net = Made()
+        torch.manual_seed(1)
+        expected = torch.empty(4, 4, dtype=torch.bfloat16).normal_()
+        assert (net.seen, net.weight.dtype, net.steps.dtype) == (torch.bfloat16, torch.bfloat16, torch.int64)
+        engine, _ = start(net, stage=3, bf16={"enabled": True})
+        assert torch.equal(safe_get_full_fp32_param(net.weight), expected.float())
+        engine.backward(engine(batch(0, torch.bfloat16)))
+        engine.step()
+    net = nn.Linear(4, 4)
+    deepspeed.zero.Init(net, None, True, "nvme", dtype=torch.float16, zero_quantized_weights=True)
+    assert net.weight.dtype == torch.float16
+    deepspeed.zero.Init(enabled=False, dtype=torch.int8)
+    deepspeed.zero.Init(data_parallel_group=torch.distributed.group.WORLD)
+    alone = [torch.distributed.new_group([rank]) for rank in range(comm.get_world_size())][comm.get_rank()]
+    for wrong, part in (({"dtype": torch.int8}, "dtype is torch.int8"), ({"remote_device": "gpu"}, "remote_device is 'gpu'"),
+                        ({"mpu": net}, "mpu is given"), ({"data_parallel_group": alone}, "data_parallel_group has 1 ranks")):
+        refuses(lambda wrong=wrong: deepspeed.zero.Init(**wrong), part, Exception)
+
+
 def missing():
     engine, optimizer = start()
-    for call, part in ((lambda: engine.monitor, "in place of DeepSpeed's, has no attribute 'monitor'"),
+    for call, part in ((lambda: engine.timers, "in place of DeepSpeed's, has no attribute 'timers'"),
                        (lambda: optimizer.fp16_groups, "optimizer, in place of DeepSpeed's, has no attribute 'fp16_groups'")):
         refuses(call, part, AttributeError)
     refuses(lambda: deepspeed.zero.Init(none_such=1), "no argument 'none_such'", TypeError)
@@ -372,8 +486,8 @@ def two_configs():
 
 
 for case in (applied, every_parameter, optimizer_attributes, blocks, unmanaged, autocast, by_hand, rounded, replaced,
-             missing, arguments, loaders, two_configs):
+             module_states, figures, constructed, missing, arguments, loaders, two_configs):
     case()
-for case in (partial_loads, other_scheduler, converted):
+for case in (partial_loads, other_scheduler, converted, batch_sizes):
     case(sys.argv[1])
 print("every call")

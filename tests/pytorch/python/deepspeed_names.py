@@ -21,8 +21,7 @@ MARK = "zerocore.as_deepspeed "
 SUITE = (
     ("classes and attributes of DeepSpeed's inside, such as `DeepSpeedZeroConfig`, `fp16_groups`, `averaged_gradients`, "
      "`isinstance` of its optimizers", "this engine has other ones; the names above are those of programs"),
-    ("`ds_status` inside of a pass; sharded parameters of no elements", "`ds_status` says what holds between passes, and a "
-     "sharded parameter keeps its shape"),
+    ("`ds_status` inside of a pass; sharded parameters of no elements", "both are those between passes, with shapes"),
     ("configurations and calls that DeepSpeed refuses: `grad_accum_dtype` at stage 0, `no_sync()` at stages 2 and 3, "
      "`overlap_comm`, parameters without gradients", "they work here"),
     ("comparisons with a model that begins rounded to 16 bits", "master weights begin unrounded; "
@@ -32,9 +31,9 @@ SUITE = (
     ("`torch_autocast` with float16", "fp32 parameters have no loss scale here"),
     ("optimizers of the test's own", "the engine steps, and knows [these](pytorch.md#optimizer-and-schedule)"),
     ("a schedule over another optimizer, another tag on each rank, a parameter that is frozen after `initialize()`",
-     "errors here, since they would act on nothing, or differently on each rank"),
+     "errors here"),
     ("gradients written to `p.grad`", "the engine has them; `safe_set_full_grad()` writes"),
-    ("`offload_states()`, mixture-of-experts modules, inner parts of pipelines, files of DeepSpeed's checkpoints", "not there"),
+    ("mixture-of-experts modules, inner parts of pipelines, files of DeepSpeed's checkpoints", "not there"),
 )
 
 
@@ -130,9 +129,8 @@ def page(found):
         f"Every public name of DeepSpeed {VERSION} (modules, functions, classes, methods of its engine), as `python -m "
         "zerocore.as_deepspeed`", f"has it: {counts['there']} are there, {counts['refused']} are refused, with a reason, and "
         f"{counts['missing']} are missing.", "`zero names WORD` says it of one.",
-        "A name that is refused or missing, and every module that is none of DeepSpeed's, is an error that names it, an",
-        "`AttributeError` or an `ImportError`. `*` is the module itself, which can be imported. What DeepSpeed has from",
-        "torch, as `deepspeed.comm.all_reduce`, is there under the same names.", "",
+        "A name that is refused or missing is an `AttributeError` or an `ImportError` that names it. `*` is the module itself.",
+        "What DeepSpeed has from torch, as `deepspeed.comm.all_reduce`, is there under the same names.", "",
         "A test makes this page again from the package: `python -m zerocore.as_deepspeed "
         "tests/pytorch/python/deepspeed_names.py --write`.", "",
         "## There", ""]

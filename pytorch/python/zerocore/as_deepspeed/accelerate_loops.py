@@ -163,8 +163,10 @@ def _check_kind(accelerator, module, given):
     if asked and accelerator.distributed_type != module.DistributedType.DEEPSPEED:
         raise _native.UsageError("Accelerator: accelerate leaves DeepSpeed out, with cpu=True or ACCELERATE_USE_CPU: remove "
                                  "them, the ranks of the engine are CPU ranks if torch has no GPU")
-    if accelerator.num_processes > 1 and accelerator.distributed_type == module.DistributedType.MULTI_CPU:
-        _tell_once("accelerate trains by torch's DistributedDataParallel: nothing names DeepSpeed or FSDP. For the engine, "
+    by = {module.DistributedType.NO: "plain torch", module.DistributedType.MULTI_CPU: "torch's DistributedDataParallel",
+          module.DistributedType.MULTI_GPU: "torch's DistributedDataParallel"}.get(accelerator.distributed_type)
+    if by is not None:
+        _tell_once(f"accelerate trains by {by}: nothing names DeepSpeed or FSDP. For the engine, "
                    "give python -m zerocore.as_deepspeed --config_file FILE, or the script a DeepSpeed config")
 
 

@@ -15,7 +15,8 @@ _REFUSED = {
     **dict.fromkeys(("forward", "backward", "step", "scale", "zero_grad", "no_sync", "coalesce_grad_reduction",
                      "set_gradient_accumulation_boundary", "allreduce_gradients", "compile", "seed_of_micro_batch"), _BY_TASKS),
     **dict.fromkeys(("read", "write", "load_weights", "initialize_rest", "save_16bit_model", "save_fp16_model", "export_model",
-                     "stream_weights", "stream_changes", "module_state_dict", "_zero3_consolidated_16bit_state_dict"), _WHOLE),
+                     "stream_weights", "stream_changes", "module_state_dict", "load_module_state_dict", "_zero3_consolidated_16bit_state_dict"), _WHOLE),
+    **dict.fromkeys(("set_train_batch_size", "set_train_micro_batch_size"), "a pipeline is planned for the config's batch"),
     "copy_to_peers": "zero_core.peer_copies does not go with pipelines: save checkpoints",
 }
 

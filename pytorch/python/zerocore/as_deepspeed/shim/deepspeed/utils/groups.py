@@ -1,8 +1,7 @@
 """Groups of ranks: data parallelism spans all ranks, or those of a stage of a pipeline."""
 
-import torch.distributed as _dist
-from zerocore import UsageError as _UsageError
 from zerocore import ranks as _ranks
+from zerocore.distributed import process_group as _process_group
 
 from .._missing import refuse_missing
 
@@ -18,10 +17,7 @@ def get_data_parallel_rank():
 
 
 def get_data_parallel_group():
-    if _ranks().stages > 1:
-        raise _UsageError("get_data_parallel_group: the stages of a pipeline have no groups of torch.distributed; the engine sums "
-                          "gradients, and engine.grid says where a rank is")
-    return _dist.group.WORLD
+    return _process_group(_ranks())
 
 
 def get_model_parallel_world_size():
@@ -33,6 +29,10 @@ def get_model_parallel_rank():
     return 0
 
 
+_get_sequence_parallel_world_size, _get_sequence_parallel_rank = get_model_parallel_world_size, get_model_parallel_rank
+_get_sequence_data_parallel_world_size, _get_sequence_data_parallel_rank = get_data_parallel_world_size, get_data_parallel_rank
+_get_sequence_data_parallel_group = get_world_group = get_data_parallel_group
+get_world_size, get_world_rank = get_data_parallel_world_size, get_data_parallel_rank
 _get_data_parallel_world_size, _get_data_parallel_rank = get_data_parallel_world_size, get_data_parallel_rank
 _get_data_parallel_group = get_data_parallel_group
 get_tensor_model_parallel_world_size, get_tensor_model_parallel_rank = get_model_parallel_world_size, get_model_parallel_rank
