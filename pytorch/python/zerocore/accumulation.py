@@ -95,6 +95,7 @@ class Accumulation:
 
     @enable_backward_allreduce.setter
     def enable_backward_allreduce(self, enabled):
+        """Prints a notice if it is False, which has no effect."""
         if not enabled and self.global_rank == 0:
             print("zero: engine.enable_backward_allreduce = False has no effect: gradients are averaged over all ranks as "
                   "zero_core.gradient_sync says, at the latest in step()", flush=True)

@@ -8,6 +8,7 @@ import weakref
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from . import _native
 from .compiled import refuse_compiled
@@ -119,13 +120,24 @@ class Pass(Forward):
             module.forward = self._own
 
 
+class PartPass(Pass):
+    """A pass of a part of the model that the script calls outside of the model's forward(), from a method of its own. Inside of
+    another pass, of compiled code and of zero.GatheredParameters it is the module's own forward()."""
+
+    def __call__(self, *args, **kwargs):
+        engine = None if torch.compiler.is_compiling() else self._engine()
+        if engine is None or engine._lent:
+            return self._call(*args, **kwargs)
+        return engine._run(self._call, args, kwargs)
+
+
 def _itself(value):
     return value
 
 
 def make_passes(model, unit_names, engine, keeps):
     """Puts passes into the model and the modules around its units, because generate() of transformers calls an
-    encoder directly."""
+    encoder directly, and into the other parts outside of units that have parameters."""
     paths = {""}
     for name in unit_names:
         parts = name.split(".")
@@ -134,6 +146,18 @@ def make_passes(model, unit_names, engine, keeps):
         module = model.get_submodule(path)
         if not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
             module.forward = Pass(module, engine, keeps)
+    modules = dict(list(model.named_modules())[1:])
+    for module in _parts_outside(model, {modules[name] for name in unit_names if name in modules}):
+        if not isinstance(module.__dict__.get("forward"), Pass) and any(True for _ in module.parameters(recurse=False)):
+            module.forward = PartPass(module, engine, keeps)
+
+
+def _parts_outside(module, units):
+    """Returns the modules below this one that are in none of the units. A parametrization runs whenever its parameter is read."""
+    for child in module.children():
+        if child not in units and not isinstance(child, (torch.jit.ScriptModule, parametrize.ParametrizationList)):
+            yield child
+            yield from _parts_outside(child, units)
 
 
 def remove(engine):
