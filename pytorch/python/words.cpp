@@ -20,6 +20,7 @@ std::string in_python(std::string message) {
       {std::regex(R"(\b(Engine|Runtime)::(\w+)\b)"), "engine.$2"},
       {std::regex(R"(StepOptions::(\w+))"), "the step's $1"},
       {std::regex(R"(SaveOptions::(\w+))"), "the save's $1"},
+      {std::regex(R"(train_gpt --resume TAG)"), "load_checkpoint(tag=...)"},
   };
   for (const auto& [name, replacement] : words)
     message = std::regex_replace(message, name, replacement);

@@ -50,7 +50,7 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         _note_left_out(settings, model, client, model_parameters)
     if client is None and not settings.optimizer_given:
         _refuse_scheduler(lr_scheduler)
-        _freeze(model.parameters())
+        freeze(model.parameters())
         own, names, others, scheduler = None, {}, [], None
     else:
         own, names, others = _given_parameters(settings, model, client, model_parameters, job)
@@ -223,10 +223,11 @@ def _freeze_others(model, chosen):
     if chosen is None:
         return
     kept = {id(parameter) for parameter in chosen}
-    _freeze(parameter for parameter in model.parameters() if id(parameter) not in kept)
+    freeze(parameter for parameter in model.parameters() if id(parameter) not in kept)
 
 
-def _freeze(parameters):
+def freeze(parameters):
+    """Freezes parameters, and marks those that were trained for thaw()."""
     for parameter in parameters:
         if parameter.requires_grad:
             parameter.requires_grad_(False)
@@ -234,7 +235,7 @@ def _freeze(parameters):
 
 
 def thaw(model):
-    """Undoes _freeze() of an earlier engine: the optimizer of this one decides."""
+    """Undoes freeze() of an earlier engine: the optimizer of this one decides."""
     for parameter in model.parameters():
         if parameter.__dict__.pop("_zerocore_frozen", False):
             parameter.requires_grad_(True)

@@ -65,11 +65,11 @@ class Forward:
     """Takes the place of a module's forward(), in its attributes. A copy of the module has its own forward()."""
 
     def __init__(self, module):
-        self._module = weakref.ref(module)
-        self._own = module.__dict__.get("forward")  # the forward() that the program has assigned, if any
-        if isinstance(self._own, type(self)):  # that of an engine that had the module before
-            self._own = self._own._own
-        functools.update_wrapper(self, self._call)
+        own = module.__dict__.get("forward")  # the forward() that the program has assigned, if any
+        while isinstance(own, (Pass, type(self))):  # that of an engine that had the module before
+            own = own._own
+        self._module, self._own = weakref.ref(module), own
+        functools.update_wrapper(self, self._call, updated=())
         self.__code__ = getattr(self._call, "__code__", None)  # torch.export reads it before its first call
 
     @property

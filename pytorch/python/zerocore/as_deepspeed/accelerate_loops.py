@@ -10,6 +10,7 @@ import torch
 
 from .. import _native
 from ..engine import Engine
+from ..initialize import freeze
 from ..passes import engine_of
 from ..ranks import ranks
 from ..succession import succeed
@@ -86,7 +87,10 @@ def make_fsdp_a_stage(module):
         sizes = [each.batch_size for each in args if isinstance(each, torch.utils.data.DataLoader)]
         if "train_micro_batch_size_per_gpu" in opened and (not sizes or None in sizes):
             config["train_micro_batch_size_per_gpu"] = 1  # FSDP needs none, and the engine for its count of samples alone
+        trained = [each for model in args if isinstance(model, torch.nn.Module) for each in model.parameters() if each.requires_grad]
         result = own(self, *args)
+        for engine in (each for each in result if isinstance(each, Engine) and each.optimizer is None):
+            _freeze_at_pass(engine, trained)
         if opened and not any(isinstance(each, torch.nn.Module) for each in args):  # with DeepSpeed schedules alone stay as they are
             result = tuple(self.prepare_scheduler(each) if isinstance(each, module.LRScheduler) else each for each in result)
         if opened:
@@ -113,6 +117,21 @@ def make_fsdp_a_stage(module):
             raise _native.UsageError("accelerator.backward: this accelerator has no engine, which prepare() makes and "
                                      "prepare_model() does not: call model, optimizer = accelerator.prepare(model, optimizer)")
         return own(self, loss, **kwargs)
+
+
+def _freeze_at_pass(engine, trained):
+    """Leaves requires_grad of the parameters as it was until the first pass, since the program may choose those of its optimizer
+    by it, which it prepares later."""
+    for parameter in trained:
+        vars(parameter).pop("_zerocore_frozen", None)
+        parameter.requires_grad_(True)
+
+    def freeze_rest(module, arguments):
+        hook.remove()
+        if engine.optimizer is None:
+            freeze(trained)
+
+    hook = engine.module.register_forward_pre_hook(freeze_rest)
 
 
 def _engine_without(module, objects):
