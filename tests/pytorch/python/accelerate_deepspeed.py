@@ -38,7 +38,13 @@ def in_parts(accelerator):
     model = TiedTransformer()
     engine, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
     moves(accelerator, engine, optimizer)
+    frozen = reference.module.blocks[0].up.weight.requires_grad_(False)
     moves(accelerator, reference, accelerator.prepare(torch.optim.SGD(reference.parameters(), lr=0.1)))
+    assert not reference.trains(frozen) and reference.trains(reference.module.blocks[0].down.weight)
+    evaluates = accelerator.prepare(TiedTransformer())
+    assert [each.requires_grad for each in evaluates.parameters()] == [each.requires_grad for each in TiedTransformer().parameters()]
+    assert not evaluates(torch.ones(2, 6, dtype=torch.int64)).requires_grad
+    assert not any(parameter.requires_grad for parameter in evaluates.parameters())
 
 
 def moves(accelerator, engine, optimizer):

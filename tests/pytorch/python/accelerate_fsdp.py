@@ -17,7 +17,7 @@ def made_together(accelerator, net, data):
 
 def made_later(accelerator, net, data):
     net = accelerator.prepare(net)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    optimizer = torch.optim.AdamW([each for each in net.parameters() if each.requires_grad], lr=0.01)
     return net, *accelerator.prepare(optimizer, data, torch.optim.lr_scheduler.StepLR(optimizer, STEPS_OF_RATE, 0.5))
 
 

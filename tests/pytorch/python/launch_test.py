@@ -430,7 +430,7 @@ def launch_as_deepspeed():
         package = installed_package(folder)
         asked = {**package, "ZEROCORE_AS_DEEPSPEED": "1"}
         script = str(HERE / "cifar10_deepspeed.py")
-        out, _ = run([PYTHON, "-W", "ignore", "-c", "from deepspeed.launcher.runner import main; main()", "--num_gpus", "2",
+        out, _ = run([PYTHON, "-W", "ignore", "-m", "deepspeed.launcher.runner", "--include", "localhost:0,1",
                       "--master_port", str(free_port()), script, "--deepspeed", "--dtype", "fp32", "--stage", "3"],
                      environment=asked)
         if out.count("Finished Training") != 2:
