@@ -9,7 +9,7 @@ import sys
 import torch.distributed as dist
 
 from . import _native, evaluation, launch
-from .ranks import ranks, text_of_root, uncaught
+from .ranks import is_started, ranks, text_of_root, uncaught
 from .wrapping import replace_once
 
 _COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier",
@@ -22,7 +22,11 @@ _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_AD
 
 def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_port=None, verbose=True, timeout=None,
                      init_method=None, dist_init_required=None, config=None, rank=-1, world_size=-1):
-    """Makes a gloo group, whatever backend is named, for values that the script exchanges itself. Collective."""
+    """Makes a gloo group, whatever backend is named, for values that the script exchanges itself. A process without a launcher, as
+    of torch.multiprocessing, meets the others by `init_method`, `rank` and `world_size`; with one, these must be the launcher's.
+    Collective."""
+    if not dist.is_initialized():
+        _join_as_given(init_method, rank, world_size, timeout)
     if not dist.is_initialized():
         export_ranks()
         more = {} if timeout is None else {"timeout": timeout}
@@ -36,6 +40,22 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
             raise _native.ConfigError(
                 f"zerocore.init_distributed: the ranks do not meet at MASTER_ADDR {os.environ['MASTER_ADDR']}, MASTER_PORT "
                 f"{os.environ['MASTER_PORT']}: {error}; unset both, and the ranks choose a free port themselves") from None
+
+
+def _join_as_given(init_method, rank, world_size, timeout):
+    if rank < 0 and world_size < 0:
+        return
+    if launch.is_launched() or is_started():
+        job = ranks()
+        for name, given, own in (("rank", rank, job.rank), ("world_size", world_size, job.size)):
+            if given not in (-1, own):
+                raise _native.UsageError(f"init_distributed: {name} is {given}, and the launcher of this process says {own}: leave it out, "
+                                         "or start the script without a launcher")
+        return
+    dist.init_process_group("gloo", init_method=init_method or "env://", rank=rank, world_size=world_size,
+                            **({} if timeout is None else {"timeout": timeout}))
+    atexit.register(_destroy_group)
+    export_ranks()
 
 
 def process_group(job):

@@ -29,6 +29,11 @@ def by_torchrun():
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
+def is_launched():
+    """Returns whether variables say which rank this process is."""
+    return by_mpi() or by_torchrun() or "RANK" in os.environ or "WORLD_SIZE" in os.environ
+
+
 def launched_rank():
     """Returns this process's rank according to its launcher; 0 without one."""
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK") if by_mpi() else ("RANK",)

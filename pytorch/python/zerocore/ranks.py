@@ -34,6 +34,11 @@ def ranks():
     return _ranks
 
 
+def is_started():
+    """Returns whether this process knows its ranks."""
+    return _ranks is not None
+
+
 def device_type():
     """Returns the ranks' device: "cuda" if torch and this build both support GPUs, unless DeepSpeed's variable DS_ACCELERATOR
     is cpu. Starts no ranks."""

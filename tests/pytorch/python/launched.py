@@ -134,7 +134,9 @@ def groups(order):
     zerocore.ranks()
     if order == "script_later":
         dist.init_process_group("gloo")
-    zerocore.init_distributed()
+    if not order.startswith("script"):
+        refuses_other_ranks()
+    zerocore.init_distributed(rank=zerocore.ranks().rank)
     total = torch.tensor([dist.get_rank() + 1])
     dist.all_reduce(total)
     assert total == sum(range(1, zerocore.ranks().size + 1)), total
@@ -145,13 +147,24 @@ def groups(order):
         dist.destroy_process_group()  # zerocore destroys its own at exit
 
 
+def refuses_other_ranks():
+    for name in ("rank", "world_size"):
+        try:
+            zerocore.init_distributed(**{name: 9})
+        except zerocore.UsageError as error:
+            assert f"{name} is 9, and the launcher of this process says" in str(error), error
+        else:
+            raise AssertionError(f"another {name} than the launcher's is taken")
+
+
 def spawns(port):
     """Starts its ranks itself, of which the second fails."""
     torch.multiprocessing.spawn(_fails_in_step_2, (port,), nprocs=2)
 
 
 def _fails_in_step_2(rank, port):
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    zerocore.init_distributed(init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    assert (zerocore.ranks().rank, zerocore.ranks().size, os.environ["RANK"]) == (rank, 2, str(rank))
     engine = make_engine(2)
     for number in range(3):
         step(engine)
