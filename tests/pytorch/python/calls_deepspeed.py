@@ -3,11 +3,15 @@
 import importlib
 import pathlib
 import sys
+import warnings
 from importlib.util import find_spec
 
 import deepspeed
 import torch
 from deepspeed import comm
+from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
+from deepspeed.ops.adam import DeepSpeedCPUAdam
+from deepspeed.ops.lion import DeepSpeedCPULion
 from deepspeed.runtime.base_optimizer import ZeROOptimizer
 from deepspeed.utils import (
     safe_get_full_fp32_param, safe_get_full_grad, safe_get_full_optimizer_state, safe_get_local_grad,
@@ -341,6 +345,10 @@ def figures():
     engine.reload_states()
     refuses(lambda: engine.offload_states(device=OffloadDeviceEnum.nvme), "expected cpu", ValueError)
     engine.enable_backward_allreduce = False
+    for optimizer_class in (DeepSpeedCPUAdam, DeepSpeedCPUAdagrad, DeepSpeedCPULion):
+        with warnings.catch_warnings(record=True) as said:
+            optimizer_class(Net().parameters(), fp32_optimizer_states=False)
+        assert "fp32_optimizer_states=False has no effect" in str(said[0].message), said
     refuses(lambda: setattr(optimizer, "clip_grad", 0.5), "clip_grad cannot be set", Exception)
     for part, name in ((optimizer.loss_scaler, "cur_scale"), (engine._config, "gradient_accumulation_steps")):
         refuses(lambda part=part, name=name: setattr(part, name, 4), f"{name}", AttributeError)

@@ -421,10 +421,9 @@ def parts_called(job):
         if step == 2:
             type(net).forward = lambda self, x: Net.forward(self, 2 * x)
         x, y = job.batch()
-        if step == 3:  # as in a method that does not call forward()
-            hidden = net.inp(x)
-            for block in net.blocks:
-                hidden = block(hidden)
+        hidden = net.inp(x) if step == 3 else None  # as in a method that does not call forward()
+        for block in net.blocks if step == 3 else ():
+            hidden = block(hidden)
         engine.backward(nn.functional.mse_loss(net.head(hidden) if step == 3 else engine.module(x), y))
         engine.step()
     return job.values(engine)
