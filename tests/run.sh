@@ -97,8 +97,9 @@ run() {
     setsid bash -c "$(declare -p runs configure at_once torch jobs; declare -f build build_ahead); build_ahead" &
     ahead=$!
   fi
-  # Without groups by session two tests of ranks at once take ten times as long (tests/support/session.py).
-  local parallel=$jobs
+  # One more than processors, since tests of faults, restarts and empty machines mostly wait. Without groups by session two
+  # tests of ranks at once take ten times as long (tests/support/session.py).
+  local parallel=$((jobs + 1))
   [[ $(cat /proc/sys/kernel/sched_autogroup_enabled 2>/dev/null) == 1 ]] || parallel=1
   echo "== $preset: test"
   "${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
