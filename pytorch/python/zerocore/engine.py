@@ -42,6 +42,9 @@ class Engine(Accumulation, ConfigValues, Figures, Weights, nn.Module):
     def __init__(self, module, native, ranks, settings, config_source, optimizer, units_around, others=()):
         super().__init__()
         self.module = module
+        parts = named_parts(module)
+        self._tensors = list(parts.values())  # that have the values of the module's parameters
+        self._progress = Progress(settings, ranks, self._parameter_count())  # before the rest, since its files may be refused
         self.optimizer = optimizer
         self.lr_scheduler = None
         self.training_dataloader = self.collate_fn = None
@@ -49,9 +52,6 @@ class Engine(Accumulation, ConfigValues, Figures, Weights, nn.Module):
         self._ranks = ranks
         self._settings = settings
         self._config_source = config_source
-        parts = named_parts(module)
-        self._tensors = list(parts.values())  # that have the values of the module's parameters
-        self._progress = Progress(settings, ranks, self._parameter_count())
         self._scaled = False  # whether this micro-batch's loss was multiplied by the loss scale
         self._guard = Guard(self)
         self._said_dropped = False

@@ -1,5 +1,7 @@
 """zerocore.initialize(): DeepSpeed's arguments, ZeroCore's engine."""
 
+import traceback
+
 import torch
 
 from . import (_native, buffers, config as configs, construction, ending, evaluation, module_state, norms, optimizers,
@@ -72,8 +74,13 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
         own.follow(native)
     if dtype != torch.float32:
         norms.allow_fp32_statistics(model)
-    engine = (pipelines.PipelineEngine(model, native, job, settings, source, own) if around is None else
-              Engine(model, native, job, settings, source, own, around, others))
+    try:
+        engine = (pipelines.PipelineEngine(model, native, job, settings, source, own) if around is None else
+                  Engine(model, native, job, settings, source, own, around, others))
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # they hold the native engine, which ends before the ranks do
+        native = None
+        raise
     for buffer in model.buffers():
         if buffer.device != engine.device:  # not persistent, so that the engine has left it on its device
             buffer.data = buffer.data.to(engine.device)

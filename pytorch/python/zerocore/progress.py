@@ -5,7 +5,7 @@ import math
 import time
 
 from . import _native
-from .ranks import name_among_engines
+from .ranks import name_among_engines, text_of_root
 
 
 class Progress:
@@ -15,11 +15,17 @@ class Progress:
     def __init__(self, settings, ranks, parameters):
         is_root = ranks.rank == 0
         self._every = settings.steps_per_print if is_root else 0
-        self._monitor = _native.Monitor(settings, is_root)
+        text_of_root(ranks, lambda: self._open_monitor(settings))
+        self._monitor = self._monitor if is_root else _native.Monitor(settings, False)
         self._diagnostics = _native.Diagnostics(settings) if is_root else None
         self._parameters, self._ranks = parameters, ranks.size
         self._forward_flops = 0  # of this rank's passes, in the step that flops_profiler profiles
         self._shown, self._since = None, time.monotonic()
+
+    def _open_monitor(self, settings):
+        """Opens the monitors' files on rank 0; an error is raised on all ranks."""
+        self._monitor = _native.Monitor(settings, True)
+        return ""
 
     def show_start(self, native, settings):
         """Prints the start line and the config's notices."""

@@ -2,6 +2,7 @@
 a pass, and makes the micro-batch again, ends with the bits of a run without the exception."""
 
 import contextlib
+import os
 import sys
 import threading
 
@@ -231,7 +232,20 @@ def with_two_threads(stage):
     return digest
 
 
+def in_initialize(folder):
+    """A monitor's file that cannot be written is an error on each rank, whose exception the script keeps until it ends."""
+    file = os.path.join(folder, "file")
+    open(file, "w").close()
+    try:
+        start(2, 1, csv_monitor={"enabled": True, "output_path": file})
+    except zerocore.Error as error:
+        assert "csv_monitor.output_path" in str(error), error
+        return error
+    raise AssertionError("a folder below a file was made")
+
+
 def main(folder):
+    kept = in_initialize(folder)  # noqa: F841
     on_all_ranks()
     with_a_loss_scale()
     in_evaluation()
