@@ -347,6 +347,7 @@ def figures():
     engine.enable_backward_allreduce = False
     for optimizer_class in (DeepSpeedCPUAdam, DeepSpeedCPUAdagrad, DeepSpeedCPULion):
         with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
             optimizer_class(Net().parameters(), fp32_optimizer_states=False)
         assert "fp32_optimizer_states=False has no effect" in str(said[0].message), said
     refuses(lambda: setattr(optimizer, "clip_grad", 0.5), "clip_grad cannot be set", Exception)

@@ -111,11 +111,21 @@ def accelerators():
         assert chosen == [0] and gpu.communication_backend_name() == "nccl"
         assert gpu.memory_allocated is torch.cuda.memory_allocated
         try:
-            gpu.on_accelerator
+            gpu.create_graph
         except AttributeError as error:
             assert "does not have this name of DeepSpeed" in str(error), error
         else:
-            raise AssertionError("on_accelerator is there")
+            raise AssertionError("create_graph is there")
+        assert not gpu.on_accelerator(torch.ones(1)) and not gpu.is_synchronized_device()
+    cpu = get_accelerator()
+    assert cpu.on_accelerator(torch.ones(1)) and cpu.is_synchronized_device() and torch.bfloat16 in cpu.supported_dtypes()
+    assert 0 < cpu.memory_allocated() <= cpu.max_memory_allocated() < cpu.total_memory() and cpu.available_memory() > 0
+    state = cpu.get_rng_state()
+    drawn = torch.rand(3)
+    cpu.set_rng_state(state)
+    assert torch.equal(torch.rand(3), drawn)
+    with cpu.stream(cpu.Stream):
+        assert cpu.current_stream() is None
 
 
 leaf_modules()
