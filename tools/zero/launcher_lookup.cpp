@@ -54,9 +54,8 @@ void check_program(const std::string& program) {
       throw ConfigError("program " + program + " is not in PATH" + hint);
   }
   throw ConfigError(
-      program +
-      (exists ? " is no file that can be executed: the program comes first, then its arguments"
-              : " does not exist"));
+      program + (exists ? " is not an executable file: the program comes first, then its arguments"
+                        : " does not exist"));
 }
 
 Launcher find_launcher(const std::string& wanted) {
