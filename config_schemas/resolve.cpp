@@ -8,6 +8,7 @@
 #include "optim/lr_schedule.h"
 #include "zero/base/error.h"
 #include "zero/plan/elasticity.h"
+#include "zero/plan/pipeline_schedule.h"
 #include "zero/plan/placement.h"
 
 namespace zero::config_schemas {
@@ -58,6 +59,7 @@ class Resolver {
     if (config_.batch.elasticity.enabled) leave_batch_to_elasticity();
     leave_accumulation_open();
     check_batch();
+    check_pipeline();
     check_nesterov();
     check_momentum();
     note_warmup();
@@ -265,6 +267,14 @@ class Resolver {
     problems_.add(total->node->position,
                   "train_batch_size: " + std::to_string(batch.train_batch_size) +
                       " fits no number of ranks; allowed: multiples of " + of);
+  }
+
+  void check_pipeline() {
+    const ParsedValue* key = find(given_, "zero_core.pipeline.chunks");
+    if (key == nullptr) key = find(given_, "zero_core.pipeline.schedule");
+    if (key == nullptr || !key->usable || config_.pipeline.stages == 1) return;
+    const std::string problem = detail::chunks_problem(config_.pipeline);
+    if (!problem.empty()) problems_.add(key->node->position, problem);
   }
 
   void check_nesterov() {

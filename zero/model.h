@@ -151,7 +151,8 @@ class ModelSpec {
 
 // Returns the first unit of each stage, of at least one unit, so that the largest sum of weights is
 // as small as possible: the cut of pipeline.partition, for programs that need it before they
-// declare a model. Throws UsageError for fewer weights than stages.
-std::vector<int> cut_evenly(std::span<const std::int64_t> weights, int stages);
+// declare a model. With `chunks` each stage has as many runs of units, by turns, and the stages'
+// sums are about as small as possible. Throws UsageError for fewer weights than runs.
+std::vector<int> cut_evenly(std::span<const std::int64_t> weights, int stages, int chunks = 1);
 
 }  // namespace zero

@@ -72,10 +72,10 @@ class Pipeline final : public EngineCalls {
 void declare_pipelines(py::module_& module) {
   module.def(
       "cut_evenly",
-      [](const std::vector<std::int64_t>& weights, int stages) {
-        return cut_evenly(weights, stages);
+      [](const std::vector<std::int64_t>& weights, int stages, int chunks) {
+        return cut_evenly(weights, stages, chunks);
       },
-      py::arg("weights"), py::arg("stages"));
+      py::arg("weights"), py::arg("stages"), py::arg("chunks"));
   py::class_<StageParameter>(module, "StageParameter")
       .def(py::init(&stage_parameter), py::arg("parameter"), py::arg("shape"));
   py::class_<StageUnit>(module, "StageUnit")

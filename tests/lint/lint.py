@@ -44,7 +44,7 @@ EDGES = {
     **{f"zero/{room}": BELOW_THE_ENGINE + tuple(f"zero/{other}" for other in ENGINE_ROOMS[:floor])
        for floor, room in enumerate(ENGINE_ROOMS)},
     "zero/monitor": ("zero", "zero/base"),
-    "config_schemas": ("zero", "zero/base", "zero/plan/config_fields.h", "zero/plan/key_rows.h", "zero/plan/elasticity.h", "zero/plan/placement.h",
+    "config_schemas": ("zero", "zero/base", "zero/plan/config_fields.h", "zero/plan/key_rows.h", "zero/plan/elasticity.h", "zero/plan/pipeline_schedule.h", "zero/plan/placement.h",
                        "comm/reduce_groups.h", "comm/wire/codec.h", "optim/lr_schedule.h", "optim/options.h",
                        "optim/loss_scaler.h"),
     "tools": FOLDERS,

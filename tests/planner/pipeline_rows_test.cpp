@@ -69,6 +69,20 @@ TEST_CASE("several runs for each stage shorten the bubble as many times") {
       }
 }
 
+// Of four stages the last has the head, which is heavier than a quarter, and further layers.
+TEST_CASE("two stages of several runs are cut as evenly as two of one") {
+  for (const char* model : {"gpt2", "llama-3.2-1b"}) {
+    Request request = request_of(load_shape(model), "h100", 2);
+    request.overrides = {{"train_micro_batch_size_per_gpu", "1"},
+                         {"gradient_accumulation_steps", "8"}};
+    const double plain = planned(request, "1/p2").step.bubble;
+    request.overrides["zero_core.pipeline.schedule"] = "interleaved";
+    request.overrides["zero_core.pipeline.chunks"] = "2";
+    CAPTURE(model);
+    CHECK(planned(request, "1/p2").step.bubble < plain);
+  }
+}
+
 TEST_CASE("stages are cut by work, and by what pipeline.partition names") {
   Request request = request_of(load_shape("gpt2"), "h100", 4);
   const auto first_units = [&](const std::string& partition) {

@@ -94,6 +94,27 @@ TEST_CASE("bubbles are those of the papers") {
         }
 }
 
+TEST_CASE("interleaved stages keep up to 5 / 3 as many micro batches as there are stages") {
+  for (int chunks = 2; chunks <= 4; ++chunks)
+    for (int stages = 2; stages <= 8; ++stages)
+      for (int groups = 2; groups <= 4; ++groups) {
+        const int micro_batches = groups * stages;
+        const auto kept = [&](const char* schedule) {
+          const auto lists = lists_of(shape_of(schedule, chunks, stages, micro_batches));
+          int sum = 0;
+          for (const auto& room : room_of(lists[0], chunks)) {
+            CHECK(room.inputs <= room.kept + 1);
+            sum += room.kept;
+          }
+          return sum;
+        };
+        CAPTURE(chunks);
+        CAPTURE(stages);
+        CHECK(kept("breadth_first") == chunks * micro_batches);
+        CHECK(3 * kept("interleaved") <= 5 * chunks * stages);
+      }
+}
+
 TEST_CASE("two entries of a list that change places are noticed") {
   const auto lists = lists_of(shape_of("1f1b", 1, 3, 5));
   for (const auto& all : {lists, lists_of(shape_of("interleaved", 2, 3, 6))}) {
@@ -112,4 +133,14 @@ TEST_CASE("two entries of a list that change places are noticed") {
   std::swap(early[2][0], early[2][1]);  // forward before the receive
   CHECK(find_schedule_fault(early) ==
         "forward of micro batch 0 in stage 2 comes before the receive");
+  // Each of two stages waits for the other to take its transfer first.
+  auto crossed = lists_of(shape_of("1f1b", 1, 2, 2));
+  const auto at = [&](int stage, Op op) {
+    return std::ranges::find(crossed[stage], op, &HalfPass::op) - crossed[stage].begin();
+  };
+  auto& list = crossed[0];
+  const HalfPass gradient = list[at(0, Op::receive_gradient)];
+  std::erase(list, gradient);
+  list.insert(list.begin(), gradient);
+  CHECK(find_schedule_fault(crossed).ends_with("waits for ever for the other stage"));
 }

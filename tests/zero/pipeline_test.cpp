@@ -123,6 +123,16 @@ Outcome train(int stages, int data_ranks, const zero::Config& config, bool by_ta
   return outcome;
 }
 
+std::vector<std::int64_t> weight_of_stages(const std::vector<std::int64_t>& weights,
+                                           const std::vector<int>& first, int stages) {
+  std::vector<std::int64_t> sums(stages, 0);
+  for (int unit = 0, run = 0; unit < std::ssize(weights); ++unit) {
+    if (run + 1 < std::ssize(first) && first[run + 1] == unit) ++run;
+    sums[run % stages] += weights[unit];
+  }
+  return sums;
+}
+
 std::vector<int> first_units(const zero::ModelSpec& model, const std::string& partition,
                              int stages) {
   zero::PipelineOptions options;
@@ -141,6 +151,11 @@ TEST_CASE("stages have equal numbers of parameters, or of units") {
   CHECK_THROWS_WITH(first_units(model, "parameters", 8),
                     doctest::Contains("the model has 7 units"));
   CHECK(zero::cut_evenly(std::vector<std::int64_t>{5, 1, 1, 5, 0}, 3) == std::vector{0, 1, 3});
+  // Runs of 4, 3, 3 and the heavy unit alone.
+  const std::vector<std::int64_t> heavy_end{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5};
+  CHECK(zero::cut_evenly(heavy_end, 2, 2).size() == 4);
+  CHECK(weight_of_stages(heavy_end, zero::cut_evenly(heavy_end, 2, 2), 2) ==
+        std::vector<std::int64_t>{7, 8});
   CHECK_THROWS_WITH(zero::cut_evenly(std::vector<std::int64_t>{5}, 2),
                     doctest::Contains("1 units for 2 stages"));
 }

@@ -222,6 +222,10 @@ TEST_CASE("a bubble is that of the schedule with the measured times") {
   const std::vector<StageTimes> stages = {{.step = 25, .waits = 14, .runs = {{1, 2}}},
                                           {.step = 25, .waits = 6, .runs = {{2, 4}}}};
   CHECK(zero::detail::bubble_of(shape, stages) == doctest::Approx(7.5));
+  // The last of four runs is a fused unit, whose empty forward half waits for nothing.
+  const zero::detail::PipelineShape runs({.schedule = "breadth_first", .chunks = 2}, 2, 4);
+  const std::vector<StageTimes> fused = {{.runs = {{1, 2}, {1, 2}}}, {.runs = {{1, 2}, {0, 3}}}};
+  CHECK(zero::detail::bubble_of(runs, fused) < 4);
   CHECK(zero::detail::bubble_text(shape, stages) ==
         "bubble   stages wait for each other 10000.000 ms of a step, 40.0 %;\n"
         "         the schedule and these kernels make 7500.000 ms, 30.0 %\n");

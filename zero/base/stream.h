@@ -34,6 +34,8 @@ class ExecutionStream {
   // "inline", "worker", ...: printed at start.
   virtual const char* kind() const = 0;
   virtual Stream native() const { return {}; }
+  // Whether enqueue() runs the work before it returns.
+  virtual bool is_inline() const { return false; }
   virtual std::unique_ptr<Event> create_event() = 0;
 
   // Queues the work. After a failure in the stream, later work is dropped, and the next call here,

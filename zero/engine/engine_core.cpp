@@ -93,6 +93,8 @@ void EngineCore::notice_settings() const {
   if (asked > 1 && made > 1 && asked != made) throw ConfigError(stages + ": make them equal");
   if (asked > 1 && made == 1)
     warn_once(stages + ": without effect here; train_gpt acts on the key");
+  if (made == 1 && train_.config.pipeline.chunks > 1)
+    warn_once("zero_core.pipeline.chunks changes nothing: there is one stage");
   const ZeroOptions& zero = train_.config.zero_optimization;
   if (train_.runtime.device().is_host() && (zero.offload_optimizer.device == OffloadDevice::cpu ||
                                             zero.offload_param.device == OffloadDevice::cpu))

@@ -195,10 +195,12 @@ std::string EngineCore::trace_summary(const std::string& file, const TraceSummar
   std::string text = head + "\n";
   for_texts(train_.everyone(), train_.rank() == 0 ? own.text(part) : "",
             [&](int, const std::string& of_part) { text += of_part; });
-  if (train_.pipe() == nullptr) return text;
+  // Spans of a GPU are the host's times.
+  if (train_.pipe() == nullptr || !train_.runtime.device().is_host()) return text;
   std::vector<StageTimes> stages;
   for (int at = 0; at < train_.plan.on.pipe.ranks; ++at) {
-    StageTimes times = own.times(train_.model, train_.plan.batch.accumulation);
+    StageTimes times = own.times(
+        train_.model, static_cast<double>(train_.plan.batch.micro_batches) / train_.rank_count());
     const auto broadcast = [&](auto& values) {
       train_.pipe()->broadcast("a trace", std::as_writable_bytes(std::span(values)), at);
     };

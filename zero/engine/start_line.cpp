@@ -52,12 +52,13 @@ std::optional<std::int64_t> held_at_stage_0(const TrainState& train) {
   }
 }
 
-// "pipeline of 2 stages (1f1b), ", or nothing.
+// "pipeline of 2 stages (interleaved, 2 runs each), ", or nothing.
 std::string stages_text(const TrainState& train) {
   const int stages = train.plan.on.pipe.ranks;
+  const auto& [asked, partition, schedule, chunks] = train.config.pipeline;
   if (stages == 1) return "";
-  return "pipeline of " + std::to_string(stages) + " stages (" + train.config.pipeline.schedule +
-         "), ";
+  return "pipeline of " + std::to_string(stages) + " stages (" + schedule +
+         (chunks > 1 ? ", " + std::to_string(chunks) + " runs each), " : "), ");
 }
 
 }  // namespace

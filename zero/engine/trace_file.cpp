@@ -202,7 +202,7 @@ std::string TraceSummary::text(const std::string& title) const {
   return head + "\n" + mean + parts_text() + (waits_.empty() ? "" : waits_text());
 }
 
-StageTimes TraceSummary::times(const Model& stage, std::int64_t micro_batches) const {
+StageTimes TraceSummary::times(const Model& stage, double micro_batches) const {
   const double steps = 1e9 * static_cast<double>(std::max<std::int64_t>(steps_, 1));
   StageTimes times{.step = static_cast<double>(step_nanoseconds_) / steps,
                    .waits = static_cast<double>(waits_for_stages_) / steps,
@@ -212,7 +212,7 @@ StageTimes TraceSummary::times(const Model& stage, std::int64_t micro_batches) c
     if (target_of(op) != Target::unit || unit < 0) continue;
     RunTimes& run = times.runs[stage.run_of(unit)];
     (op == Op::forward ? run.forward : run.backward) +=
-        static_cast<double>(nanoseconds) / steps / static_cast<double>(micro_batches);
+        static_cast<double>(nanoseconds) / steps / micro_batches;
   }
   return times;
 }

@@ -51,8 +51,8 @@ class TraceSummary {
   void add(const RankTrace& trace, const TraceNames& names);
   // Returns lines of at most 100 columns, of which the first begins with the title.
   std::string text(const std::string& title) const;
-  // Returns the means of a step of a stage of a pipeline.
-  StageTimes times(const Model& stage, std::int64_t micro_batches) const;
+  // Returns the means of a step of a stage of a pipeline. `micro_batches`: of a rank, in the mean.
+  StageTimes times(const Model& stage, double micro_batches) const;
 
  private:
   // Sums of the program's thread: other, forward, backward, waiting, optimizer.

@@ -174,7 +174,7 @@ void PlanWalker::pump() {
       for (; next_[stream] < steps_[stream].size(); ++next_[stream], progress = true) {
         const std::size_t number = steps_[stream][next_[stream]];
         const Instruction& instruction = plan_->instructions[number];
-        if (!std::ranges::all_of(instruction.after, done)) break;
+        if (!std::ranges::all_of(instruction.after, done) || blocks_early(number)) break;
         clock_.turn_to(instruction.op, instruction.target);
         for (const ResourceAccess& access : instruction.accesses) follow(stream, access);
         if (before_) before_(instruction, at(stream));
@@ -184,6 +184,16 @@ void PlanWalker::pump() {
         mark(number);
       }
   }
+}
+
+// A transfer between stages waits for the other stage, which would keep the program's thread from
+// the scopes that come before the transfer.
+bool PlanWalker::blocks_early(std::size_t number) const {
+  const Instruction& instruction = plan_->instructions[number];
+  const std::vector<std::size_t>& scopes = steps_[PlanStream::compute];
+  const std::size_t next = next_[PlanStream::compute];
+  return target_of(instruction.op) == Target::boundary && next < scopes.size() &&
+         number > scopes[next] && lanes_[instruction.stream].stream->is_inline();
 }
 
 void PlanWalker::issue(const Instruction& instruction) {

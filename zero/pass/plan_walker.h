@@ -145,6 +145,7 @@ class PlanWalker {
   }
   // Issues all instructions that are ready.
   void pump();
+  bool blocks_early(std::size_t number) const;
   void issue(const Instruction& instruction);
   std::string describe(const Instruction& instruction) const {
     return std::string(name_of(instruction.op)) + " of unit " +

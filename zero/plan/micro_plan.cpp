@@ -260,22 +260,22 @@ struct PassKind {
 };
 
 // Only evaluations have transfers here: those of training are in a list of all micro batches.
-std::vector<HalfPass> schedule_of(const PassKind& pass, const Model& model) {
-  std::vector<HalfPass> schedule;
+std::vector<HalfPass> halves_of(const PassKind& pass, const Model& model) {
+  std::vector<HalfPass> halves;
   const int runs = std::max(1, static_cast<int>(model.runs.size()));
   for (int run = 0; run < runs; ++run) {
     const RunLinks links = pass.training ? RunLinks() : model.run(run).links;
-    if (links.before) schedule.push_back({Op::receive, 0, run});
-    schedule.push_back({Op::forward, 0, run});
-    if (links.after) schedule.push_back({Op::send, 0, run});
+    if (links.before) halves.push_back({Op::receive, 0, run});
+    halves.push_back({Op::forward, 0, run});
+    if (links.after) halves.push_back({Op::send, 0, run});
   }
   for (int run = runs - 1; run >= 0 && pass.training; --run)
-    schedule.push_back({Op::backward, 0, run});
-  return schedule;
+    halves.push_back({Op::backward, 0, run});
+  return halves;
 }
 
 StepPlan make_pass(const PlanInputs& inputs, const PassKind& pass) {
-  const auto [steps, crossings] = listed(inputs, schedule_of(pass, *inputs.model), pass.training);
+  const auto [steps, crossings] = listed(inputs, halves_of(pass, *inputs.model), pass.training);
   // An evaluation may follow an update, or come at any time.
   SlotContents contents(inputs, pass.training && !pass.first);
   if (!pass.first) gathers_of(inputs, steps, contents);

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <utility>
 
+#include "zero/plan/pipeline_schedule.h"
+
 namespace zero::detail {
 
 namespace {
@@ -60,16 +62,17 @@ std::optional<std::vector<int>> cut(std::span<const std::int64_t> weights, std::
   return first;
 }
 
-// Reads "[0, 7, 13]": the first unit of each stage.
-std::vector<int> listed_units(const std::string& partition, int units, int stages) {
+// Reads "[0, 7, 13]": the first unit of each run.
+std::vector<int> listed_units(const std::string& partition, int units, int stages, int chunks) {
   std::vector<int> first;
   std::istringstream text(partition.substr(1));
   for (int unit = 0; text >> unit; text.ignore(1)) first.push_back(unit);
   const bool rises = std::ranges::adjacent_find(first, std::greater_equal()) == first.end();
-  if (std::ssize(first) != stages || !rises || first.front() != 0 || first.back() >= units)
+  if (std::ssize(first) != stages * chunks || !rises || first.front() != 0 || first.back() >= units)
     throw ConfigError("pipeline.partition is " + partition +
-                      "; expected the first unit of each of " + std::to_string(stages) +
-                      " stages, from 0 on in rising order, below the " + std::to_string(units) +
+                      "; expected the first unit of each of " + std::to_string(stages * chunks) +
+                      (chunks == 1 ? " stages" : " runs (stages times chunks)") +
+                      ", from 0 on in rising order, below the " + std::to_string(units) +
                       " units of the model");
   return first;
 }
@@ -78,15 +81,54 @@ std::vector<int> listed_units(const std::string& partition, int units, int stage
   throw UsageError("a pipeline, and Engine::tasks(), " + what);
 }
 
-void check_chunks(const PipelineOptions& options) {
-  const bool several = options.schedule == "interleaved" || options.schedule == "breadth_first";
-  if (several != (options.chunks > 1))
-    throw ConfigError("zero_core.pipeline.chunks is " + std::to_string(options.chunks) +
-                      " with the schedule " + options.schedule +
-                      (several ? ", which needs 2 or more: give each stage several runs of units"
-                               : ", which has one run of units for each stage: choose interleaved "
-                                 "or breadth_first, or leave chunks out"));
+std::vector<int> uniform_cut(int units, int runs) {
+  std::vector<int> first;
+  for (int i = 0; i < runs; ++i) first.push_back(units * i / runs);
+  return first;
 }
+
+// Moves the bounds of runs, one at a time, while that makes the heaviest stage lighter, or else the
+// heaviest run, or all runs more alike.
+class RunBalance {
+ public:
+  RunBalance(std::span<const std::int64_t> weights, int stages)
+      : units_(static_cast<int>(weights.size())), stages_(stages), before_(1, 0) {
+    for (const std::int64_t weight : weights) before_.push_back(before_.back() + weight);
+  }
+
+  using Cost = std::array<double, 3>;  // of the heaviest stage, and run; the sum of squares
+
+  Cost cost_of(const std::vector<int>& first) const {
+    std::vector<double> stages(stages_, 0);
+    Cost cost{};
+    for (std::size_t run = 0; run < first.size(); ++run) {
+      const int end = run + 1 < first.size() ? first[run + 1] : units_;
+      const auto weight = static_cast<double>(before_[end] - before_[first[run]]);
+      cost[0] = std::max(cost[0], stages[run % stages_] += weight);
+      cost[1] = std::max(cost[1], weight);
+      cost[2] += weight * weight;
+    }
+    return cost;
+  }
+
+  std::vector<int> improved(std::vector<int> first) const {
+    for (Cost cost = cost_of(first);;) {
+      std::vector<int> best = first;
+      for (std::size_t run = 1; run < first.size(); ++run) {
+        std::vector<int> other = first;
+        const int end = run + 1 < first.size() ? first[run + 1] : units_;
+        for (other[run] = first[run - 1] + 1; other[run] < end; ++other[run])
+          if (const Cost moved = cost_of(other); moved < cost) cost = moved, best = other;
+      }
+      if (best == first) return first;
+      first = std::move(best);
+    }
+  }
+
+ private:
+  const int units_, stages_;
+  std::vector<std::int64_t> before_;  // each unit
+};
 
 // A gradient is complete with the last use in a micro batch, and runs interleave micro batches.
 void check_runs(const Model& model) {
@@ -148,10 +190,11 @@ void check_pipeline(const Config& config, const EnginePlan& plan, const Model& m
 
 std::vector<int> first_units(const Model& whole, const PipelineOptions& options, int stages) {
   check_units(whole);
-  check_chunks(options);
+  if (const std::string problem = chunks_problem(options); !problem.empty())
+    throw ConfigError(problem);
   const std::string& partition = options.partition;
-  const int units = static_cast<int>(whole.units.size()), runs = stages * options.chunks;
-  if (units < runs)
+  const auto units = static_cast<int>(whole.units.size());
+  if (std::int64_t{stages} * options.chunks > units)
     throw UsageError("the model has " + std::to_string(units) +
                      " units, and pipeline.stages (RuntimeOptions::pipeline_stages) is " +
                      std::to_string(stages) +
@@ -159,16 +202,15 @@ std::vector<int> first_units(const Model& whole, const PipelineOptions& options,
                                           : ", each of " + std::to_string(options.chunks) +
                                                 " runs (zero_core.pipeline.chunks)") +
                      ": at least one unit is needed for each");
-  if (partition.starts_with('[')) return listed_units(partition, units, runs);
+  if (partition.starts_with('[')) return listed_units(partition, units, stages, options.chunks);
   const bool known = std::ranges::count(std::array{"best", "parameters", "uniform"}, partition) > 0;
   if (!known && !partition.starts_with(type_prefix))
     throw ConfigError("pipeline.partition is \"" + partition +
                       "\"; expected best, parameters, uniform, type:REGEX, or an array with the "
                       "first unit of each stage");
-  if (partition != "uniform") return cut_evenly(weights_of(whole, partition), runs);
-  std::vector<int> first;
-  for (int i = 0; i < runs; ++i) first.push_back(units * i / runs);
-  return first;
+  if (partition != "uniform")
+    return cut_evenly(weights_of(whole, partition), stages, options.chunks);
+  return uniform_cut(units, stages * options.chunks);
 }
 
 namespace {
@@ -271,17 +313,26 @@ Model stage_of(const Model& whole, const std::vector<int>& first_units, const Ax
 
 }  // namespace zero::detail
 
-std::vector<int> zero::cut_evenly(std::span<const std::int64_t> weights, int stages) {
-  if (stages < 1 || std::ssize(weights) < stages)
+std::vector<int> zero::cut_evenly(std::span<const std::int64_t> weights, int stages, int chunks) {
+  const int runs = stages * chunks;
+  if (runs < 1 || std::ssize(weights) < runs)
     throw UsageError("cut_evenly() has " + std::to_string(weights.size()) + " units for " +
-                     std::to_string(stages) + " stages; expected at least one unit for each");
+                     std::to_string(runs) +
+                     (chunks == 1 ? " stages; expected at least one unit for each"
+                                  : " runs of stages; expected at least one unit for each"));
   std::int64_t low = 0, high = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
   while (low < high) {
     const std::int64_t middle = low + (high - low) / 2;
-    if (detail::cut(weights, middle, stages))
+    if (detail::cut(weights, middle, runs))
       high = middle;
     else
       low = middle + 1;
   }
-  return *detail::cut(weights, low, stages);
+  const std::vector<int> first = *detail::cut(weights, low, runs);
+  if (chunks == 1) return first;
+  const detail::RunBalance balance(weights, stages);
+  const std::vector<int> starts[] = {
+      balance.improved(first),
+      balance.improved(detail::uniform_cut(static_cast<int>(weights.size()), runs))};
+  return *std::ranges::min_element(starts, {}, [&](const auto& s) { return balance.cost_of(s); });
 }

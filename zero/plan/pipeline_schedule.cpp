@@ -84,9 +84,9 @@ class TimetableMaker {
     RunTimes times = {};
     std::vector<double> forward, backward, received, gradient_received, gradient_sent;
   };
-  // The next gradient or activation that a run sends, or the next computation of a rank. Of events
+  // The next activation or gradient that a run sends, or the next computation of a rank. Of events
   // of equal time transfers come first, since they free memory.
-  enum class Kind : std::uint8_t { gradient, activation, computation };
+  enum class Kind : std::uint8_t { activation, gradient, computation };
   struct Event {
     double time = 0;
     Kind kind{};
@@ -123,12 +123,13 @@ class TimetableMaker {
       if (micro_batch >= 0) time = std::max(time, done[micro_batch]);
       return true;
     };
-    const bool forward = half.op == Op::forward;
-    const bool last = run + 1 == std::ssize(runs_);
-    const bool possible = forward
-                              ? run == 0 || needs(own.received, half.micro_batch)
-                              : (last || needs(own.gradient_received, half.micro_batch)) &&
-                                    (run == 0 || needs(own.gradient_sent, half.micro_batch - 1));
+    const bool forward = half.op == Op::forward, last = run + 1 == std::ssize(runs_);
+    // A run that is only a fused unit has no scopes in forward, which wait for nothing.
+    const bool received =
+        run == 0 || (forward && own.times.forward == 0) || needs(own.received, half.micro_batch);
+    const bool possible =
+        received && (forward || ((last || needs(own.gradient_received, half.micro_batch)) &&
+                                 (run == 0 || needs(own.gradient_sent, half.micro_batch - 1))));
     if (possible) add(Kind::computation, number, time);
   }
 
@@ -187,6 +188,16 @@ class TimetableMaker {
 };
 
 }  // namespace
+
+std::string chunks_problem(const PipelineOptions& options) {
+  const bool several = options.schedule == "interleaved" || options.schedule == "breadth_first";
+  if (several == (options.chunks > 1)) return "";
+  return "zero_core.pipeline.chunks is " + std::to_string(options.chunks) + " with the schedule " +
+         options.schedule +
+         (several ? ", which needs 2 or more: give each stage several runs of units"
+                  : ", which has one run of units for each stage: choose interleaved or "
+                    "breadth_first, or leave chunks out");
+}
 
 Timetable timetable_of(const PipelineShape& shape, const std::vector<RunTimes>& times) {
   return TimetableMaker(shape, times).make();

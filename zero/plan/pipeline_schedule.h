@@ -19,6 +19,9 @@
 
 namespace zero::detail {
 
+// Returns what is wrong with the chunks of stages for their schedule, or "".
+std::string chunks_problem(const PipelineOptions& options);
+
 // Decides the lists.
 struct PipelineShape {
   // Takes these of a config; a single rank has one run.

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>

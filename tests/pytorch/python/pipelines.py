@@ -241,8 +241,8 @@ def decoders(*stage_counts):
         for kind, stage, precision in (("llama", 0, "fp32"), ("llama", 3, "bf16"), ("gpt2", 2, "bf16")):
             more = {"gradient_accumulation_steps": 4, **PRECISIONS[precision]}
             model = decoder(kind)
-            if stages == 1:
-                model = cut_decoder(model, 1)
+            if stages == 1:  # a single stage has one run
+                model = cut_decoder(model, 1, chunks=2)
             if stages > 1:
                 more["pipeline"] = {"stages": stages}
             if stages > 1 and kind == "llama":
@@ -291,6 +291,8 @@ def refusals():
     refused(lambda: zerocore.initialize(model=normed, config=config(1)), "running_mean", "LayerNorm")
     net = pipeline(2, method=[0, 3])
     refused(lambda: zerocore.initialize(model=net, config=config(1, pipeline={"stages": 4})), "pipeline.stages is 4", "2 stages")
+    refused(lambda: pipeline(2, chunks=1.5), "chunks is 1.5; expected the number of runs")
+    refused(lambda: pipeline(2, method=[0, 3], chunks=2), "the first layers of 4 runs (2 stages of 2)")
     chunks = {"pipeline": {"schedule": "interleaved", "chunks": 2}}
     refused(lambda: zerocore.initialize(model=net, config=config(1, zero_core=chunks)), "chunks is 2", "PipelineModule has 1")
     independent = {"train_batch_size": 4, "train_micro_batch_size_per_gpu": 2, "zero_core": {"rank_independent": True}}

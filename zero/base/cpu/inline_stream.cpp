@@ -22,6 +22,7 @@ class InlineEvent final : public Event {
 class InlineStream final : public ExecutionStream {
  public:
   const char* kind() const override { return "inline"; }
+  bool is_inline() const override { return true; }
   std::unique_ptr<Event> create_event() override { return std::make_unique<InlineEvent>(); }
 
   void enqueue(Work work) override {

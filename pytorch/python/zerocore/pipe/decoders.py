@@ -8,7 +8,7 @@ from torch import nn
 
 from .. import _native
 from .partition import first_units
-from .stages import Stages, Unit, cut_ranks
+from .stages import Stages, Unit, chunks_of, cut_ranks
 
 
 class _Reached(Exception):
@@ -77,8 +77,8 @@ class DecoderStages(Stages):
                 self._others[first_use[id(parameter)]].append(name)
         kinds = [[type(module).__name__ for module in inside.values()] for inside in modules]
         chosen = [([number], kind, count) for number, (kind, count) in enumerate(zip(kinds, counts))]
-        self.chunks = chunks
-        self.first_units = first_units(chosen, stages * chunks, partition, len(chosen))
+        self.chunks = chunks_of(stages, chunks)
+        self.first_units = first_units(chosen, stages, partition, len(chosen), self.chunks)
         self.stage = cut_ranks(stages, "pipeline.stages")
         self._embeds, self._given = False, None
         self._take(model, modules, {id(p): p for p in model.parameters()}, first_use)

@@ -11,7 +11,7 @@ from .. import _native
 from ..ranks import bytes_from, ranks
 from ..saved_state import bytes_of
 from .partition import first_units
-from .stages import Stages, Unit, cut_ranks
+from .stages import Stages, Unit, chunks_of, cut_ranks
 
 
 class LayerSpec:
@@ -65,13 +65,13 @@ class PipelineModule(Stages):
         self._checkpointable = checkpointable_layers
         self._specs = list(layers)
         self._seeds = (seed_fn or torch.manual_seed, base_seed) if seed_layers else None
-        self.stage, self.chunks = cut_ranks(num_stages, "PipelineModule: num_stages"), chunks if num_stages > 1 else 1
+        self.stage, self.chunks = cut_ranks(num_stages, "PipelineModule: num_stages"), chunks_of(num_stages, chunks)
         with _numbers_of_rank_0():
             counts = self._parameter_counts()
             self._units_of_layers(counts)
             chosen = [(layers, [_kind(self._specs[layer]) for layer in layers], sum(counts[layer] for layer in layers))
                       for layers in self._layers_of_units]
-            self.first_units = first_units(chosen, num_stages * self.chunks, partition_method, len(self._specs))
+            self.first_units = first_units(chosen, num_stages, partition_method, len(self._specs), self.chunks)
             self._construct()
 
     def _parameter_counts(self):

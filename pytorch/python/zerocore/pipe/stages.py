@@ -72,6 +72,13 @@ class Stages(nn.Module):
                                  "its layers")
 
 
+def chunks_of(stages, chunks):
+    """Returns the runs of units that each of `stages` stages has; a single stage has one."""
+    if not isinstance(chunks, int) or chunks < 1:
+        raise _native.UsageError(f"chunks is {chunks!r}; expected the number of runs of units that each stage has, 1 or more")
+    return chunks if stages > 1 else 1
+
+
 def cut_ranks(stages, what):
     """Gives `stages` equal parts of the ranks a stage each, and returns this rank's. Collective."""
     job = ranks()
