@@ -38,7 +38,8 @@ struct RuntimeOptions {
   // rendezvous, MPI is left alone.
   std::shared_ptr<Rendezvous> rendezvous = {};
   // The thread that communicates on CPU ranks: inline (the caller's), worker (a separate thread),
-  // auto (worker if a core is left). The environment's ZERO_EXECUTOR overrides this.
+  // auto (worker if a core is left, or with stages of a pipeline). The environment's ZERO_EXECUTOR
+  // overrides this.
   std::string executor = "auto";
   // Tensor parallelism, as in Megatron-LM: this many consecutive ranks hold parts of the same
   // model. Each declares a part of each split parameter (ParamOptions::split) and the whole of the

@@ -69,7 +69,8 @@ TEST_CASE("several runs for each stage shorten the bubble as many times") {
       }
 }
 
-// Of four stages the last has the head, which is heavier than a quarter, and further layers.
+// Leaves four stages out, of which the last has the head, heavier than a quarter, and further
+// layers.
 TEST_CASE("two stages of several runs are cut as evenly as two of one") {
   for (const char* model : {"gpt2", "llama-3.2-1b"}) {
     Request request = request_of(load_shape(model), "h100", 2);

@@ -110,7 +110,7 @@ std::uint64_t train(zero::Runtime& runtime, int zero_stage) {
 
 // Runs on stages x data ranks, and returns the outcome of the last stage's first data rank.
 Outcome train(int stages, int data_ranks, const zero::Config& config, bool by_tasks = true,
-              const Variant& variant = {}) {
+              const Variant& variant = {}, const char* executor = "auto") {
   Outcome outcome;
   zero::testing::run_ranks(stages * data_ranks,
                            [&](zero::Runtime& runtime) {
@@ -119,7 +119,7 @@ Outcome train(int stages, int data_ranks, const zero::Config& config, bool by_ta
                              if (runtime.pipeline_stage() + 1 == stages && runtime.rank() == 0)
                                outcome = own;
                            },
-                           {.pipeline_stages = stages});
+                           {.executor = executor, .pipeline_stages = stages});
   return outcome;
 }
 
@@ -380,9 +380,10 @@ TEST_CASE("random delays change no bit of a pipeline") {
   for (const char* schedule : {"1f1b", "interleaved"}) {
     config.pipeline = schedule_named(schedule);
     zero::testing::inject_delays(7, 300);
-    const Outcome delayed = train(3, 1, config);
+    const Outcome delayed = train(3, 1, config), inlined = train(3, 1, config, true, {}, "inline");
     zero::testing::inject_delays(0, 0);
     CHECK(delayed == plain);
+    CHECK(inlined == plain);
   }
 }
 

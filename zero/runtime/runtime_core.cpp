@@ -122,6 +122,7 @@ void RuntimeCore::cut_into_stages(int stages) {
     split_ranks();
     throw;
   }
+  start_communication();
 }
 
 void copy_and_wait(RuntimeCore& runtime, void* to, const void* from, std::int64_t bytes) {
@@ -166,22 +167,29 @@ void RuntimeCore::start_streams() {
   compute_ = options_.stream.handle != nullptr ? device().borrow_stream(options_.stream)
                                                : device().create_stream(Device::Role::compute);
 
-  const std::string executor = executor_of(options_);
-  const bool any_thread = world_->communicates_from_any_thread();
-  const bool core_to_spare = pool_->threads() < share_of_cores();
-  const bool worker = device().is_host() && any_thread &&
-                      (executor == "worker" ||
-                       (executor == "auto" && core_to_spare && world_->topology().size > 1));
-  communication_ = worker ? create_worker_stream("zero-comm")
-                          : device().create_stream(Device::Role::communication);
-  all_inline_ = executor == "inline";
+  all_inline_ = executor_of(options_) == "inline";
   written_ = compute_->create_event();
-  exchanged_ = communication_->create_event();
+  start_communication();
 
   if (options_.catch_signals) {
     ignore_system_signals();
     catch_signals(std::array{SIGTERM, SIGINT, SIGUSR2});
   }
+}
+
+// A stage of a pipeline waits for its neighbors most of all: without a thread that does so, its own
+// scopes wait too.
+void RuntimeCore::start_communication() {
+  const std::string executor = executor_of(options_);
+  const bool any_thread = world_->communicates_from_any_thread();
+  const bool gains = pool_->threads() < share_of_cores() || options_.pipeline_stages > 1;
+  const bool worker =
+      device().is_host() && any_thread &&
+      (executor == "worker" || (executor == "auto" && gains && world_->topology().size > 1));
+  exchanged_.reset();  // before its stream
+  communication_ = worker ? create_worker_stream("zero-comm")
+                          : device().create_stream(Device::Role::communication);
+  exchanged_ = communication_->create_event();
 }
 
 void RuntimeCore::catch_signals(std::span<const int> numbers) {

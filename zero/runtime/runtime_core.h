@@ -94,6 +94,7 @@ class RuntimeCore {
 
  private:
   void start_streams();
+  void start_communication();
   void split_ranks();
   int share_of_cores() const;
   void start_pool();
