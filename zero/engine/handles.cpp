@@ -110,6 +110,7 @@ int Unit::micro_batches_in_flight() const {
   const detail::PlanInputs& inputs = core_.of("unit").train().plan.inputs;
   return inputs.room[inputs.model->run_of(index_)].kept;
 }
+
 ForwardScope Unit::forward() {
   return {core_, detail::Op::forward, index_};
 }

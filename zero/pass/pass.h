@@ -28,7 +28,7 @@ struct OpenScope {
   Op op{};
   int unit = 0;
   std::int64_t number = 0;
-  int use = 0;  // of the unit in the pass; set by Pass::enter()
+  int use = 0;  // of the unit in the pass, or in tasks the micro batch; set by Pass::enter()
 
   bool operator==(const OpenScope& other) const {
     return op == other.op && unit == other.unit && number == other.number;

@@ -128,13 +128,13 @@ std::span<std::byte> Scopes::message(const OpenScope& scope, std::string_view na
                        (name == output_name && last && run.links.after) ||
                        (name == output_gradient_name && last && run.links.gradient_after);
   if (!crosses) return {};
-  const int place = use_of(scope);
-  if (!parts_.train.kept(scope.unit, name, place).sized_by_program)
+  const int micro_batch = use_of(scope);
+  if (!parts_.train.kept(scope.unit, name, micro_batch).sized_by_program)
     throw UsageError("the bytes of unit " + model.units[scope.unit].name +
                      "'s messages were asked for, and its output has a shape: declare output() "
                      "without one");
-  return size ? parts_.train.messages.resize({scope.unit, name, place}, *size)
-              : parts_.train.messages.at({scope.unit, name, place});
+  return size ? parts_.train.messages.resize({scope.unit, name, micro_batch}, *size)
+              : parts_.train.messages.at({scope.unit, name, micro_batch});
 }
 
 const void* Scopes::resident(std::string_view name, DType dtype) const {

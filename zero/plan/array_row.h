@@ -62,8 +62,8 @@ struct ArrayRow {
   // A chunk's array passes through the slot for the update.
   int slot = -1;
   std::int64_t offset = 0;
-  // The owner, if not the segment: a chunk, or a use of a unit in the pass.
-  int chunk = -1, unit = -1, use = 0;
+  // The owner, if not the segment: a chunk, or a unit, whose array has as many memories as `uses`.
+  int chunk = -1, unit = -1, uses = 1;
 
   std::int64_t bytes() const { return encoding.bytes(count); }
   bool passes_slot() const { return chunk >= 0 && slot >= 0; }

@@ -77,7 +77,7 @@ class TableMaker {
         row.slot = exists ? kept.shared : -1;
         row.id.number = static_cast<int>(&kept - all.data());
         row.unit = number;
-        row.use = use;
+        row.uses = uses_of(kept);
       }
   }
 

@@ -73,22 +73,23 @@ struct Listed {
 Listed listed(const PlanInputs& inputs, const std::vector<HalfPass>& schedule,
               bool training = true) {
   Listed scopes;
+  const std::vector<ScopeStep> forward = forward_steps(inputs, training);
+  const std::vector<ScopeStep> backward =
+      training ? backward_steps(inputs) : std::vector<ScopeStep>();
   for (const HalfPass& half : schedule) {
     const auto begin = static_cast<int>(scopes.steps.size());
     if (target_of(half.op) == Target::boundary) {
       scopes.crossings.emplace(begin, half);
       continue;
     }
-    std::vector<ScopeStep> steps =
-        half.op == Op::forward ? forward_steps(inputs, training) : backward_steps(inputs);
+    const std::vector<ScopeStep>& all = half.op == Op::forward ? forward : backward;
     const UnitRun run = inputs.model->run(half.run);
-    const auto first = std::ranges::find_if(steps, [&](const auto& s) { return run.has(s.unit); });
-    const auto before = static_cast<int>(first - steps.begin());
-    std::erase_if(steps, [&](const ScopeStep& step) { return !run.has(step.unit); });
-    for (ScopeStep& step : steps) {
-      step.end += begin - before;
+    const auto is_own = [&](const ScopeStep& step) { return run.has(step.unit); };
+    const auto first = std::ranges::find_if(all, is_own);
+    for (auto own = first; own != all.end() && is_own(*own); ++own) {
+      ScopeStep& step = scopes.steps.emplace_back(*own);
+      step.end += begin - static_cast<int>(first - all.begin());
       step.micro_batch = half.micro_batch;
-      scopes.steps.push_back(step);
     }
   }
   return scopes;

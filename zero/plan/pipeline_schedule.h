@@ -3,10 +3,11 @@
 // al., arXiv 2006.09503), interleaved 1F1B (Narayanan et al., arXiv 2104.04473), and breadth-first
 // (Lamy-Poirier, arXiv 2211.05953). Pure functions.
 //
-// Of a schedule only the order is written down in which each rank computes. The transfers between
-// ranks come from a run of all ranks against a clock: the list of a rank is what that rank did, in
-// its order. A transfer blocks both ranks until it is complete, and no lists made so wait for each
-// other for ever, because all are parts of one order. find_schedule_fault() proves this apart.
+// A schedule is written down as the order in which each rank computes, and no more. The transfers
+// between ranks come from a run of all ranks against a clock: the list of a rank is what that rank
+// did, in its order. A transfer blocks both ranks until it is complete, and no lists made so wait
+// for each other for ever, because all are parts of one order. find_schedule_fault() proves this
+// apart.
 #pragma once
 
 #include <cstdint>

@@ -187,9 +187,10 @@ KeptArray TrainState::kept(int unit, std::string_view name, int use) const {
   const std::vector<KeptDeclaration>& all = model.units[unit].kept;
   const auto array = std::ranges::find(all, name, &KeptDeclaration::name);
   if (array == all.end()) return {};
-  const int uses = plan.inputs.uses_of(unit, *array);
-  const std::size_t number = use % uses * all.size() + (array - all.begin());
-  const ArrayRow& row = plan.arrays.pools[Pool::kept].rows[plan.arrays.first_kept[unit] + number];
+  const auto rows = plan.arrays.pools[Pool::kept].rows.begin() + plan.arrays.first_kept[unit];
+  const std::ptrdiff_t first = array - all.begin();
+  const std::size_t number = use % rows[first].uses * all.size() + first;
+  const ArrayRow& row = rows[static_cast<std::ptrdiff_t>(number)];
   return {true, arrays.kept(unit, number), row.encoding.dtype, row.count, array->sized_by_program};
 }
 
