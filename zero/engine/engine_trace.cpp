@@ -56,16 +56,15 @@ std::string with_rank(const std::string& file, int rank) {
   return path.replace_extension(".rank-" + std::to_string(rank) + extension).string();
 }
 
-// Calls each(rank, text) with the text of every rank, one after another. Collective.
-void for_texts(Ranks& ranks, std::string own,
-               const std::function<void(int, const std::string&)>& each) {
+// Calls each(text) with the text of every rank, one after another. Collective.
+void for_texts(Ranks& ranks, std::string own, const std::function<void(const std::string&)>& each) {
   for (int rank = 0; rank < ranks.topology().size; ++rank) {
     std::string text = rank == ranks.topology().rank ? std::move(own) : "";
     std::int64_t size = std::ssize(text);
     ranks.broadcast("a trace", std::as_writable_bytes(std::span(&size, 1)), rank);
     text.resize(size);
     ranks.broadcast("a trace", std::as_writable_bytes(std::span(text)), rank);
-    each(rank, text);
+    each(text);
   }
 }
 
@@ -179,7 +178,7 @@ std::string EngineCore::write_trace(const std::string& file) {
   std::optional<TraceFile> out;
   Outcome outcome;
   if (writes) outcome = attempt([&] { out.emplace(file); });
-  for_texts(everyone, events_of(own, names), [&](int, const std::string& events) {
+  for_texts(everyone, events_of(own, names), [&](const std::string& events) {
     if (writes && outcome.code == 0) outcome = attempt([&] { out->add(events); });
   });
   if (writes && outcome.code == 0) outcome = attempt([&] { out->close(); });
@@ -194,7 +193,7 @@ std::string EngineCore::trace_summary(const std::string& file, const TraceSummar
   if (part.empty()) return own.text(head);
   std::string text = head + "\n";
   for_texts(train_.everyone(), train_.rank() == 0 ? own.text(part) : "",
-            [&](int, const std::string& of_part) { text += of_part; });
+            [&](const std::string& of_part) { text += of_part; });
   // Spans of a GPU are the host's times.
   if (train_.pipe() == nullptr || !train_.runtime.device().is_host()) return text;
   std::vector<StageTimes> stages;
@@ -221,7 +220,7 @@ void EngineCore::write_last_trace() noexcept {
       std::uncaught_exceptions() != exceptions_at_start_)
     return;
   const Outcome written = attempt([&] { write_trace(file); });
-  if (written.code != 0 && train_.rank() == 0)
+  if (written.code != 0 && train_.everyone().topology().rank == 0)
     warn_once("zero_core.trace: " + file + " was not written: " + written.text);
 }
 

@@ -34,26 +34,17 @@ std::string metadata(int rank, int stream, const char* what, const std::string& 
          ",\"name\":\"" + what + "\",\"args\":{" + value + "}}";
 }
 
-// A list of events, a line each.
-class Events {
- public:
-  void add(const std::string& event) { text_ += (text_.empty() ? "\n" : ",\n") + event; }
-  std::string text() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
-
 }  // namespace
 
 std::string events_of(const RankTrace& trace, const TraceNames& names) {
-  Events events;
+  std::string events;
+  const auto add = [&events](const std::string& event) { events += ",\n" + event; };
   const std::string process = (trace.stage ? "stage " + std::to_string(*trace.stage) + ", " : "") +
                               "rank " + std::to_string(trace.rank) + " on node " +
                               std::to_string(trace.node);
-  events.add(metadata(trace.rank, 0, "process_name", "\"name\":" + json_text(process)));
-  events.add(metadata(trace.rank, 0, "process_sort_index",
-                      "\"sort_index\":" + std::to_string(trace.rank)));
+  add(metadata(trace.rank, 0, "process_name", "\"name\":" + json_text(process)));
+  add(metadata(trace.rank, 0, "process_sort_index",
+               "\"sort_index\":" + std::to_string(trace.rank)));
   // Outer spans come first.
   std::vector<Span> spans = trace.spans;
   std::ranges::stable_sort(spans, [](const Span& a, const Span& b) {
@@ -63,8 +54,8 @@ std::string events_of(const RankTrace& trace, const TraceNames& names) {
   for (const Span& span : spans) {
     const auto stream = static_cast<int>(span.stream);
     if (streams.insert(stream).second)
-      events.add(metadata(trace.rank, stream, "thread_name",
-                          "\"name\":" + json_text(stream_names[span.stream])));
+      add(metadata(trace.rank, stream, "thread_name",
+                   "\"name\":" + json_text(stream_names[span.stream])));
     const bool runs = span.end == 0;
     const std::int64_t end = runs ? trace.taken : span.end;
     std::string arguments = "\"step\":" + std::to_string(span.step);
@@ -72,13 +63,13 @@ std::string events_of(const RankTrace& trace, const TraceNames& names) {
     if (const std::string parameters = names.parameters(span); !parameters.empty())
       arguments += ",\"parameters\":" + json_text(parameters);
     if (runs) arguments += ",\"unfinished\":true";
-    events.add(R"({"ph":"X","pid":)" + std::to_string(trace.rank) + ",\"tid\":" +
-               std::to_string(stream) + ",\"ts\":" + microseconds(span.begin - trace.clock_ahead) +
-               ",\"dur\":" + microseconds(std::max<std::int64_t>(end - span.begin, 0)) +
-               ",\"name\":" + json_text(names.name_of_span(span)) + ",\"cat\":\"" +
-               category_of(span) + "\",\"args\":{" + arguments + "}}");
+    add(R"({"ph":"X","pid":)" + std::to_string(trace.rank) + ",\"tid\":" + std::to_string(stream) +
+        ",\"ts\":" + microseconds(span.begin - trace.clock_ahead) +
+        ",\"dur\":" + microseconds(std::max<std::int64_t>(end - span.begin, 0)) +
+        ",\"name\":" + json_text(names.name_of_span(span)) + ",\"cat\":\"" + category_of(span) +
+        "\",\"args\":{" + arguments + "}}");
   }
-  return events.text();
+  return events;
 }
 
 TraceFile::TraceFile(const std::string& path) : path_(path) {
@@ -88,8 +79,8 @@ TraceFile::TraceFile(const std::string& path) : path_(path) {
 }
 
 void TraceFile::add(const std::string& events) {
-  if (!std::exchange(empty_, false)) out_.write(",");
-  out_.write(events);
+  out_.write(std::exchange(empty_, false) ? events.substr(1)
+                                          : events);  // no comma before the first
 }
 
 void TraceFile::close() {

@@ -27,7 +27,7 @@ struct RankTrace {
   std::vector<Span> spans = {};
 };
 
-// Returns the lines of a rank in a file.
+// Returns the lines of a rank in a file, each after a comma.
 std::string events_of(const RankTrace& trace, const TraceNames& names);
 
 class TraceFile {
