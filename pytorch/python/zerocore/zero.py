@@ -112,7 +112,6 @@ def _listed(params):
     return [each for each in params if each is not None]
 
 
-_said = set()
 _BY_CONFIG = ("zero_quantized_weights", "zero_quantized_nontrainable_weights")
 _GROUPS = ("data_parallel_group", "sequence_data_parallel_group")
 # DeepSpeed's arguments after `module`. Those that are not checked say how memory is used, and act on no value.
@@ -172,9 +171,13 @@ def _check_arguments(given):
         notices.append("slices stay in host memory until initialize(), which puts them where offload_param of the config says: "
                        'remote_device "nvme" has no effect')
     for text in notices:
-        if text not in _said and ranks.ranks().rank == 0:
-            print(f"zero: zero.Init: {text}", flush=True)
-        _said.add(text)
+        _tell_once(text)
+
+
+@functools.cache
+def _tell_once(text):
+    if ranks.ranks().rank == 0:
+        print(f"zero: zero.Init: {text}", flush=True)
 
 
 def describe(parameter, index, count, rests_sharded):
