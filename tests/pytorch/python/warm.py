@@ -62,7 +62,8 @@ def ask(path, words):
         signal.signal(number, lambda number, _: os.kill(rank, number))
     status = receive_number(connection)
     if os.WIFSIGNALED(status):
-        signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        if os.WTERMSIG(status) in PASSED_ON:
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
         os.kill(os.getpid(), os.WTERMSIG(status))
     return os.WEXITSTATUS(status)
 
