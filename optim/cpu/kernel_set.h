@@ -13,30 +13,14 @@ namespace zero::optim::cpu {
 template <class V>
 struct KernelSet {
   static void update(RuleKind rule, const float* factors, const UpdateArrays& arrays) {
-    with_rule(rule, [&]<class Rule>() {
-      const auto wide = factors_from<Rule, V>(factors);
-      with_float_type(arrays.gradient_dtype, [&]<class Gradient>() {
-        const auto* gradient = static_cast<const Gradient*>(arrays.gradient);
-        const auto run = [&]<class Copy>(Copy* copy) {
-          Update<V, Rule, Gradient, Copy>{gradient, arrays.master,  arrays.state,
-                                          copy,     arrays.changed, arrays.parameter_dtype}
-              .run(wide, arrays.count);
-        };
-        if (arrays.parameter == nullptr) return run(static_cast<NoCopy*>(nullptr));
-        if (arrays.parameter_dtype == DType::bf16) return run(static_cast<bf16*>(arrays.parameter));
-        run(static_cast<fp16*>(arrays.parameter));
-      });
-    });
+    with_rule(rule,
+              [&]<class Rule>() { Update<V, Rule>{arrays}.run(factors_from<Rule, V>(factors)); });
   }
 
   static void direct(RuleKind rule, const float* factors, const UpdateArrays& arrays,
                      float* directions) {
     const auto run = [&]<class Rule>() {
-      with_float_type(arrays.gradient_dtype, [&]<class Gradient>() {
-        Direct<V, Rule, Gradient>{static_cast<const Gradient*>(arrays.gradient), arrays.master,
-                                  arrays.state, directions}
-            .run(factors_from<Rule, V>(factors), arrays.count);
-      });
+      Direct<V, Rule>{arrays, directions}.run(factors_from<Rule, V>(factors));
     };
     if (rule == RuleKind::muon || rule == RuleKind::muon_gram || rule == RuleKind::muon_clamped)
       return run.template operator()<MuonRule>();
