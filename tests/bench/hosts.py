@@ -32,6 +32,8 @@ WAYS = {
     "hfsdp": (*STAGE_3, *IN_GROUPS, "--set", "zero_core.optimizer_over_all_ranks=true"),
     "hpz": (*STAGE_3, "--set", "zero_optimization.zero_hpz_partition_size=2"),
     "zero++": (*STAGE_3, *ENCODED, "--set", "zero_optimization.zero_hpz_partition_size=2"),
+    # A stage on each host, as many samples in a step.
+    "pipeline": (*STAGE_3, "--set", "pipeline.stages=2", "--set", "gradient_accumulation_steps=2"),
 }
 
 
