@@ -92,7 +92,14 @@ void declare_monitor(py::module_& module) {
             monitor.write({step.step, samples, step.loss, step.learning_rate,
                            static_cast<double>(step.loss_scale)});
           },
-          py::arg("samples"), py::arg("step"));
+          py::arg("samples"), py::arg("step"))
+      .def_property_readonly("writes_events", &Monitor::writes_events)
+      .def(
+          "write_event",
+          [](Monitor& monitor, const std::string& tag, double value, std::int64_t step) {
+            monitor.write_event({tag, value, step});
+          },
+          py::arg("tag"), py::arg("value"), py::arg("step"));
   py::class_<Diagnostics>(module, "Diagnostics")
       .def(py::init<const Config&>(), py::arg("config"))
       .def("profiles_after", &Diagnostics::profiles_after, py::arg("step"));

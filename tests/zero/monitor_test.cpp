@@ -79,17 +79,21 @@ TEST_CASE("a monitor writes DeepSpeed's tags over the samples") {
     Monitor monitor(both(folder.path()), true);
     monitor.write({.samples = 8, .loss = 2.5, .learning_rate = 0.125});
     monitor.write({.samples = 16, .loss = 1.5, .learning_rate = 0.25, .loss_scale = 1024});
+    CHECK(monitor.writes_events());
+    monitor.write_event({"Eval/accuracy", 0.75, 3});
   }
   const fs::path csv = folder.path() / "csv" / "job";
   CHECK(content(csv / "Train_Samples_train_loss.csv") == "step,train_loss\n8,2.5\n16,1.5\n");
   CHECK(content(csv / "Train_Samples_lr.csv") == "step,lr\n8,0.125\n16,0.25\n");
   CHECK(content(csv / "Train_Samples_loss_scale.csv") == "step,loss_scale\n16,1024\n");
+  CHECK(content(csv / "Eval_accuracy.csv") == "step,accuracy\n3,0.75\n");
   std::string events;
   for (const auto& entry : fs::directory_iterator(folder.path() / "board" / "job")) {
     CHECK(entry.path().filename().string().starts_with("events.out.tfevents."));
     events = content(entry.path());
   }
-  for (const char* tag : {"brain.Event:2", "Train/Samples/train_loss", "Train/Samples/loss_scale"})
+  for (const char* tag :
+       {"brain.Event:2", "Train/Samples/train_loss", "Train/Samples/loss_scale", "Eval/accuracy"})
     CHECK(events.find(tag) != std::string::npos);
 }
 
@@ -97,6 +101,7 @@ TEST_CASE("only the root writes, and only requested files") {
   const TemporaryFolder folder;
   Monitor(both(folder.path()), false).write({.samples = 1});
   Monitor(Config{}, true).write({.samples = 1});
+  CHECK_FALSE(Monitor(Config{}, true).writes_events());
   CHECK(fs::is_empty(folder.path()));
 }
 

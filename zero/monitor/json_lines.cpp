@@ -65,6 +65,11 @@ void JsonLines::write(const MonitorRecord& r) {
   line(record.dump());
 }
 
+void JsonLines::write(const MonitorEvent& e) {
+  const Json event = {{"tag", e.tag}, {"value", number(e.value)}, {"step", e.step}};
+  line(Json{{"event", event}}.dump());
+}
+
 void JsonLines::write(const DiagnosticRecord& record) {
   line("{\"diagnostics\":" + json_of(record) + "}");
 }

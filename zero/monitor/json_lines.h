@@ -16,8 +16,9 @@ class JsonLines {
   // cannot be written.
   JsonLines(const std::string& key, const std::string& path);
 
-  // Both throw SaveError if the file can no longer be written.
+  // All throw SaveError if the file can no longer be written.
   void write(const MonitorRecord& record);
+  void write(const MonitorEvent& event);
   void write(const DiagnosticRecord& record);
 
  private:

@@ -69,13 +69,20 @@ struct Monitor::Files {
   std::optional<detail::JsonLines> lines;
   std::optional<detail::PrometheusFile> prometheus;
 
+  void add(const std::string& tag, double value, std::int64_t step) {
+    if (events) events->add(tag, value, step);
+    if (csv) csv->add(tag, value, step);
+  }
   void write(const auto& record) {
     if (lines) lines->write(record);
     if (prometheus) prometheus->write(record);
   }
 };
 
-Monitor::Monitor(const Config& config, bool is_root) : files_(std::make_unique<Files>()) {
+Monitor::Monitor(const Config& config, bool is_root)
+    : files_(std::make_unique<Files>()),
+      writes_events_(config.tensorboard.enabled || config.csv_monitor.enabled ||
+                     !config.zero_core.json_lines.empty()) {
   is_used(Acting::monitor) = true;
   if (!is_root) return;
   if (config.tensorboard.enabled) files_->events.emplace(folder_of(config.tensorboard));
@@ -88,15 +95,18 @@ Monitor::Monitor(const Config& config, bool is_root) : files_(std::make_unique<F
 Monitor::~Monitor() = default;
 
 void Monitor::write(const MonitorRecord& record) {
-  const auto add = [&](const char* tag, double value) {
-    if (files_->events) files_->events->add(tag, value, record.samples);
-    if (files_->csv) files_->csv->add(tag, value, record.samples);
-  };
-  add(loss_tag, record.loss);
-  add(rate_tag, record.learning_rate);
-  if (record.loss_scale != 1) add("Train/Samples/loss_scale", record.loss_scale);
+  files_->add(loss_tag, record.loss, record.samples);
+  files_->add(rate_tag, record.learning_rate, record.samples);
+  if (record.loss_scale != 1)
+    files_->add("Train/Samples/loss_scale", record.loss_scale, record.samples);
   if (files_->events) files_->events->flush();
   files_->write(record);
+}
+
+void Monitor::write_event(const MonitorEvent& event) {
+  files_->add(event.tag, event.value, event.step);
+  if (files_->events) files_->events->flush();
+  if (files_->lines) files_->lines->write(event);
 }
 
 void Monitor::write_diagnostics(const DiagnosticRecord& record) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "zero/config.h"
 
@@ -22,20 +23,33 @@ struct MonitorRecord {
   double loss_scale = 1;  // recorded if it is not 1
 };
 
+// A value of the program's own.
+struct MonitorEvent {
+  std::string tag;  // with slashes, as "Train/Samples/accuracy"
+  double value = 0;
+  std::int64_t step = 0;  // the abscissa, in what the program counts
+};
+
 class Monitor {
  public:
   // Creates the folders and files. Throws ConfigError if they cannot be written.
   Monitor(const Config& config, bool is_root);
   ~Monitor();
 
-  // Both throw SaveError if a file can no longer be written. Diagnostics are written as JSON lines
-  // and as Prometheus text.
+  // Returns whether the config names a file that events are written to; the same on all ranks.
+  bool writes_events() const { return writes_events_; }
+
+  // All throw SaveError if a file can no longer be written. Events are written to TensorBoard's
+  // file, to the CSV file of their tag and as JSON lines, diagnostics as JSON lines and as
+  // Prometheus text.
   void write(const MonitorRecord& record);
+  void write_event(const MonitorEvent& event);
   void write_diagnostics(const DiagnosticRecord& record);
 
  private:
   struct Files;
   std::unique_ptr<Files> files_;
+  bool writes_events_;
 };
 
 }  // namespace zero

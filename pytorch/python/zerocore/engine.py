@@ -45,6 +45,7 @@ class Engine(Accumulation, ConfigValues, Figures, Weights, nn.Module):
         parts = named_parts(module)
         self._tensors = list(parts.values())  # that have the values of the module's parameters
         self._progress = Progress(settings, ranks, self._parameter_count())  # before the rest, since its files may be refused
+        self.monitor = self._progress.events
         self.optimizer = optimizer
         self.lr_scheduler = None
         self.training_dataloader = self.collate_fn = None

@@ -17,6 +17,7 @@ class Progress:
         self._every = settings.steps_per_print if is_root else 0
         text_of_root(ranks, lambda: self._open_monitor(settings))
         self._monitor = self._monitor if is_root else _native.Monitor(settings, False)
+        self.events = Events(self._monitor, is_root)
         self._diagnostics = _native.Diagnostics(settings) if is_root else None
         self._parameters, self._ranks = parameters, ranks.size
         self._forward_flops = 0  # of this rank's passes, in the step that flops_profiler profiles
@@ -72,6 +73,27 @@ class Progress:
         if skipped:
             words.append(f"{skipped} skipped")
         print("zero: " + " | ".join(words), flush=True)
+
+
+class Events:
+    """DeepSpeed's `engine.monitor`: values of the script's own, in the files that have the engine's."""
+
+    def __init__(self, monitor, is_root):
+        self._monitor, self._tells = monitor, is_root
+
+    @property
+    def enabled(self):
+        """Whether the config has a file for them; the same on all ranks."""
+        return self._monitor.writes_events
+
+    def write_events(self, event_list, flush=True):
+        """Writes each (tag, value, step) as the config's `tensorboard`, `csv_monitor` and `zero_core.json_lines` say, on rank 0.
+        `step` is what the script counts; the engine's own values have the number of samples."""
+        if self._tells and not self.enabled:
+            self._tells = False
+            print("zero: engine.monitor writes no events: the config has no tensorboard, csv_monitor or zero_core.json_lines", flush=True)
+        for tag, value, step in event_list:
+            self._monitor.write_event(tag, float(value), int(step))
 
 
 def _loss_in_words(step):

@@ -123,13 +123,19 @@ def monitors():
     for _ in range(4):
         engine.backward(engine(torch.randn(2, 9)).mean())
         engine.step()
+    assert engine.monitor.enabled
+    engine.monitor.write_events([("Eval/Samples/accuracy", torch.tensor(0.5), 8), ("Eval/Samples/accuracy", 1, 16)])
     if engine.global_rank == 0:
+        accuracies = (FOLDER / "csv" / "job" / "Eval_Samples_accuracy.csv").read_text()
+        assert accuracies == "step,accuracy\n8,0.5\n16,1\n", accuracies
         rates = (FOLDER / "csv" / "job" / "Train_Samples_lr.csv").read_text().splitlines()
         assert len(rates) == 5 and rates[-1].endswith("0.5"), rates
         records = [json.loads(line) for line in (FOLDER / "records.jsonl").read_text().splitlines()]
         steps = [record for record in records if "step" in record]
         assert [record["step"] for record in steps] == [1, 2, 3, 4] and steps[3]["samples"] == 8 * engine.dp_world_size
         assert steps[3]["lr"] == 0.5 and all(math.isfinite(record["loss"]) for record in steps), steps
+        assert [record["event"] for record in records if "event" in record] == [
+            {"tag": "Eval/Samples/accuracy", "value": 0.5, "step": 8}, {"tag": "Eval/Samples/accuracy", "value": 1.0, "step": 16}]
         times = [record["diagnostics"]["seconds"] for record in records if "diagnostics" in record]
         assert times and all(set(seconds) >= {"forward", "backward", "waiting"} for seconds in times), records
         text = (FOLDER / "zerocore.prom").read_text()
