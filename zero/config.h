@@ -190,8 +190,10 @@ struct PipelineOptions {
   int stages = 1;
   // "best", "parameters", "uniform", "type:REGEX", or the first unit of each run, "[0, 7]".
   std::string partition = "best";
-  std::string schedule = "1f1b";  // "gpipe", "interleaved", "breadth_first"
+  std::string schedule = "1f1b";  // "gpipe", "interleaved", "breadth_first", "best"
   int chunks = 1;                 // runs of consecutive units that each stage has
+  // Why "best" chose the two above, in words; set by the engine.
+  std::string reason = "";
 };
 
 // Section "checkpoint".

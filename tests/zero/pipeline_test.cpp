@@ -140,7 +140,44 @@ std::vector<int> first_units(const zero::ModelSpec& model, const std::string& pa
   return zero::detail::first_units(model.declared(), options, stages);
 }
 
+// Returns the name and the chunks that the schedule "best" stands for with units of this work.
+std::pair<std::string, int> best_of(const std::vector<std::int64_t>& work, int stages,
+                                    int micro_batches, const zero::PipelineOptions& given = {}) {
+  zero::ModelSpec model;
+  for (std::size_t unit = 0; unit < work.size(); ++unit) {
+    auto& declared =
+        model.unit("unit" + std::to_string(unit)).param("w" + std::to_string(unit), {7});
+    declared.work(work[unit]);
+    if (unit + 1 < work.size()) declared.output({4});
+  }
+  zero::PipelineOptions options = given;
+  options.schedule = "best";
+  const auto chosen =
+      zero::detail::resolve_schedule(model.declared(), options, stages, micro_batches);
+  CHECK(chosen.reason.empty() == (stages == 1 || given.chunks > 1));
+  return {chosen.schedule, chosen.chunks};
+}
+
 }  // namespace
+
+TEST_CASE("the best schedule has the fewest runs within 2 % of the shortest step") {
+  const std::vector<std::int64_t> equal(16, 1'000'000);
+  using Choice = std::pair<std::string, int>;
+  // Steps of 120, 108, 102 and 99 units' forward passes for 1, 2, 4 and 8 runs.
+  CHECK(best_of(equal, 2, 4) == Choice{"interleaved", 8});
+  CHECK(best_of(equal, 2, 200) == Choice{"1f1b", 1});
+  CHECK(best_of(equal, 1, 4) == Choice{"1f1b", 1});
+  // The heavy unit is alone in its stage, which no further cut makes lighter.
+  std::vector<std::int64_t> heavy = equal;
+  heavy.back() = 20'000'000;
+  CHECK(best_of(heavy, 2, 32) == Choice{"1f1b", 1});
+  zero::PipelineOptions given;
+  given.chunks = 3;
+  CHECK(best_of(equal, 2, 4, given) == Choice{"interleaved", 3});
+  given = {};
+  given.partition = "[0, 8]";
+  CHECK(best_of(equal, 2, 4, given) == Choice{"1f1b", 1});
+}
 
 TEST_CASE("stages have equal numbers of parameters, or of units") {
   const zero::ModelSpec model = describe();
@@ -180,7 +217,7 @@ TEST_CASE("a pipeline has the bits of one stage, at every ZeRO stage and schedul
           CHECK(plain[data_ranks].numbers[0] > 0);
           CHECK(train(1, data_ranks, config) == plain[data_ranks]);
         }
-        for (const char* schedule : {"gpipe", "1f1b", "interleaved", "breadth_first"})
+        for (const char* schedule : {"gpipe", "1f1b", "interleaved", "breadth_first", "best"})
           for (const auto& [stages, data_ranks] : {Grid{2, 1}, {2, 2}, {3, 1}, {4, 1}}) {
             config.pipeline = schedule_named(schedule);
             if (stages * config.pipeline.chunks > staged::layers + 2) continue;

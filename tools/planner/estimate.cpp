@@ -150,6 +150,7 @@ Estimate estimate(const Request& request, const PlanRow& row) {
   const PlannedRow planned(request, row);
   result.strategy = planned.plan().configured.strategy;
   result.stages = planned.cluster.stages;
+  result.pipeline = planned.config.pipeline;
   fill_memory(result, request, planned);
   fill_time(result, request, planned);
   return result;

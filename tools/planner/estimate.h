@@ -10,6 +10,7 @@
 #include "tools/planner/plan_rows.h"
 #include "tools/planner/request.h"
 #include "tools/planner/step_simulation.h"
+#include "zero/config.h"
 #include "zero/report.h"
 
 namespace zero::planner {
@@ -18,7 +19,8 @@ struct Estimate {
   std::string row;
   std::string refusal = {};  // why the engine would refuse; if set, all else is empty
   std::string strategy = {};
-  int stages = 1;  // of a pipeline
+  int stages = 1;                 // of a pipeline
+  PipelineOptions pipeline = {};  // with what "best" stands for
   Text overrides = {};
   bool exact = true;
   MemoryPlan memory = {};           // of the rank that needs the most, by category

@@ -40,32 +40,52 @@ Cluster cluster_of_stage(const Cluster& all, int stages) {
   return cluster;
 }
 
-// Returns the first unit of each stage. Units of models that declare no outputs pass on a value per
-// token and channel.
-std::vector<int> cut(const Request& request, const Config& config, int stages,
-                     detail::Model& model) {
+// Returns the model as stages are cut from it. Units of models that declare no outputs pass on a
+// value per token and channel.
+detail::Model whole_model(const Request& request) {
+  detail::Model model = request.shape.spec.declared();
   if (!model.has_outputs())
     for (int unit = 0; unit + 1 < std::ssize(model.units); ++unit)
       detail::declare_output(model, unit, {request.tokens_per_sample(), request.shape.hidden}, {});
   for (std::size_t unit = 0; unit < model.units.size(); ++unit)
     model.units[unit].work = request.shape.work[unit].operations(request.tokens_per_sample());
+  return model;
+}
+
+// Returns a result of the cut of a model into stages; faults of the model are those of the request.
+template <class Body>
+auto of_cut(const Body& body) {
   try {
-    return detail::first_units(model, config.pipeline, stages);
+    return body();
   } catch (const UsageError& error) {
     throw ConfigError(error.what());
   }
 }
 
+// Resolves the schedule "best".
+Config with_schedule(const Request& request, Config config) {
+  if (config.pipeline.schedule != "best") return config;
+  const int stages = config.pipeline.stages;
+  const Cluster cluster = cluster_of_stage(request.cluster, stages);
+  const Batch batch = resolve_batch(config.batch, cluster.ranks, config.zero_core.rank_independent);
+  config.pipeline = of_cut([&] {
+    return detail::resolve_schedule(whole_model(request), config.pipeline, stages,
+                                    batch.accumulation);
+  });
+  return config;
+}
+
 std::vector<std::unique_ptr<PlannedStage>> stages_of(const Request& request, const Config& config,
                                                      const Cluster& cluster) {
   std::vector<std::unique_ptr<PlannedStage>> stages;
-  detail::Model whole = request.shape.spec.declared();
   if (cluster.stages == 1) {
-    stages.push_back(std::make_unique<PlannedStage>(std::move(whole), request.shape.work, config,
-                                                    place_of(cluster, 0, 0)));
+    stages.push_back(std::make_unique<PlannedStage>(
+        request.shape.spec.declared(), request.shape.work, config, place_of(cluster, 0, 0)));
     return stages;
   }
-  std::vector<int> first = cut(request, config, cluster.stages, whole);
+  const detail::Model whole = whole_model(request);
+  const std::vector<int> first =
+      of_cut([&] { return detail::first_units(whole, config.pipeline, cluster.stages); });
   for (int at = 0; at < cluster.stages; ++at) {
     detail::Model own = detail::stage_of(whole, first, {at, cluster.stages});
     std::vector<UnitWork> work;
@@ -141,7 +161,7 @@ PlannedStage::PlannedStage(detail::Model own, std::vector<UnitWork> of_units, co
     : model(std::move(own)), work(std::move(of_units)), plan(model, config, place) {}
 
 PlannedRow::PlannedRow(const Request& request, const PlanRow& row)
-    : config(row_config(request, row)),
+    : config(with_schedule(request, row_config(request, row))),
       cluster(cluster_of_stage(request.cluster, static_cast<int>(config.pipeline.stages))),
       stages(stages_of(request, config, cluster)),
       pass{{plan().batch.micro, request.tokens_per_sample()},

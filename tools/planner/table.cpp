@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "config_schemas/load.h"
 #include "tools/planner/planned_row.h"
@@ -14,6 +15,7 @@
 #include "tools/report/table.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
+#include "zero/plan/pipeline.h"
 
 namespace zero::planner {
 namespace {
@@ -120,6 +122,12 @@ std::string conclusions(const PlanResult& result) {
   for (const Change& change : result.changes)
     text += wrapped("Fits with " + change.what + ": " + byte_text(change.estimate.bytes_per_rank) +
                     " per rank, " + time_text(change.estimate.step.seconds) + " per step.");
+  std::set<std::string> schedules;
+  for (const Estimate& row : result.estimates)
+    if (!row.pipeline.reason.empty())
+      schedules.insert(std::to_string(row.stages) +
+                       " stages: " + detail::schedule_text(row.pipeline) + ".");
+  for (const std::string& schedule : schedules) text += wrapped(schedule);
   for (const Estimate& row : result.estimates)
     if (!row.refusal.empty()) text += wrapped("refused: " + row.row + ": " + row.refusal);
   return text;
@@ -271,7 +279,11 @@ std::string json_of(const PlanResult& result) {
       continue;
     }
     json["pipeline_stages"] = row.stages;
-    if (row.stages > 1) json["bubble"] = row.step.bubble;
+    if (row.stages > 1) {
+      json["schedule"] = row.pipeline.schedule;
+      json["chunks"] = row.pipeline.chunks;
+      json["bubble"] = row.step.bubble;
+    }
     json["bytes_per_rank"] = row.bytes_per_rank;
     json["fits"] = row.fits;
     json["bytes_inside_node"] = row.step.inside_bytes;

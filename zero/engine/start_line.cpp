@@ -7,6 +7,7 @@
 #include "zero/base/text.h"
 #include "zero/engine/engine_core.h"
 #include "zero/engine/memory_plan.h"
+#include "zero/plan/pipeline.h"
 
 namespace zero {
 
@@ -55,10 +56,9 @@ std::optional<std::int64_t> held_at_stage_0(const TrainState& train) {
 // "pipeline of 2 stages (interleaved, 2 runs each), ", or nothing.
 std::string stages_text(const TrainState& train) {
   const int stages = train.plan.on.pipe.ranks;
-  const auto& [asked, partition, schedule, chunks] = train.config.pipeline;
   if (stages == 1) return "";
-  return "pipeline of " + std::to_string(stages) + " stages (" + schedule +
-         (chunks > 1 ? ", " + std::to_string(chunks) + " runs each), " : "), ");
+  return "pipeline of " + std::to_string(stages) + " stages (" +
+         schedule_text(train.config.pipeline) + "), ";
 }
 
 }  // namespace

@@ -140,10 +140,10 @@ void add_core(RowList& rows) {
   rows.in("zero_core.pipeline",
           {section("further options of `pipeline`"),
            acts("schedule", at<&PipelineOptions::schedule>,
-                Names{"1f1b", "gpipe", "interleaved", "breadth_first"},
+                Names{"1f1b", "gpipe", "interleaved", "breadth_first", "best"},
                 "order of micro batches: 1f1b keeps as many activations as there are stages, gpipe "
-                "all; interleaved and breadth_first are these two with chunks; the bits are the "
-                "same"),
+                "all; interleaved and breadth_first are these two with chunks; best: 1f1b, or "
+                "interleaved if its step is 2 % shorter; the bits are the same"),
            acts("chunks", at<&PipelineOptions::chunks>, ranks,
                 "runs of units that each stage has, with those of other stages between: the bubble "
                 "is as many times shorter")});

@@ -190,6 +190,7 @@ class TimetableMaker {
 }  // namespace
 
 std::string chunks_problem(const PipelineOptions& options) {
+  if (options.schedule == "best") return "";
   const bool several = options.schedule == "interleaved" || options.schedule == "breadth_first";
   if (several == (options.chunks > 1)) return "";
   return "zero_core.pipeline.chunks is " + std::to_string(options.chunks) + " with the schedule " +
