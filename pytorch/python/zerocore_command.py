@@ -6,6 +6,11 @@ import pathlib
 import sys
 
 
+def is_for_tool(words):
+    """Returns whether `python -m zerocore` with these arguments is the tool: with all but none, and `plan MODEL`."""
+    return bool(words) and (words[0] != "plan" or len(words) == 1 or words[1].startswith("-"))
+
+
 def main():
     """Becomes the tool, with this process's arguments."""
     program = pathlib.Path(__file__).parent / "zerocore/binaries/zero"

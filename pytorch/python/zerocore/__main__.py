@@ -17,11 +17,11 @@ from . import __version__, _build, _native, planning
 
 def main():
     """Prints the lines, plans a model, or becomes the tool, whose plan has its model in an option."""
-    if sys.argv[1:2] == ["plan"] and sys.argv[2:] and not sys.argv[2].startswith("-"):
+    if zerocore_command.is_for_tool(sys.argv[1:]):
+        zerocore_command.main()
+    if sys.argv[1:]:
         planning.main(sys.argv[2:])
         return
-    if sys.argv[1:]:
-        zerocore_command.main()
     host = json.loads(_native.host_report())
     lines = {
         "zerocore": f"{__version__}, {pathlib.Path(package).parent}",

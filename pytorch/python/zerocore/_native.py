@@ -8,6 +8,8 @@ import re
 import sys
 import sysconfig
 
+import zerocore_command
+
 from ._build import version
 
 _SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
@@ -28,7 +30,7 @@ def _refuse(problem, files):
     raise ImportError(
         f"{problem}: this zerocore {version} is built for torch {built} and Python {sys.version_info[0]}."
         f"{sys.version_info[1]}: {newest or 'install the wheel for this Python'}, or build zerocore in this environment "
-        "(scripts/make_wheel.sh). The command `zero` works without torch", name=__name__)
+        "(scripts/make_wheel.sh). The command `zero` works without torch", name=__name__) from None
 
 
 def _load():
@@ -38,6 +40,9 @@ def _load():
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
+        # While Python imports the package for `python -m zerocore ARGUMENTS`, the first word is "-m".
+        if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)] == "zerocore" and zerocore_command.is_for_tool(sys.argv[1:]):
+            zerocore_command.main()
         _refuse("there is no torch in this environment", files)
     here = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
     if here not in files:

@@ -61,6 +61,7 @@ def by_pip():
         run(PYTHON, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--quiet", wheel)
         for command in (["--version"], ["plan", "--model", "gpt2", "--ranks", "2"], ["config", "explain", "gradient_clipping"], ["doctor"]):
             run(zero, *command, env=plain, cwd=folder)
+            run(python, "-m", "zerocore", *command, env=plain, cwd=folder)
         run(python, "-c", "import zerocore", ok=False, env=plain, cwd=folder,
             parts=(f"there is no torch in this environment: this zerocore {VERSION} is built for torch 2.",))
         torch = run(PYTHON, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])").strip()
