@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "tests/support/staged_chain.h"
 #include "tests/support/temporary_directory.h"
 #include "zero/plan/pipeline.h"
+#include "zero/plan/schedule_choice.h"
 #include "zero/runtime/runtime_core.h"
 #include "zero/testing.h"
 
@@ -140,15 +142,18 @@ std::vector<int> first_units(const zero::ModelSpec& model, const std::string& pa
   return zero::detail::first_units(model.declared(), options, stages);
 }
 
-// Returns the name and the chunks that the schedule "best" stands for with units of this work.
+// Returns the name and the chunks that the schedule "best" stands for with units of this work, of
+// which the ninth uses a parameter of the first if they are tied.
 std::pair<std::string, int> best_of(const std::vector<std::int64_t>& work, int stages,
-                                    int micro_batches, const zero::PipelineOptions& given = {}) {
+                                    int micro_batches, const zero::PipelineOptions& given = {},
+                                    bool tied = false) {
   zero::ModelSpec model;
   for (std::size_t unit = 0; unit < work.size(); ++unit) {
     auto& declared =
         model.unit("unit" + std::to_string(unit)).param("w" + std::to_string(unit), {7});
     declared.work(work[unit]);
     if (unit + 1 < work.size()) declared.output({4});
+    if (tied && unit == 8) declared.uses("unit0.w0");
   }
   zero::PipelineOptions options = given;
   options.schedule = "best";
@@ -177,6 +182,8 @@ TEST_CASE("the best schedule has the fewest runs within 2 % of the shortest step
   given = {};
   given.partition = "[0, 8]";
   CHECK(best_of(equal, 2, 4, given) == Choice{"1f1b", 1});
+  // Any number of runs gives both tied units to the first stage, in two of them.
+  CHECK(best_of(equal, 2, 4, {}, true) == Choice{"1f1b", 1});
 }
 
 TEST_CASE("stages have equal numbers of parameters, or of units") {

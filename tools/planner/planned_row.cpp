@@ -6,6 +6,7 @@
 #include "config_schemas/overrides.h"
 #include "tools/planner/pipeline_simulation.h"
 #include "zero/plan/pipeline.h"
+#include "zero/plan/schedule_choice.h"
 #include "zero/runtime/strict_mode.h"
 
 namespace zero::planner {

@@ -15,7 +15,7 @@
 #include "tools/report/table.h"
 #include "zero/base/error.h"
 #include "zero/base/number_text.h"
-#include "zero/plan/pipeline.h"
+#include "zero/plan/schedule_choice.h"
 
 namespace zero::planner {
 namespace {

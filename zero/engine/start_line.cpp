@@ -7,7 +7,7 @@
 #include "zero/base/text.h"
 #include "zero/engine/engine_core.h"
 #include "zero/engine/memory_plan.h"
-#include "zero/plan/pipeline.h"
+#include "zero/plan/schedule_choice.h"
 
 namespace zero {
 

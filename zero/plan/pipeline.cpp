@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -19,10 +18,15 @@ namespace {
 
 constexpr std::string_view type_prefix = "type:";
 
+std::int64_t elements_of(const Model& model, const UnitDeclaration& unit) {
+  std::int64_t elements = 0;
+  for (const int param : unit.params) elements += model.params[param].elements;
+  return elements;
+}
+
 // Returns what each unit weighs when stages of equal parts are cut.
 std::vector<std::int64_t> weights_of(const Model& model, const std::string& partition) {
-  const bool has_work =
-      std::ranges::any_of(model.units, [](const UnitDeclaration& unit) { return unit.work > 0; });
+  if (partition == "best") return work_of_units(model);
   const bool by_name = partition.starts_with(type_prefix);
   std::regex pattern;
   if (by_name) try {
@@ -31,16 +35,8 @@ std::vector<std::int64_t> weights_of(const Model& model, const std::string& part
       throw ConfigError("pipeline.partition " + partition + ": " + error.what());
     }
   std::vector<std::int64_t> weights;
-  for (const UnitDeclaration& unit : model.units) {
-    std::int64_t weight = 0;
-    if (by_name)
-      weight = std::regex_search(unit.name, pattern) ? 1 : 0;
-    else if (partition == "best" && has_work)
-      weight = unit.work;
-    else
-      for (const int param : unit.params) weight += model.params[param].elements;
-    weights.push_back(weight);
-  }
+  for (const UnitDeclaration& unit : model.units)
+    weights.push_back(by_name ? std::regex_search(unit.name, pattern) : elements_of(model, unit));
   return weights;
 }
 
@@ -143,6 +139,15 @@ void check_runs(const Model& model) {
 
 }  // namespace
 
+std::vector<std::int64_t> work_of_units(const Model& model) {
+  const bool has_work =
+      std::ranges::any_of(model.units, [](const UnitDeclaration& unit) { return unit.work > 0; });
+  std::vector<std::int64_t> work;
+  for (const UnitDeclaration& unit : model.units)
+    work.push_back(has_work ? unit.work : elements_of(model, unit));
+  return work;
+}
+
 void check_units(const Model& model) {
   if (model.learns_order)
     refuse("need the order of units before the first pass: declare it, without learn_order()");
@@ -212,61 +217,6 @@ std::vector<int> first_units(const Model& whole, const PipelineOptions& options,
   if (partition != "uniform")
     return cut_evenly(weights_of(whole, partition), stages, options.chunks);
   return uniform_cut(units, stages * options.chunks);
-}
-
-namespace {
-
-// The times of the runs of all stages: by work if the units declare any, else by parameters.
-std::vector<RunTimes> times_of(const Model& whole, const std::vector<int>& first_units) {
-  const std::vector<std::int64_t> weights = weights_of(whole, "best");
-  std::vector<RunTimes> times;
-  for (std::size_t run = 0; run < first_units.size(); ++run) {
-    const auto begin = weights.begin() + first_units[run];
-    const auto end =
-        run + 1 < first_units.size() ? weights.begin() + first_units[run + 1] : weights.end();
-    // One more, since a run without work would be taken for one without a forward pass.
-    const double work = 1 + std::accumulate(begin, end, 0.0);
-    times.push_back({work, 2 * work});
-  }
-  return times;
-}
-
-}  // namespace
-
-PipelineOptions resolve_schedule(const Model& whole, const PipelineOptions& options, int stages,
-                                 std::int64_t micro_batches) {
-  if (options.schedule != "best") return options;
-  PipelineOptions chosen = options;
-  chosen.schedule = options.chunks > 1 ? "interleaved" : "1f1b";
-  if (stages == 1 || options.chunks > 1) return chosen;
-  const auto layout_of = [&](const PipelineOptions& tried) {
-    return timetable_of({tried, stages, micro_batches},
-                        times_of(whole, first_units(whole, tried, stages)));
-  };
-  const Timetable plain = layout_of(chosen);
-  std::vector<std::pair<PipelineOptions, Timetable>> all{{chosen, plain}};
-  // A list of first units fixes the number of runs.
-  const bool listed = options.partition.starts_with('[');
-  const auto most = listed ? 1 : std::min<std::int64_t>(8, std::ssize(whole.units) / stages);
-  for (chosen.schedule = "interleaved", chosen.chunks = 2; chosen.chunks <= most; ++chosen.chunks)
-    all.emplace_back(chosen, layout_of(chosen));
-  const auto end_of = [](const auto& each) { return each.second.end; };
-  const double shortest = end_of(std::ranges::min(all, {}, end_of));
-  const auto& [taken, table] =
-      *std::ranges::find_if(all, [&](const auto& each) { return end_of(each) <= 1.02 * shortest; });
-  chosen = taken;
-  const auto idle = [](const Timetable& of) {
-    return std::to_string(std::lround(100 * of.bubble())) + " %";
-  };
-  chosen.reason = "the best: idle for " + idle(table) + " of a step" +
-                  (taken.chunks > 1 ? ", with 1f1b " + idle(plain) : "");
-  return chosen;
-}
-
-std::string schedule_text(const PipelineOptions& options) {
-  return options.schedule +
-         (options.chunks > 1 ? ", " + std::to_string(options.chunks) + " runs each" : "") +
-         (options.reason.empty() ? "" : "; " + options.reason);
 }
 
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "zero/base/time_limit.h"
-#include "zero/plan/pipeline.h"
+#include "zero/plan/schedule_choice.h"
 #include "zero/runtime/agreement.h"
 #include "zero/runtime/strict_mode.h"
 
