@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import uuid
 
 # Set in the environment of every process of a job, so that it is found after its parent's death.
@@ -38,6 +39,8 @@ def run_all(tests, at_once=1):
                 return test(folder) or "ok", False
             except Failed as problem:
                 return f"FAILED: {problem}", True
+            except Exception:
+                return f"FAILED: {traceback.format_exc()}", True
 
     def run(named):
         name, test = named
