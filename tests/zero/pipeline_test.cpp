@@ -142,23 +142,20 @@ std::vector<int> first_units(const zero::ModelSpec& model, const std::string& pa
   return zero::detail::first_units(model.declared(), options, stages);
 }
 
-// Returns the name and the chunks that the schedule "best" stands for with units of this work, of
-// which the ninth uses a parameter of the first if they are tied.
+// Returns the name and the chunks that the schedule "best" stands for with units of this work.
+// `tied`: units that use a parameter of the first.
 std::pair<std::string, int> best_of(const std::vector<std::int64_t>& work, int stages,
                                     int micro_batches, const zero::PipelineOptions& given = {},
-                                    bool tied = false) {
+                                    const std::vector<std::size_t>& tied = {}) {
   zero::ModelSpec model;
   for (std::size_t unit = 0; unit < work.size(); ++unit) {
     auto& declared =
         model.unit("unit" + std::to_string(unit)).param("w" + std::to_string(unit), {7});
     declared.work(work[unit]);
     if (unit + 1 < work.size()) declared.output({4});
-    if (tied && unit == 8) declared.uses("unit0.w0");
+    if (std::ranges::count(tied, unit) > 0) declared.uses("unit0.w0");
   }
-  zero::PipelineOptions options = given;
-  options.schedule = "best";
-  const auto chosen =
-      zero::detail::resolve_schedule(model.declared(), options, stages, micro_batches);
+  const auto chosen = zero::detail::best_schedule(model.declared(), given, stages, micro_batches);
   CHECK(chosen.reason.empty() == (stages == 1 || given.chunks > 1));
   return {chosen.schedule, chosen.chunks};
 }
@@ -183,7 +180,9 @@ TEST_CASE("the best schedule has the fewest runs within 2 % of the shortest step
   given.partition = "[0, 8]";
   CHECK(best_of(equal, 2, 4, given) == Choice{"1f1b", 1});
   // Any number of runs gives both tied units to the first stage, in two of them.
-  CHECK(best_of(equal, 2, 4, {}, true) == Choice{"1f1b", 1});
+  CHECK(best_of(equal, 2, 4, {}, {8}) == Choice{"1f1b", 1});
+  // Two runs of a stage use the parameter of the first unit, which lies there or in another stage.
+  CHECK(best_of(equal, 2, 4, {}, {5, 13}) == Choice{"1f1b", 1});
 }
 
 TEST_CASE("stages have equal numbers of parameters, or of units") {

@@ -63,17 +63,14 @@ auto of_cut(const Body& body) {
   }
 }
 
-// Resolves the schedule "best".
-Config with_schedule(const Request& request, Config config) {
-  if (config.pipeline.schedule != "best") return config;
-  const int stages = config.pipeline.stages;
-  const Cluster cluster = cluster_of_stage(request.cluster, stages);
-  const Batch batch = resolve_batch(config.batch, cluster.ranks, config.zero_core.rank_independent);
-  config.pipeline = of_cut([&] {
-    return detail::resolve_schedule(whole_model(request), config.pipeline, stages,
-                                    batch.accumulation);
+// Returns the row's config with a schedule in place of "best".
+Config config_of(const Request& request, const PlanRow& row) {
+  Config config = row_config(request, row);
+  const auto stages = static_cast<int>(config.pipeline.stages);
+  const int data_ranks = cluster_of_stage(request.cluster, stages).ranks;
+  return of_cut([&] {
+    return detail::with_schedule(std::move(config), whole_model(request), data_ranks, stages);
   });
-  return config;
 }
 
 std::vector<std::unique_ptr<PlannedStage>> stages_of(const Request& request, const Config& config,
@@ -162,7 +159,7 @@ PlannedStage::PlannedStage(detail::Model own, std::vector<UnitWork> of_units, co
     : model(std::move(own)), work(std::move(of_units)), plan(model, config, place) {}
 
 PlannedRow::PlannedRow(const Request& request, const PlanRow& row)
-    : config(with_schedule(request, row_config(request, row))),
+    : config(config_of(request, row)),
       cluster(cluster_of_stage(request.cluster, static_cast<int>(config.pipeline.stages))),
       stages(stages_of(request, config, cluster)),
       pass{{plan().batch.micro, request.tokens_per_sample()},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <regex>
@@ -127,16 +128,6 @@ class RunBalance {
   std::vector<std::int64_t> before_;  // each unit
 };
 
-// A gradient is complete with the last use in a micro batch, and runs interleave micro batches.
-void check_runs(const Model& model) {
-  for (int unit = 0; unit < std::ssize(model.units); ++unit)
-    for (const int param : model.borrowed(unit))
-      if (model.run_of(model.params[param].unit) != model.run_of(unit))
-        throw ConfigError("zero_core.pipeline.chunks gives two runs of a stage units that share " +
-                          model.params[param].name +
-                          ": cut the units otherwise (pipeline.partition), or leave chunks out");
-}
-
 }  // namespace
 
 std::vector<std::int64_t> work_of_units(const Model& model) {
@@ -170,7 +161,6 @@ void check_units(const Model& model) {
 }
 
 void check_pipeline(const Config& config, const EnginePlan& plan, const Model& model) {
-  check_runs(model);
   const CoreOptions& core = config.zero_core;
   const auto shared = std::ranges::find(model.params, true, &ParamDeclaration::in_stages);
   const bool offloads = config.zero_optimization.offload_optimizer.device != OffloadDevice::none;
@@ -313,7 +303,24 @@ class StageMaker {
 
 }  // namespace
 
+const ParamDeclaration* shared_by_runs(const Model& whole, const std::vector<int>& first_units,
+                                       int stages) {
+  std::map<std::pair<int, std::ptrdiff_t>, std::ptrdiff_t> runs;  // by parameter and stage
+  for (int unit = 0; unit < std::ssize(whole.units); ++unit)
+    for (const int param : whole.borrowed(unit))
+      for (const int user : {whole.params[param].unit, unit}) {
+        const auto run = std::ranges::upper_bound(first_units, user) - first_units.begin() - 1;
+        const auto [first, added] = runs.try_emplace({param, run % stages}, run);
+        if (first->second != run) return &whole.params[param];
+      }
+  return nullptr;
+}
+
 Model stage_of(const Model& whole, const std::vector<int>& first_units, const AxisPlace& place) {
+  if (const ParamDeclaration* shared = shared_by_runs(whole, first_units, place.ranks))
+    throw ConfigError("zero_core.pipeline.chunks gives two runs of a stage units that share " +
+                      shared->name +
+                      ": cut the units otherwise (pipeline.partition), or leave chunks out");
   return StageMaker(whole, first_units, place).make();
 }
 

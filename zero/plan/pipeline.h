@@ -27,8 +27,14 @@ std::vector<std::int64_t> work_of_units(const Model& model);
 // runs, and as check_units().
 std::vector<int> first_units(const Model& whole, const PipelineOptions& options, int stages);
 
+// Returns a parameter that two runs of one stage use, or null. No stage can have it: its gradient
+// is complete with the last use in a micro batch, and runs interleave micro batches.
+const ParamDeclaration* shared_by_runs(const Model& whole, const std::vector<int>& first_units,
+                                       int stages);
+
 // Returns the model of a stage, which has every place.ranks-th run; parameters, in the order of
-// units, are those of these units, and copies of those that they borrow from other stages.
+// units, are those of these units, and copies of those that they borrow from other stages. Throws
+// ConfigError if shared_by_runs().
 Model stage_of(const Model& whole, const std::vector<int>& first_units, const AxisPlace& place);
 
 }  // namespace zero::detail

@@ -13,19 +13,6 @@ namespace zero::detail {
 
 namespace {
 
-// Returns whether two runs of a stage share a parameter, which check_runs() refuses.
-bool stage_shares(const Model& whole, const std::vector<int>& first_units, int stages) {
-  const auto run_of = [&](int unit) {
-    return std::ranges::upper_bound(first_units, unit) - first_units.begin() - 1;
-  };
-  for (int unit = 0; unit < std::ssize(whole.units); ++unit)
-    for (const int param : whole.borrowed(unit)) {
-      const auto run = run_of(unit), owner = run_of(whole.params[param].unit);
-      if (run != owner && run % stages == owner % stages) return true;
-    }
-  return false;
-}
-
 // The times of the runs of all stages.
 std::vector<RunTimes> times_of(const Model& whole, const std::vector<int>& first_units) {
   const std::vector<std::int64_t> weights = work_of_units(whole);
@@ -43,16 +30,23 @@ std::vector<RunTimes> times_of(const Model& whole, const std::vector<int>& first
 
 }  // namespace
 
-PipelineOptions resolve_schedule(const Model& whole, const PipelineOptions& options, int stages,
-                                 std::int64_t micro_batches) {
-  if (options.schedule != "best") return options;
+Config with_schedule(Config config, const Model& whole, int data_ranks, int stages) {
+  if (config.pipeline.schedule == "best") {
+    const Batch batch = resolve_batch(config.batch, data_ranks, config.zero_core.rank_independent);
+    config.pipeline = best_schedule(whole, config.pipeline, stages, batch.accumulation);
+  }
+  return config;
+}
+
+PipelineOptions best_schedule(const Model& whole, const PipelineOptions& options, int stages,
+                              std::int64_t micro_batches) {
   PipelineOptions chosen = options;
   chosen.schedule = options.chunks > 1 ? "interleaved" : "1f1b";
   if (stages == 1 || options.chunks > 1) return chosen;
   std::vector<std::pair<PipelineOptions, Timetable>> all;
   const auto lay_out = [&] {
     const std::vector<int> first = first_units(whole, chosen, stages);
-    if (stage_shares(whole, first, stages)) return;
+    if (shared_by_runs(whole, first, stages) != nullptr) return;
     all.emplace_back(chosen, timetable_of({chosen, stages, micro_batches}, times_of(whole, first)));
   };
   lay_out();

@@ -52,22 +52,13 @@ Config with_fitting_state(RuntimeCore& runtime, Config config) {
   return config;
 }
 
-// Resolves the schedule "best".
-Config with_schedule(Config config, const Model& whole, const PlanRank& on) {
-  if (config.pipeline.schedule == "best")
-    config.pipeline = resolve_schedule(
-        whole, config.pipeline, on.pipe.ranks,
-        resolve_batch(config.batch, on.ranks, config.zero_core.rank_independent).accumulation);
-  return config;
-}
-
 }  // namespace
 
 TrainState::TrainState(RuntimeCore& runtime_core, const ModelSpec& spec, Config given)
     : runtime(runtime_core),
       ranks(runtime.ranks()),
       config(with_schedule(with_fitting_state(runtime, std::move(given)), spec.declared(),
-                           plan_rank(runtime))),
+                           ranks.topology().size, plan_rank(runtime).pipe.ranks)),
       stages(spec.declared(), config, plan_rank(runtime).pipe),
       model(stages.empty() ? spec.declared() : stages.of_stage[stages.own].model),
       plan(model, config, plan_rank(runtime)),
