@@ -2,10 +2,11 @@
 # A queue of tests and benchmarks that need a GPU: it fits into a given time, stops at no failure, and the next call
 # continues after the last finished entry. Needs python3, whose standard library suffices for all but the comparisons.
 # Usage: tests/gpu.sh [--build DIR] PART... [--seconds N] [--results DIR] [--done FILE] [--again PATTERN] [--list]
-#        tests/gpu.sh [--build DIR] --pack FILE.tar.xz
+#        tests/gpu.sh [--build DIR] --pack FILE.tar.xz [--wheel FILE]
 #        tests/gpu.sh --run COMMAND...
 #   all       every part below, in this order
 #   probe     libraries, driver and programs; runs before every part, and ends the call if something is missing
+#   contact   PyTorch modules by the Python package, about 50 small trainings next to a plain loop of torch
 #   bits      kernels, streams and the trainer on one rank: the bits of the CPU's
 #   bench     the optimizer step, the norm and host copies against the device copy
 #   gpt2      steps of GPT-2 124M with two vocabularies, next to PyTorch's if python3 has torch, and with other
@@ -19,7 +20,7 @@
 #   models    steps of GPT-2 1.5B and of a Llama of 1.2B, and next to PyTorch's
 #   losses    how far losses in bf16 are from PyTorch's in fp32, and PyTorch's own bf16, over 50 steps
 #   --pack    one bundle of programs and libraries for a machine that has only the driver, CUDA and NCCL; for
-#             a build of the preset pack
+#             a build of the preset pack; with the Python package of the wheel (scripts/make_wheel.sh --cuda)
 #   --run     a command with the environment of an unpacked bundle
 # DIR (gpu-results) gets results.jsonl, a line per result as soon as it exists, and log.txt, the whole output;
 # tests/gpu/queue/run_queue.py documents more. Without a GPU: one line, and 77.
@@ -28,6 +29,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=build/release
 pack=
+wheel=
 queue=()
 # An unpacked bundle has its own Open MPI. Its programs find their libraries by themselves, because in LD_LIBRARY_PATH
 # these would come before those of python3.
@@ -51,9 +53,10 @@ while (($# > 0)); do
   case $1 in
     --build) build=$2 && shift ;;
     --pack) pack=$2 && shift ;;
+    --wheel) wheel=$2 && shift ;;
     --run) shift && exec "$@" ;;
     --help | -h)
-      sed -n '2,25s/^# \?//p' "$0"
+      sed -n '2,26s/^# \?//p' "$0"
       exit
       ;;
     *) queue+=("$1") ;;
@@ -69,10 +72,13 @@ make_pack() {
   local program library
   folder=$(mktemp -d) # global: the trap outlives the function
   trap 'rm -rf "$folder"' EXIT
-  mkdir -p "$folder/zero-gpu"/{bin,lib,libexec,tests/bench,tests/gpu/queue}
+  mkdir -p "$folder/zero-gpu"/{bin,lib,libexec,tests/bench/peers,tests/gpu/queue,tests/gpu/modules}
   cp tests/gpu.sh "$folder/zero-gpu/tests/"
   cp tests/gpu/queue/*.py "$folder/zero-gpu/tests/gpu/queue/"
-  cp tests/bench/gpu_*.py "$folder/zero-gpu/tests/bench/"
+  cp tests/gpu/modules/*.py "$folder/zero-gpu/tests/gpu/modules/"
+  cp tests/bench/{gpu_*,training,turns}.py "$folder/zero-gpu/tests/bench/"
+  cp tests/bench/peers/*.py "$folder/zero-gpu/tests/bench/peers/"
+  [[ -z $wheel ]] || python3 -m zipfile -e "$wheel" "$folder/zero-gpu/python" || return 1
   local programs=("$bin/gpu_test" "$bin/gpu_ranks" "$bin/gpu_bench" "$bin/gpt_gpu_test" "$bin/train_gpt"
     "$(command -v orted)")
   for program in "${programs[@]}"; do

@@ -17,8 +17,9 @@ from ._native import ConfigError, DisagreementError, Error, PeerFailed, StalledE
 # isort: on
 import zerocore_startup  # noqa: E402, F401  ZEROCORE_AS_DEEPSPEED
 
-from . import zero  # noqa: E402
+from . import comm, zero  # noqa: E402
 from ._build import version as __version__  # noqa: E402
+from .accelerator import get_accelerator  # noqa: E402
 from .comparison import compare_stages  # noqa: E402
 from .distributed import init_distributed  # noqa: E402
 from .engine import Engine  # noqa: E402
@@ -47,10 +48,17 @@ from .utils import (  # noqa: E402
 __all__ = [
     "ConfigError", "DisagreementError", "Engine", "Error", "Examination", "GlobalSampler", "PeerFailed", "StalledError",
     "UsageError", "WeightReceiver",
-    "add_config_arguments", "compare_stages", "doctor", "init_distributed", "initialize", "plan", "ranks",
+    "add_config_arguments", "comm", "compare_stages", "doctor", "get_accelerator", "init_distributed", "initialize", "plan", "ranks",
     "safe_get_full_fp32_param",
     "safe_get_full_grad", "safe_get_full_optimizer_state", "safe_get_local_fp32_param", "safe_get_local_grad",
     "safe_get_local_optimizer_state", "safe_set_full_fp32_param", "safe_set_full_grad", "safe_set_full_optimizer_state",
     "safe_set_local_fp32_param", "safe_set_local_grad", "safe_set_local_optimizer_state",
     "safe_update_full_grad_vectorized", "zero",
 ]
+
+
+def __getattr__(name):
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; for DeepSpeed's other names, leave `import deepspeed` "
+                         "in the script, after `import zerocore.as_deepspeed` or with ZEROCORE_AS_DEEPSPEED=1")

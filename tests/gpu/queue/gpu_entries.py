@@ -9,8 +9,8 @@ from run_queue import Entry
 QUEUE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(os.path.dirname(QUEUE))
 BENCH = f"{TESTS}/bench"
-# `modules` needs the Python package built on that machine, and is skipped without it.
-ALL = ("probe", "bits", "bench", "gpt2", "stages", "offload", "modules", "kernels", "sanitize", "models", "losses")
+# `contact` and `modules` need the Python package for that machine's Python and torch, and are skipped without it.
+ALL = ("probe", "contact", "bits", "bench", "gpt2", "stages", "offload", "modules", "kernels", "sanitize", "models", "losses")
 PARTS = {"all": ALL, **{part: ("probe", part) for part in ALL[1:]}, "probe": ("probe",)}
 # Sanitizers run tests of our own kernels only, because they are slow, and libraries are not ours to check.
 OWN_TESTS = {"gpu_test": "*updates*,*bins*,*decision*,*sums in rank order*",
@@ -32,7 +32,7 @@ def make(tiny=False):
 
 def make_entries(tiny):
     programs = os.environ.get("ZERO_GPU_PROGRAMS", "build/release/bin")
-    for part in (checks, gpt2, stages, offload, modules, kernels, models):
+    for part in (checks, contact, gpt2, stages, offload, modules, kernels, models):
         yield from part(Models(programs, tiny))
 
 
@@ -95,13 +95,28 @@ def offload(m):
                 m.steps_of(m.gpt2, "--offload", bench, "--ways", "device_step", "both_step"), 55, 150)
 
 
+# Modules on one rank and on ranks that share the GPU; cases that have passed do not run again.
+def contact(m):
+    package = package_beside(m.programs)
+    yield Entry("contact", "PyTorch modules, next to a plain loop",
+                [sys.executable, f"{TESTS}/gpu/modules/first_contact.py", "--json", "gpu-results/contact.jsonl", "--seconds", "150",
+                 *(("--device", "cpu", "bf16_x1_*", "torchrun2_stage3") if m.tiny else ())],
+                90, 160, (f"{package}/zerocore",), {"PYTHONPATH": package})
+
+
 def modules(m):
-    package = os.path.join(os.path.dirname(os.path.abspath(m.programs)), "python")
+    package = package_beside(m.programs)
+    size = (("--device", "cpu", "--model", "0.2M", "--batch", 1, "--tokens", 32, "--turns", 1, "--steps", 1, "--warmup", 1)
+            if m.tiny else ("--device", "cuda", "--batch", 8, "--tokens", 1024, "--turns", 5, "--steps", 5))
     for precision in ((), ("--bf16",)):
         yield Entry("modules", f"GPT-2 of transformers {'in bf16' if precision else 'in fp32'}",
-                    python("training.py", package, "--ranks", 1, "--device", "cuda", "--batch", 8, "--tokens", 1024,
-                           "--turns", 5, "--steps", 5, *precision, "0:alone", "0:ddp", "3:fsdp2", "0:1", "0:2", "0:3"),
-                    120, 250, ("mpirun", f"{package}/zerocore"))
+                    python("training.py", package, "--ranks", 1, *size, *precision, "0+torchrun:alone", "0+torchrun:ddp",
+                           "3+torchrun:fsdp2", "0+torchrun:1+torchrun", "0+torchrun:2+torchrun", "0+torchrun:3+torchrun"),
+                    120, 250, (f"{package}/zerocore",))
+
+
+def package_beside(programs):
+    return os.path.join(os.path.dirname(os.path.abspath(programs)), "python")
 
 
 # Activation kernels of a step first, then those of wire formats, then all of our own under sanitizers.
