@@ -2,7 +2,8 @@
 # Tests the wheel: scripts/make_wheel.sh builds it in a minimal Debian 12, for the Python of the given release, and the
 # commands of docs/install.md install it and train with it in a minimal system of that release, which has Python but no
 # compiler, MPI or package lists. Debian 12 has only one Python, so any other is compiled there from the sources of the release. Exits with
-# 77 if no such root can be made. WHEELS in the environment names a folder that has the wheel already, or where it is stored.
+# 77 if no such root can be made. WHEELS in the environment names a folder that has the wheel already, or where it is stored;
+# TORCH the minor versions of torch, for --torch.
 # Usage: tests/fresh/wheel.sh bookworm|trixie|noble
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -50,7 +51,7 @@ scripts/install_dependencies.sh --python >/dev/null
 useradd --create-home builder
 chown -R builder /source
 mkdir /results && chown builder /results
-su builder -c "unset \${!PIP_@}; PIP_CERT=\$PIP_CERT CUDAARCHS=90 scripts/make_wheel.sh --cuda --python \$interpreter /results"
+su builder -c "unset \${!PIP_@}; PIP_CERT=\$PIP_CERT CUDAARCHS=90 scripts/make_wheel.sh --cuda ${TORCH:+--torch $TORCH} --python \$interpreter /results"
 INSIDE
   empty_root bookworm "" "$mirror" "$work/source.tar"
   mv "$work"/results/*.whl "$wheels"
