@@ -128,6 +128,20 @@ def accelerators():
         assert cpu.current_stream() is None
 
 
+def as_another_name():
+    """What a script finds after `import zerocore as deepspeed`; other names of DeepSpeed end with advice."""
+    import zerocore
+    assert zerocore.get_accelerator() is deepspeed.get_accelerator() and zerocore.comm.all_reduce is deepspeed.comm.all_reduce
+    assert zerocore.comm.get_world_size is torch.distributed.get_world_size and zerocore.comm.P2POp is torch.distributed.P2POp
+    try:
+        zerocore.ops.adam
+    except AttributeError as error:
+        assert "ZEROCORE_AS_DEEPSPEED=1" in str(error), error
+    else:
+        raise AssertionError("zerocore.ops is there")
+
+
 leaf_modules()
 accelerators()
+as_another_name()
 print("every name")
