@@ -17,6 +17,7 @@ __all__ = [
 
 
 def get_local_rank():
+    """Returns this rank's number on its node, by the launcher's LOCAL_RANK; KeyError without a launcher."""
     return int(os.environ["LOCAL_RANK"])
 
 

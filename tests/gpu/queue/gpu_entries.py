@@ -99,7 +99,7 @@ def offload(m):
 def contact(m):
     package = package_beside(m.programs)
     yield Entry("contact", "PyTorch modules, next to a plain loop",
-                [sys.executable, f"{TESTS}/gpu/modules/first_contact.py", "--json", "gpu-results/contact.jsonl", "--seconds", "150",
+                [sys.executable, f"{TESTS}/gpu/modules/first_contact.py", "--json", "contact.jsonl", "--seconds", "150", "--jobs", "8",
                  *(("--device", "cpu", "bf16_x1_*", "torchrun2_stage3") if m.tiny else ())],
                 90, 160, (f"{package}/zerocore",), {"PYTHONPATH": package})
 

@@ -129,7 +129,7 @@ def accelerators():
 
 
 def as_another_name():
-    """What a script finds after `import zerocore as deepspeed`; other names of DeepSpeed end with advice."""
+    """Some names are there after `import zerocore as deepspeed`; DeepSpeed's others end with advice."""
     import zerocore
     assert zerocore.get_accelerator() is deepspeed.get_accelerator() and zerocore.comm.all_reduce is deepspeed.comm.all_reduce
     assert zerocore.comm.get_world_size is torch.distributed.get_world_size and zerocore.comm.P2POp is torch.distributed.P2POp
