@@ -10,11 +10,12 @@ is a line at once, "figure NAME ok" or "figure NAME failed", and with --json a l
 passed do not run again. Exit code: 1 if one has failed.
 
 Processes are forked from one that has imported torch and the package, since importing takes longer than most cases, unless
-that has opened CUDA's driver, which no child can use then.
+that has initialized CUDA's driver, which no child can use then.
 """
 
 import argparse
 import contextlib
+import ctypes
 import fnmatch
 import json
 import os
@@ -47,8 +48,12 @@ def run_rank(case, device, file):
     return "error" in result
 
 
-def opened_driver():
-    return "/libcuda.so" in pathlib.Path("/proc/self/maps").read_text()
+def driver_is_initialized():
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != 3  # CUDA_ERROR_NOT_INITIALIZED
 
 
 def fork_case(case, device, file):
@@ -62,7 +67,7 @@ def fork_case(case, device, file):
         log = os.open(f"{file}.log", os.O_WRONLY | os.O_CREAT)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        if case.ranks == 1 and not opened_driver():
+        if case.ranks == 1 and not driver_is_initialized():
             code = run_rank(case, device, file)
         else:
             launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(case.ranks)]
