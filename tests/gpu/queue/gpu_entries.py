@@ -106,13 +106,15 @@ def contact(m):
 
 def modules(m):
     package = package_beside(m.programs)
-    size = (("--device", "cpu", "--model", "0.2M", "--batch", 1, "--tokens", 32, "--turns", 1, "--steps", 1, "--warmup", 1)
-            if m.tiny else ("--device", "cuda", "--batch", 8, "--tokens", 1024, "--turns", 5, "--steps", 5))
+    pairs = ("0+torchrun:alone", "3+torchrun:fsdp2")
+    size = ("--device", "cpu", "--model", "0.2M", "--batch", 1, "--tokens", 32, "--turns", 1, "--steps", 1, "--warmup", 1)
+    if not m.tiny:
+        pairs += ("0+torchrun:ddp", "0+torchrun:1+torchrun", "0+torchrun:2+torchrun", "0+torchrun:3+torchrun")
+        size = ("--device", "cuda", "--batch", 8, "--tokens", 1024, "--turns", 5, "--steps", 5)
     for precision in ((), ("--bf16",)):
         yield Entry("modules", f"GPT-2 of transformers {'in bf16' if precision else 'in fp32'}",
-                    python("training.py", package, "--ranks", 1, *size, *precision, "0+torchrun:alone", "0+torchrun:ddp",
-                           "3+torchrun:fsdp2", "0+torchrun:1+torchrun", "0+torchrun:2+torchrun", "0+torchrun:3+torchrun"),
-                    120, 250, (f"{package}/zerocore",))
+                    python("training.py", package, "--ranks", 1, *size, *precision, *pairs), 120, 250,
+                    (f"{package}/zerocore",))
 
 
 def package_beside(programs):

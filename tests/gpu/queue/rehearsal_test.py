@@ -1,5 +1,5 @@
 """Tests tests/gpu.sh without a GPU, with stand-ins: programs on a CUDA that runs on the host, libraries that only return a
-version, and a failure in each place.
+version, and a failure in each place. PyTorch modules train on the CPU, if this Python has the torch of BIN/../python.
 
   rehearsal_test.py BIN              prepares a folder from a build's bin/, and tries it; needs cc
   rehearsal_test.py --prepare BIN DIR, then --try DIR on a machine without compilers; DIR may be an unpacked bundle
@@ -71,9 +71,12 @@ def prepare(programs, folder):
     programs_of(folder).mkdir(parents=True, exist_ok=True)
     for name, source in PROGRAMS.items():
         shutil.copy(pathlib.Path(programs) / source, programs_of(folder) / name)
-    for part in ("tests/gpu/queue", "tests/bench"):
-        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("*.cpp", "peers", "__pycache__"),
-                        dirs_exist_ok=True)
+    for part in ("tests/gpu/queue", "tests/gpu/modules", "tests/bench"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("*.cpp", "__pycache__"), dirs_exist_ok=True)
+    package = pathlib.Path(programs).resolve().parent / "python"
+    loads = subprocess.run([sys.executable, "-c", "import zerocore"], env={**os.environ, "PYTHONPATH": str(package)})
+    if loads.returncode == 0:
+        (programs_of(folder).parent / "python").symlink_to(package)
     shutil.copy(ROOT / "tests/gpu.sh", folder / "tests/")
     for path, text in {**{f"site/nvidia/{path}": text for path, text in LIBRARIES.items()}, "driver/libcuda.so.1": DRIVER}.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -133,6 +136,8 @@ def failures(rehearsal):
                          ("GPU", {"device_step_to_host_of_raw", "device_step_exposed_ms", "both_step_exposed_ms"})):
         offload = records[f"GPT-2 124M with state in host memory, stepped by the {who}"]["figures"]
         assert figures <= set(offload), offload
+    modules = {outcome for name, outcome in found.items() if "modules" in name or "transformers" in name}
+    assert modules == {"passed" if (programs.parent / "python").exists() else "skipped"}, found
     wire = records["wire formats against the device copy"]["figures"]
     assert {"int8_encode_measured_of_copy", "int4_sum_of_copy"} <= set(wire), wire
     return found
