@@ -14,7 +14,9 @@ from torch import nn
 
 import zerocore
 
-stage3 = sys.argv[1:] == ["stage3"]
+if sys.argv[1:] not in (["ddp"], ["stage3"]):
+    sys.exit("expected ddp or stage3: torchrun --nproc-per-node 2 ddp_to_stage3.py stage3")
+stage3 = sys.argv[1] == "stage3"
 torch.manual_seed(1)
 net = nn.Sequential(nn.Embedding(256, 256), *[nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(8)], nn.Linear(256, 256))
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # A job of two ranks loses one by SIGKILL, goes on from its newest checkpoint without anybody's help, and ends with the
 # bits of a job that nothing has disturbed. Takes some seconds.
-# Usage: examples/minute/lose_a_rank.sh [FOLDER]   the folder of zero and train_gpt; default: build/release/bin
+# Usage: examples/minute/lose_a_rank.sh [FOLDER]   of zero and train_gpt; default: build/release/bin, then PATH
 set -euo pipefail
+if [[ ${1:-} == -* ]]; then
+  sed -n '2,/^[^#]/s/^# //p' "$0"
+  exit
+fi
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-PATH=$(cd "${1:-build/release/bin}" && pwd):$PATH
+PATH=$(realpath -m "${1:-build/release/bin}"):$PATH
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
