@@ -103,7 +103,7 @@ class Pages(unittest.TestCase):
         mapped = set(re.findall(r"`(\w+)/`", first_cells))
         folders = {name for name in os.listdir(ARGS.repository)
                    if os.path.isdir(os.path.join(ARGS.repository, name))
-                   and not name.startswith((".", "build", "__"))}
+                   and not name.startswith((".", "build", "dist", "__"))}
         self.assertEqual(mapped, folders)
 
     def test_environment_variables(self):
