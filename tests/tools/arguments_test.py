@@ -175,6 +175,8 @@ class Arguments(unittest.TestCase):
                               ZERO, "run", "-n", "1", "train.py"),
                              ("program trian_gpt is not in PATH; did you mean \"train_gpt\"?", ZERO, "run", "-n", "1", "trian_gpt"),
                              ("--params 7: too few parameters for a model; give a unit", ZERO, "plan", "--params", "7"),
+                             ("unexpected argument 7Bx32; did you mean --params 7Bx32?", ZERO, "plan", "7Bx32"),
+                             ("--params 7BX: the number of layers is missing", ZERO, "plan", "--params", "7BX"),
                              ("--compare-stages 0 1 2: commas separate the items of a list: --compare-stages 0,1,2",
                               TRAIN_GPT, "--compare_stages", "0", "1", "2", "--steps", "1"),
                              ("--rows 0, 3+cpu: commas separate the items of a list: --rows 0,3+cpu",

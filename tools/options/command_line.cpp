@@ -123,6 +123,12 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
+// Whether a word without its option is the size of a model, such as 7Bx32.
+bool is_size(const CLI::App& command, const std::string& word) {
+  const std::size_t number = word.find_first_not_of("0123456789.");
+  return command.get_option_no_throw("--params") && number != 0 && number != std::string::npos;
+}
+
 std::string unexpected_text(const CLI::App& command, const std::vector<std::string>& words,
                             const std::vector<std::string>& typed) {
   const auto option =
@@ -139,8 +145,11 @@ std::string unexpected_text(const CLI::App& command, const std::vector<std::stri
         word.ends_with(".json") && command.get_option_no_throw("--deepspeed-config");
     const Given given = given_before(command, word, typed);
     if (!config && given.option != nullptr) return behind_value_text(given, words, help);
+    const std::string meant = config                   ? "--deepspeed_config "
+                              : is_size(command, word) ? "--params "
+                                                       : "";
     return "unexpected argument " + printable(word) +
-           (config ? "; did you mean --deepspeed_config " + printable(word) + "?" : help);
+           (meant.empty() ? help : "; did you mean " + meant + printable(word) + "?");
   }
   const std::string hint = option_hint(command, word);
   return "unknown option " + printable(word) + (hint.empty() ? help : hint);

@@ -149,7 +149,7 @@ double multiplier(const std::string& suffix) {
 
 ModelSize parse_model_size(const std::string& text) {
   ModelSize size;
-  const std::size_t cross = text.find('x');
+  const std::size_t cross = text.find_first_of("xX");
   const std::string parameters = text.substr(0, cross);
   double value = 0;
   const char* end = parameters.data() + parameters.size();

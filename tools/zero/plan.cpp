@@ -36,7 +36,7 @@ struct PlanOptions {
 // Reads --params 7B or, as zero config check does, 7Bx32 with the layers.
 DecoderSize decoder_size_of(const PlanOptions& options) {
   DecoderSize size{0, options.layers, options.hidden, options.vocabulary};
-  const std::size_t cross = options.params.find('x');
+  const std::size_t cross = options.params.find_first_of("xX");
   size.parameters = parse_count("--params", options.params.substr(0, cross));
   if (size.parameters < 1000)
     throw ConfigError("--params " + options.params +

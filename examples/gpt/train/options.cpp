@@ -41,11 +41,11 @@ void declare_config(CLI::App& app, Parsed& p) {
       ->type_name("FILE")
       ->expected(0, 1);
   zero::add_number(app, "--stage", p.stage, "ZeRO stage: --set zero_optimization.stage=N");
-  app.add_option("--set", p.settings, "path=value: any key of the config; may be repeated")
+  app.add_option("--set", p.settings, "Any key of the config; may be repeated")
       ->type_name("PATH=VALUE")
       ->expected(1)
       ->take_all();
-  zero::add_number(app, "--seed", p.seed, "Of start values and data: --set seed=S");
+  zero::add_number(app, "--seed", p.seed, "Of start values and data: --set seed=N");
 }
 
 void declare_model(CLI::App& app, Options& o) {
