@@ -94,7 +94,7 @@ class Rehearsal:
         """Returns the exit code, the outcomes written by this call per entry, and its seconds."""
         before = len(self.results.read_text().splitlines()) if self.results.exists() else 0
         environment = {**os.environ, "ZERO_CUDA_MAJOR": "99", "PYTHONPATH": str(self.folder / "site"), "LD_LIBRARY_PATH": str(self.folder / "driver"),
-                       "PATH": f"{self.folder}/tools:{os.environ['PATH']}"}
+                       "PATH": f"{self.folder}/tools:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
         start = time.monotonic()
         run = subprocess.run([self.folder / "tests/gpu.sh", "--build", "build", "all", "--tiny", *arguments],
                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
