@@ -352,7 +352,7 @@ class Engine(Accumulation, ConfigValues, Figures, Weights, nn.Module):
     def read(self, parameter, what="value"):
         """Returns all of "value", "grad", "master" or an optimizer state ("exp_avg", ...) as fp32, in the
         parameter's shape. Between backward() and step() the gradient is that of the micro-batches so far, averaged
-        over ranks and micro-batches, without loss scale; later that of the last step. Collective."""
+        over ranks and micro-batches, without loss scale and before clipping; later that of the last step. Collective."""
         if not is_in_engine(parameter) or is_split(parameter):
             return self._read_bytes(parameter, what)
         with self._guarded("read", settles=True):
@@ -387,7 +387,8 @@ class Engine(Accumulation, ConfigValues, Figures, Weights, nn.Module):
                         exclude_frozen_parameters=False):
         """Writes a checkpoint, which any stage and number of ranks can load (without save_latest only by its tag).
         With checkpoint.writer.decoupled it returns before the files are written: later steps, the next save or load,
-        or the engine's end finish it and raise its errors. Collective."""
+        or the engine's end finish it and raise its errors. A tag of any type becomes text. Saved between the micro-batches
+        of a step it contains none of their gradients: a resumed run begins that step again. Collective."""
         save_dir = checkpoints.folder(save_dir, "engine.save_checkpoint", "save_dir")
         tag = checkpoints.text_of(tag, f"global_step{self.global_steps}")
         root = self._ranks.rank == 0
@@ -423,7 +424,9 @@ class Engine(Accumulation, ConfigValues, Figures, Weights, nn.Module):
     def load_checkpoint(self, load_dir, tag=None, load_module_strict=True, load_optimizer_states=True,
                         load_lr_scheduler_states=True, load_module_only=False, custom_load_fn=None):
         """Loads the newest valid checkpoint, or the one with the tag. Returns (path, client state), or (None, None)
-        if there is none. Collective."""
+        if there is none. Drops gradients: the next micro-batch is the first of its step. With load_module_only, or without
+        load_optimizer_states, each rank reads all weights into memory, in fp32, and sets master weights to them; states and
+        the optimizer's count of steps stay the engine's own. Raises UsageError for a custom_load_fn. Collective."""
         if custom_load_fn is not None:
             raise _native.UsageError("load_checkpoint: custom_load_fn has no effect, since a checkpoint has no state_dict; "
                                      "read one by engine.load_weights(), which takes safetensors and names")

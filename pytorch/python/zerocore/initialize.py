@@ -21,13 +21,15 @@ def initialize(args=None, model=None, optimizer=None, model_parameters=None, tra
                unit_policy=units.children_of_lists):
     """Returns (engine, optimizer, dataloader, lr_scheduler), as deepspeed.initialize does.
 
-    `model`: an nn.Module, equal on all ranks. `optimizer`: one of torch's (Adam, AdamW, SGD, Adagrad, Muon) or of
-    DeepSpeed's classes, or a callable that makes one from the parameters; without it, the config's. `lr_scheduler`: a
-    scheduler of that optimizer, or a callable that makes one from it; it replaces the config's. Without any optimizer the engine only evaluates,
-    and has neither gradients nor optimizer states. `model_parameters`: the parameters to train (default: all that require
+    `model`: an nn.Module, equal on all ranks. `optimizer`: one of torch's (Adam, AdamW, SGD, Adagrad, Adafactor,
+    Muon) or of DeepSpeed's classes, or a callable that makes one from the parameters; without it, the config's.
+    `lr_scheduler`: a scheduler of that optimizer, or a callable that makes one from it; it replaces the config's, with a
+    notice. The one that acts is returned, or None. Without any optimizer the engine only evaluates, and has neither
+    gradients nor optimizer states. `model_parameters`: the parameters to train (default: all that require
     gradients), or groups of them. `training_data`: a dataset, of which the dataloader returns micro-batches. `config`: a
     path, JSON, a dict or OmegaConf's; without it, args.deepspeed_config. `unit_policy(name, module, parent, lists_around)`
-    returns whether a module becomes a unit. Collective; raises ConfigError for the config, and UsageError for other arguments."""
+    returns whether a module becomes a unit. distributed_port and dist_init_required have no effect, since the launcher has
+    started the ranks; `mpu` and `mesh_param` are refused. Collective; raises ConfigError for the config, and UsageError for other arguments."""
     if model is None:
         raise AssertedUsage("zerocore.initialize: model is missing")
     _refuse_unfit(model)

@@ -1,6 +1,7 @@
 """Reads and writes values of single parameters, as deepspeed.utils does. Collective: all ranks must call these functions
 in the same order. They raise UsageError for a parameter that is in no engine. Of a frozen parameter the functions that
-read return None, since it has no master weights; its values can be set, and a gradient or a state cannot, with a notice."""
+read return None, since it has no master weights; its values can be set, and a gradient or a state cannot, with a notice.
+A rank's part is DeepSpeed's: equal parts of the flat parameter, padded with zeros."""
 
 import torch
 
@@ -16,7 +17,7 @@ def safe_get_full_fp32_param(parameter):
 
 def safe_get_full_grad(parameter):
     """Returns the parameter's gradient, in its shape, as fp32: averaged over ranks and micro-batches, without loss
-    scale."""
+    scale and before clipping. Between backward() and step() it is that so far, later that of the last step."""
     return _read(parameter, "grad")
 
 

@@ -57,7 +57,8 @@ class Weights:
     def load_weights(self, path, allow_missing="", name_in_file=None):
         """Loads safetensors; each rank reads only its own elements. Returns the names that the file lacks, or has in
         another shape, which keep the module's values: `allow_missing` must cover them, names or patterns such as
-        "head.*", separated by commas or in a list.
+        "head.*", separated by commas or in a list. A tied parameter may have any of its names in the file, or several if
+        their values are equal.
 
         `name_in_file`: a function from a parameter's name to its name in the file, or a dict of texts and their
         replacements there. By default, a model with adapters of peft finds its names in a file without them."""
@@ -84,8 +85,9 @@ class Weights:
         and in memory of its own. `ranks`: "all", or the one rank that gets them; for the others the iterator is empty, but
         all ranks must go through it. `budget`: the bytes that this takes on each rank, at most, with the tensor that the
         caller got last; those that it keeps besides are its own. Raises UsageError, with the least budget, if a parameter
-        needs more. `dtype`: that of the tensors; otherwise the parameters' own. `merge_adapters`: values of a model of
-        peft's as merge_and_unload() would leave them, under the names of the base. Collective."""
+        needs more. A rank that leaves the loop early takes part in the rest by itself. `dtype`: that of the tensors;
+        otherwise the parameters' own. `merge_adapters`: values of a model of peft's as merge_and_unload() would leave them,
+        under the names of the base; the model stays as it is. Collective."""
         rank = self._rank_of_stream(ranks, "stream_weights")
         with self._guarded("stream_weights", settles=True):
             return streams.WeightStream(self, budget, dtype, merge_adapters, rank)
@@ -97,11 +99,13 @@ class Weights:
         return None if ranks == "all" else ranks
 
     def stream_changes(self, since, budget, ranks="all"):
-        """Returns an iterator over (name, shape, flat indices, values) of the elements whose bits have changed since the
-        stream after which the receiver had the digest `since`, on the CPU, each once; a parameter with changes on several
-        ranks comes several times. Its `head` goes first: WeightReceiver.receive() takes both. With None, and with another
-        digest than that of the last call, all weights follow, since the engine knows the changes since its last call alone:
-        receivers that are not in step need one of these each time, so send one stream to all. Rank 0's `since` counts.
+        """Returns an iterator over (name, shape, flat indices, values) of exactly the elements whose bits have changed since
+        the stream after which the receiver had the digest `since`, also if they have changed back, on the CPU, each once; of
+        fp32 weights that the script writes in place, the whole parameter. A parameter with changes on several ranks comes
+        several times. A changed element is six bytes or more: above a third of all, None is shorter. Its `head` goes first:
+        WeightReceiver.receive() takes both. With None, and with another digest than that of the last call, all weights
+        follow and head["since"] is None, since the engine knows the changes since its last call alone: receivers that are
+        not in step need one of these each time, so send one stream to all. Rank 0's `since` counts.
         `budget`, `ranks`: as in stream_weights(). Frozen parameters that hold bytes are in streams of all weights alone.
         Collective."""
         rank = self._rank_of_stream(ranks, "stream_changes")

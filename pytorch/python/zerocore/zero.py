@@ -125,8 +125,8 @@ class Init(contextlib.AbstractContextManager):
     only one parameter at a time is whole. Later changes by the constructor (torch.nn.init, copy_(), `.data`) and
     GatheredParameters, inside the block and afterwards, act on whole values. All ranks take rank 0's values.
     `module` is a module that is constructed already. `dtype` (float16, bfloat16 or float32) becomes that of parameters with
-    fractions, before the constructor fills them; without it they keep their own. The other arguments are DeepSpeed's.
-    Collective; all ranks must construct the same model."""
+    fractions, before the constructor fills them; without it they keep their own. The other arguments are
+    DeepSpeed's, and do not act. Collective; all ranks must construct the same model."""
 
     def __init__(self, module=None, *args, **kwargs):
         given = dict(zip(_ORDER, args)) | kwargs

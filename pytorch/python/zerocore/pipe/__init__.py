@@ -16,7 +16,7 @@ __all__ = ["LayerSpec", "PipelineModule", "TiedLayerSpec", "cut_decoder"]
 
 
 def cut_decoder(model, num_stages, partition_method="best", chunks=1):
-    """Returns a decoder of transformers in stages, for initialize(), which does so itself if pipeline.stages is above 1. The
+    """Returns a decoder of transformers, which each rank has constructed as a whole, in stages, for initialize(), which does so itself if pipeline.stages is above 1. The
     embeddings, each block, and the last norm with the head are a unit each. `chunks`: zero_core.pipeline.chunks of the config.
     Collective; raises UsageError for other models."""
     from .decoders import DecoderStages

@@ -117,9 +117,10 @@ class PipelineEngine(Engine):
 
     def train_batch(self, data_iter=None):
         """Makes a step: forward and backward of gradient_accumulation_steps micro-batches from the iterator, and the update.
-        A micro-batch of a PipelineModule is (inputs, labels), each a tensor or a tuple; that of a decoder a dict. All stages
-        of a data rank are given the same ones; stages in between need no iterator for a PipelineModule. Returns the mean
-        loss, over micro-batches and data ranks, on every rank. Collective."""
+        A micro-batch of a PipelineModule is (inputs, labels), each a tensor or a tuple; that of a decoder a dict with
+        input_ids and labels. All stages of a data rank (engine.grid.get_data_parallel_rank()) are given the same ones, of
+        any shapes; stages in between need no iterator for a PipelineModule. Returns the mean loss, over micro-batches and
+        data ranks, on every rank. Collective."""
         self._refuse_without_optimizer("train_batch")
         if not torch.is_grad_enabled():
             raise _native.UsageError("engine.train_batch was called under torch.no_grad(): leave the block first")

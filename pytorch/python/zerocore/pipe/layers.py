@@ -44,7 +44,7 @@ class PipelineModule(Stages):
     """Layers in stages, for zerocore.initialize(). Layer i is given the outputs of layer i - 1, a tensor or a tuple.
 
     `layers`: specifications, modules or functions, or an nn.Sequential. A layer with parameters, and the layers without
-    that follow, are a unit: gathered, run and, with an activation_checkpoint_interval above 0, recomputed together. Every rank
+    that follow, are a unit: gathered, run and, with an activation_checkpoint_interval above 0, recomputed together; stages are cut between units. Every rank
     constructs all layers one after another, from rank 0's random numbers, and keeps those of its stage, so that initial
     values are those of one stage. `loss_fn(outputs, labels)`; without one the last layer returns the loss.
     `partition_method`: see partition.first_units(). `chunks`: zero_core.pipeline.chunks of the config. Collective; other
