@@ -15,6 +15,8 @@ import extract
 
 ARGS = None
 RANKS, MICRO_STEPS = 3, 3
+# Public methods of Engine that no page needs.
+UNLISTED = {"reduces_each_micro_step": "for the adapter of PyTorch, which declares micro steps last by itself"}
 
 
 def text_of(path):
@@ -61,6 +63,22 @@ def value_of(formula, **values):
     return eval(re.sub(r"(?<=[0-9A-Za-z)])(?=[A-Za-z(])", "*", formula), {"__builtins__": {}}, values)
 
 
+def listed_headers():
+    """Returns the headers for programs that CMake lists."""
+    return set(re.findall(r"(?:zero|pytorch)/[\w/]+\.h", text_of("cmake/ZeroInstall.cmake")))
+
+
+def public_headers():
+    """Returns these and all that they include."""
+    included, unread = set(), list(listed_headers())
+    while unread:
+        header = unread.pop()
+        if header not in included and os.path.exists(os.path.join(ARGS.repository, header)):
+            included.add(header)
+            unread += re.findall(r'^#include ["<]((?:zero|optim|comm|pytorch)/[\w/]+\.h)', text_of(header), re.MULTILINE)
+    return included
+
+
 class Pages(unittest.TestCase):
     def test_readme_is_short(self):
         self.assertLessEqual(text_of("README.md").count("\n"), 200)
@@ -84,19 +102,45 @@ class Pages(unittest.TestCase):
 
     def test_headers_that_are_installed_are_those_of_the_page(self):
         """The table names those that CMake lists, and none that a program cannot include."""
-        listed = set(re.findall(r"(?:zero|pytorch)/[\w/]+\.h", text_of("cmake/ZeroInstall.cmake")))
         named = set(re.findall(r"\]\(\.\./([\w/]+\.h)\)", section(text_of("docs/install.md"), "Headers")))
-        self.assertLessEqual(listed, named)
-        included, unread = set(), list(listed)
-        while unread:
-            header = unread.pop()
-            if header not in included and os.path.exists(os.path.join(ARGS.repository, header)):
-                included.add(header)
-                unread += re.findall(r'^#include ["<]((?:zero|optim|comm|pytorch)/[\w/]+\.h)', text_of(header), re.MULTILINE)
+        self.assertLessEqual(listed_headers(), named)
+        included = public_headers()
         self.assertLessEqual(named, included)
         for page in pages():  # a program's own include of a header
             for header in re.findall(r'^ *#include ["<]((?:zero|pytorch)/[\w/]+\.h)[">]', text_of(page), re.MULTILINE):
                 self.assertIn(header, included, page)
+
+    def test_calls_of_the_table_are_in_public_headers(self):
+        """A name without a class is a function or the engine's, or of the class that the cell has named before."""
+        code = re.sub(r" *//.*", "", "\n".join(text_of(header) for header in public_headers()))
+        classes = {name: (base, body) for name, base, body in
+                   re.findall(r"^(?:class|struct) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?: : public (\w+))?[^;{]*\{(.*?)^\};", code, re.M | re.S)}
+        calls = [row[0] for row in rows(section(text_of("docs/cpp.md"), "Calls"))]
+        self.assertGreater(len(calls), 20)
+        for cell in calls:
+            owner = "Engine"
+            for given, name, call in re.findall(r"`(?:(\w+)::)?(\w+)(\(?)", cell):
+                owner = given or owner
+                with self.subTest(call=f"{owner}::{name}"):
+                    if not call or name == "Engine":
+                        self.assertIn(name, classes)
+                    elif not re.search(rf"^\w[\w:<>&* ]* {name}\(", code, re.M):
+                        bodies, each = "", owner
+                        while each in classes:
+                            bodies, each = bodies + classes[each][1], classes[each][0]
+                        self.assertTrue(re.search(rf"[ *&]{name}\(", bodies))
+
+    def test_methods_of_the_engine_are_on_pages(self):
+        """On docs/cpp.md, or on a page that it links."""
+        cpp = text_of("docs/cpp.md")
+        linked = {page for page in re.findall(r"\]\(([\w-]+\.md)", cpp)}
+        shown = "\n".join([cpp, *(text_of(f"docs/{page}") for page in linked)])
+        public = re.search(r"^class Engine \{\n public:\n(.*?)^ private:", text_of("zero/zero.h"), re.M | re.S)[1]
+        methods = set(re.findall(r"^  (?=\w)[^\n(]*?[ *&](\w+)\(", public, re.M)) | set(re.findall(r"^  (\w+)\(", public, re.M))
+        self.assertGreater(len(methods), 40)
+        for method in methods - set(UNLISTED):
+            with self.subTest(method=method):
+                self.assertTrue(re.search(rf"\b{method}\(", shown))
 
     def test_map_has_every_folder(self):
         first_cells = " ".join(row[0] for row in rows(section(text_of("docs/architecture.md"), "Map")))
