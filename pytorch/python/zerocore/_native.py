@@ -24,13 +24,25 @@ def _files():
     return dict(sorted(found.items()))
 
 
+def _words():
+    """Returns the words after `python -m zerocore`, and None in another program. While Python imports the package for it, the
+    first word is "-m"."""
+    return sys.argv[1:] if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)] == "zerocore" else None
+
+
 def _refuse(problem, files):
+    """Raises the error; a command that needs no torch goes on, and another one ends with the error's text alone."""
+    words = _words()
+    if words and zerocore_command.is_for_tool(words):
+        zerocore_command.main()
     built = ", ".join(f"{major}.{minor}" for major, minor in files) or "no torch"
     newest = "".join(f"pip install 'torch=={major}.{minor}.*'" for major, minor in list(files)[-1:])
-    raise ImportError(
-        f"{problem}: this zerocore {version} is built for torch {built} and Python {sys.version_info[0]}."
-        f"{sys.version_info[1]}: {newest or 'install the wheel for this Python'}, or build zerocore in this environment "
-        "(scripts/make_wheel.sh). The command `zero` works without torch", name=__name__) from None
+    text = (f"{problem}: this zerocore {version} is built for torch {built} and Python {sys.version_info[0]}."
+            f"{sys.version_info[1]}: {newest or 'install the wheel for this Python'}, or build zerocore in this environment "
+            "(scripts/make_wheel.sh). The command `zero` works without torch")
+    if words is not None:
+        sys.exit(f"zerocore: {text}")
+    raise ImportError(text, name=__name__) from None
 
 
 def _load():
@@ -40,9 +52,6 @@ def _load():
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        # While Python imports the package for `python -m zerocore ARGUMENTS`, the first word is "-m".
-        if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)] == "zerocore" and zerocore_command.is_for_tool(sys.argv[1:]):
-            zerocore_command.main()
         _refuse("there is no torch in this environment", files)
     here = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
     if here not in files:

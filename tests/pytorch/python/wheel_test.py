@@ -64,6 +64,10 @@ def by_pip():
             run(python, "-m", "zerocore", *command, env=plain, cwd=folder)
         run(python, "-c", "import zerocore", ok=False, env=plain, cwd=folder,
             parts=(f"there is no torch in this environment: this zerocore {VERSION} is built for torch 2.",))
+        for words in ([], ["plan", "model"]):  # these need torch
+            done = subprocess.run([python, "-m", "zerocore", *words], capture_output=True, text=True, timeout=300, env=plain, cwd=folder)
+            if done.returncode != 1 or not re.fullmatch("zerocore: there is no torch in this environment: .*\n", done.stdout + done.stderr):
+                raise SystemExit(f"python -m zerocore {words} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         torch = run(PYTHON, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])").strip()
         run(python, "-m", "zerocore", "--version", parts=(f"zero {VERSION}",), cwd=folder, env={**plain, "PYTHONPATH": torch})
         run(zero, "doctor", "-n", "2", parts=("2 ranks",), cwd=folder, env={**plain, "PYTHONPATH": torch})
