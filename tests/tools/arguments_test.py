@@ -51,6 +51,15 @@ class Arguments(unittest.TestCase):
                 for value in ("nan", "inf", "-1", "99999999999999999999"):
                     self.refused(f"{option} {value}: expected a", program, *command, *self.needed(command), f"{option}={value}")
 
+    def test_long_helps_have_groups(self):
+        for program, *command in ((TRAIN_GPT,), (ZERO, "plan"), (ZERO, "run"), (ZERO, "tune"), (ZERO, "config", "check"),
+                                  (ZERO, "config", "explain")):
+            shown = call(program, *command, "--help").stdout
+            with self.subTest(command=command):
+                self.assertLessEqual(set(re.findall(r"(?m)^  .*?(--[a-z-]+)", re.search(r"(?ms)^Options:$(.*?)^$", shown)[1])),
+                                     {"--help", "--version"})
+                self.assertGreaterEqual(len(re.findall(r"(?m)^[A-Z][\w ]+:$", shown)), 4, shown)
+
     def test_examples_of_the_help_run(self):
         """Those that need no job and no checkpoint."""
         (self.folder / "ds_config.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}')

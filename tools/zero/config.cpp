@@ -38,6 +38,7 @@ void add_check(CLI::App& config) {
                    "DeepSpeed JSON, Accelerate YAML or JSON, or a Trainer's arguments")
       ->required();
   add_file_options(*command, *options);
+  command->option_defaults()->group(run_group);
   command
       ->add_option("--device", options->device,
                    "The run's device: settings that only the other one supports are refused")
@@ -77,11 +78,13 @@ PlannedRun ConfigOptions::planned_run() const {
 }
 
 void add_file_options(CLI::App& command, ConfigOptions& options) {
+  command.option_defaults()->group(run_group);
   add_number(command, "--world-size", options.ranks, "Number of ranks");
   command
       .add_option("--model,--params", options.model,
                   "Parameters of the model, and its layers: 124M, 7e9, 7Bx32")
       ->type_name("COUNT");
+  command.option_defaults()->group("Values of the file");
   command.add_option("--set", options.settings, "One value instead of the file's, as PATH=VALUE")
       ->allow_extra_args(false);
   add_number(command, "--hidden-size", options.values.hidden_size,

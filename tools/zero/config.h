@@ -26,6 +26,8 @@ struct ConfigOptions {
   PlannedRun planned_run() const;
 };
 
+// Options of check and explain, in groups of the help; those of the run may follow in its group.
+constexpr const char* run_group = "The run";
 void add_file_options(CLI::App& command, ConfigOptions& options);
 
 // Lines of two columns, the first as wide as its longest cell.

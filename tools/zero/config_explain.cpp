@@ -188,7 +188,9 @@ void add_config_explain(CLI::App& config) {
                    "or its last name")
       ->required();
   add_file_options(*command, *options);
+  command->option_defaults()->group(run_group);
   add_number(*command, "--per-node", options->per_node, "Ranks per node; default: all of them");
+  command->option_defaults()->group("Results");
   command->add_flag("--json", options->json, "One JSON object, for other programs");
   command->callback([options] {
     if (names_file(options->file))

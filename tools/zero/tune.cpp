@@ -299,24 +299,29 @@ void add_tune(CLI::App& app) {
       "PROGRAM reads the config from --deepspeed_config or --deepspeed among its arguments, and "
       "is\n"
       "killed after each trial. docs/sizing.md has an example.");
+  const auto in_group = [command](const char* name) { command->option_defaults()->group(name); };
+  in_group("Machine");
   add_number(*command, "-n,--ranks", given->ranks, "Number of ranks");
+  command->add_option("--launcher", given->launcher,
+                      "Launcher to use (default: mpirun, else mpiexec)");
+  command->add_option("--device", given->device,
+                      "As for zero plan: a name or a file; default: cpu");
+  in_group("Model");
   command->add_option("--model", given->model,
                       "The program's model, as for zero plan; default: the program's --model");
   add_number(*command, "--sequence-length", given->sequence,
              "Tokens per sample; default: the program's --sequence-length, or the model's");
-  command->add_option("--device", given->device,
-                      "As for zero plan: a name or a file; default: cpu");
+  in_group("Trials");
   command->add_option("--rows", given->rows,
                       "Rows as for zero plan; default: config, 0, 1, 2, 3, grad_op, on several\n"
                       "nodes groups, and offload if the config has it");
   add_number(*command, "--trials", given->trials, "Plans to time; default: 12");
   add_number(*command, "--trial-steps", given->steps, "Steps that each trial times; default: 5");
   add_number(*command, "--time-limit", given->minutes, "Minutes for all trials; default: 10");
+  in_group("Results");
   command->add_option("--write", given->write, "Write the fastest plan's config")
       ->type_name("FILE");
   command->add_option("--json", given->json, "Write all trials as JSON")->type_name("FILE");
-  command->add_option("--launcher", given->launcher,
-                      "Launcher to use (default: mpirun, else mpiexec)");
   command->prefix_command();
   command->callback([given, command] {
     const std::vector<std::string> rest = program_words(*command);
