@@ -229,25 +229,31 @@ class Arguments(unittest.TestCase):
     def test_a_shell_completes_commands_and_options(self):
         script = ('source <("$1" completion "$2"); shift 2; COMP_WORDS=(zero "$@"); COMP_CWORD=$#; _zero; echo "${COMPREPLY[*]}"')
         for typed, expected in ((["pl"], "plan"), (["plan", "--mo"], "--model"), (["config", "ch"], "check"),
-                                (["run", "-n", "2", "--re"], "--restarts"), (["checkpoint", "ver"], "verify")):
+                                (["run", "-n", "2", "--re"], "--restarts"), (["checkpoint", "ver"], "verify"), (["he"], "help"),
+                                (["help", "config", "ch"], "check"), (["run", "-n", "2", TRAIN_GPT, "--prompt"], "--prompt"),
+                                (["tune", "-n", "2", "no/train_gpt", "--prompt"], "")):
             done = call("bash", "-c", script, "bash", ZERO, "bash", *typed)
             self.assertEqual((done.stdout, done.stderr), (expected + "\n", ""), typed)
         # As bashcompinit calls it; its compgen chooses among the words only while somebody types.
         in_zsh = ('source <("$1" completion zsh); shift; run() { emulate -L sh; setopt kshglob noshglob braceexpand; '
                   'local -a COMP_WORDS COMPREPLY; COMP_WORDS=(zero "$@"); COMP_CWORD=$#; _zero; echo "${COMPREPLY[*]}"; }; run "$@"')
+        direct = 'source <("$1" completion bash); COMP_WORDS=("$2" --prompt); COMP_CWORD=1; _train_gpt; echo "${COMPREPLY[*]}"'
+        self.assertEqual(call("bash", "-c", direct, "bash", ZERO, TRAIN_GPT).stdout, "--prompt\n")
         in_fish = '$argv[1] completion fish | source; complete -C "zero $argv[2..]"'
+        path = f"{pathlib.Path(TRAIN_GPT).parent}:{os.environ['PATH']}"
         for shell, script in (("zsh", ("-f", "-c", in_zsh, "zsh")), ("fish", ("--no-config", "-c", in_fish))):
             if shutil.which(shell) is None:
                 print(f"SKIPPED: there is no {shell} here")
                 continue
-            for typed, expected in ((["pl"], "plan"), (["plan", "--mo"], "--model"), (["config", "ch"], "check")):
-                done = call(shell, *script, ZERO, *typed, environment={"HOME": str(self.folder)})
+            for typed, expected in ((["pl"], "plan"), (["plan", "--mo"], "--model"), (["config", "ch"], "check"), (["he"], "help"),
+                                    (["help", "config", "ch"], "check"), (["run", "train_gpt", "--prompt"], "--prompt")):
+                done = call(shell, *script, ZERO, *typed, environment={"HOME": str(self.folder), "PATH": path})
                 self.assertEqual(done.stderr, "", (shell, typed))
                 self.assertIn(expected, done.stdout.split(), (shell, typed))
         fish = call(ZERO, "completion", "fish").stdout
         self.assertIn("-n '__fish_seen_subcommand_from plan' -l model -r -d", fish)
-        for line in fish.splitlines():  # each is one command, with its quotes closed
-            self.assertRegex(line, r"^complete -c zero( -\w( '[^']*'| [\w-]+)?)+$")
+        for line in fish.splitlines()[1:]:  # each is one command, with its quotes closed
+            self.assertRegex(line, r"^complete -c (zero|train_gpt)( -\w( '[^']*'| [\w-]+)?)+$")
 
     def test_the_plan_shows_few_rows(self):
         few, every = (call(ZERO, "plan", "--model", "gpt2", *more).stdout.split("\n\n")[1].splitlines() for more in ([], ["--all"]))

@@ -120,6 +120,7 @@ std::vector<const CLI::App*> commands_of(const CLI::App& app) {
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
+  if (app.get_parent() == nullptr && !names.empty()) names.push_back("help");
   return names;
 }
 

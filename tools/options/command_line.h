@@ -23,7 +23,7 @@ std::vector<std::string> program_words(const CLI::App& command);
 // The names of a command's options, such as "--model".
 std::vector<std::string> option_names(const CLI::App& command);
 
-// The commands that an App's help lists, and their names.
+// The commands that an App's help lists, and their names; among those of a program is `help`.
 std::vector<const CLI::App*> commands_of(const CLI::App& app);
 std::vector<std::string> command_names(const CLI::App& app);
 

@@ -1,5 +1,5 @@
 // zero completion: scripts with which a shell completes the commands and options of `zero`, from
-// the same declarations as its help.
+// the same declarations as its help, and train_gpt's options, which its help lists.
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -37,22 +37,43 @@ void add_bash(const CLI::App& command, const std::string& path, std::string& pat
   }
 }
 
+// The options in the first column of the help.
+constexpr const char* bash_train_gpt =
+    R"sh(_train_gpt_options() {
+  "$1" --help 2>/dev/null | sed -n 's/^  \(-[^ ]*\).*/\1/p' | tr , ' '
+}
+_train_gpt() {
+  COMPREPLY=($(compgen -W "$(_train_gpt_options "${COMP_WORDS[0]}")" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _train_gpt train_gpt
+)sh";
+
+constexpr const char* fish_train_gpt =
+    R"sh(function __train_gpt_options; command -q train_gpt; and train_gpt --help | string replace -rf '^  (-\S+).*' '$1' | string split ,; end
+complete -c train_gpt -a '(__train_gpt_options)'
+complete -c zero -n '__fish_seen_subcommand_from run tune; and __fish_seen_subcommand_from train_gpt' -a '(__train_gpt_options)'
+)sh";
+
 // Options with a value, and words after the command's own, are completed as file names.
 std::string bash_script(const CLI::App& app) {
   std::string paths, cases;
   add_bash(app, "", paths, cases);
-  return "_zero() {\n"
-         "  local word path='' known=''\n"
+  return std::string(bash_train_gpt) +
+         "_zero() {\n"
+         "  local word place='' known='' program=''\n"  // `path` is PATH in zsh
          "  for word in \"${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}\"; do\n"
-         "    case \"$path/$word\" in\n"
+         "    case \"$place/$word\" in\n"
          "    " +
          paths +
-         ") path=\"$path/$word\" ;;\n"
+         ") place=\"$place/$word\" ;;\n"
+         "    /run/train_gpt | /run/*/train_gpt | /tune/train_gpt | /tune/*/train_gpt) "
+         "program=$word ;;\n"
          "    esac\n"
          "  done\n"
-         "  case \"$path\" in\n" +
+         "  case \"$place\" in\n" +
          cases +
          "  esac\n"
+         "  [ -z \"$program\" ] || known=$(_train_gpt_options \"$program\")\n"
          "  COMPREPLY=($(compgen -W \"$known\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n"
          "}\n"
          "complete -o default -F _zero zero\n";
@@ -67,7 +88,10 @@ std::string zsh_script(const CLI::App& app) {
 // `seen`: fish's condition that this command has been typed.
 void add_fish(const CLI::App& command, const std::string& seen, std::string& script) {
   std::string inner;
-  for (const std::string& name : command_names(command)) inner += " " + name;
+  for (const CLI::App* next : commands_of(command)) inner += " " + next->get_name();
+  if (seen.empty())
+    script += "complete -c zero -f -n 'not __fish_seen_subcommand_from help" + inner +
+              "' -a help -d 'Print the help of a command'\n";
   for (const CLI::App* next : commands_of(command)) {
     const std::string none = "not __fish_seen_subcommand_from" + inner;
     script += "complete -c zero -f -n '" + (seen.empty() ? none : seen + "; and " + none) +
@@ -86,7 +110,7 @@ void add_fish(const CLI::App& command, const std::string& seen, std::string& scr
 }
 
 std::string fish_script(const CLI::App& app) {
-  std::string script;
+  std::string script = fish_train_gpt;
   add_fish(app, "", script);
   return script;
 }

@@ -44,8 +44,7 @@ void check_command(CLI::App& app, int argc, char** argv) {
     const auto found =
         parent->get_subcommands([&](const CLI::App* command) { return command->check_name(word); });
     if (found.empty()) {
-      std::vector<std::string> names = command_names(*parent);
-      if (parent == &app) names.push_back("help");
+      const std::vector<std::string> names = command_names(*parent);
       throw ConfigError("unknown command " + given + printable(word) +
                         hint_of(*parent, word, names) + "; expected one of " +
                         list_of(names, names.size()) + "; see zero " + given + "--help");
