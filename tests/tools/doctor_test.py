@@ -66,7 +66,7 @@ class Doctor(unittest.TestCase):
 
     def test_wrong_command_lines(self):
         self.assertIn("needs -n", doctor("--hostfile", "hosts", code=10))
-        self.assertIn("--ranks 0: expected", doctor("-n", "0", code=10))
+        self.assertIn("-n 0: expected", doctor("-n", "0", code=10))
 
     def test_a_container_with_little_memory_to_share_or_to_lock(self):
         if os.geteuid() != 0:

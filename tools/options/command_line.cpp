@@ -52,12 +52,12 @@ std::string commas_text(const Given& given, const std::vector<std::string>& word
 }
 
 std::string behind_value_text(const Given& given, const std::vector<std::string>& words,
-                              const std::string& help) {
+                              const std::string& hint) {
   if (value_name(*given.option) == "LIST") return commas_text(given, words);
   const bool repeats = given.option->get_expected_max() > 1;
   return "unexpected argument " + printable(words.front()) + " behind " + given.name + " " +
          printable(given.value) + ", which is one value" +
-         (repeats ? ": write " + given.name + " " + printable(words.front()) : help);
+         (repeats ? ": write " + given.name + " " + printable(words.front()) : hint);
 }
 
 // Returns whether a launcher has this option for the number of ranks, of a host or of all.
@@ -97,6 +97,18 @@ std::string option_hint(const CLI::App& command, const std::string& word) {
   return hint;
 }
 
+// Returns the option that a word was probably meant for, and a space, or "": a config, the size of
+// a model such as 7Bx32, or its name.
+std::string missing_option(const CLI::App& command, const std::string& word) {
+  const auto has = [&](const std::string& name) { return command.get_option_no_throw(name); };
+  if (word.ends_with(".json") && has("--deepspeed-config")) return "--deepspeed_config ";
+  const std::size_t number = word.find_first_not_of("0123456789.");
+  if (number != 0) return has("--params") && number != std::string::npos ? "--params " : "";
+  const CLI::Option* model = has("--model");
+  const bool is_open = model && model->count() == 0 && value_name(*model).starts_with("NAME|");
+  return is_open && !has("--" + word) ? "--model " : "";
+}
+
 }  // namespace
 
 std::vector<std::string> option_names(const CLI::App& command) {
@@ -124,12 +136,6 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-// Whether a word without its option is the size of a model, such as 7Bx32.
-bool is_size(const CLI::App& command, const std::string& word) {
-  const std::size_t number = word.find_first_not_of("0123456789.");
-  return command.get_option_no_throw("--params") && number != 0 && number != std::string::npos;
-}
-
 std::string unexpected_text(const CLI::App& command, const std::vector<std::string>& words,
                             const std::vector<std::string>& typed) {
   const auto option =
@@ -142,15 +148,13 @@ std::string unexpected_text(const CLI::App& command, const std::vector<std::stri
       return "unexpected argument " + printable(word) +
              ", which begins with a typographic dash: " + "type --" +
              printable(word.substr(std::min(word.find_first_not_of('-', 3), word.size())));
-    const bool config =
-        word.ends_with(".json") && command.get_option_no_throw("--deepspeed-config");
+    const std::string meant = missing_option(command, word);
+    const std::string hint =
+        meant.empty() ? help : "; did you mean " + meant + printable(word) + "?";
     const Given given = given_before(command, word, typed);
-    if (!config && given.option != nullptr) return behind_value_text(given, words, help);
-    const std::string meant = config                   ? "--deepspeed_config "
-                              : is_size(command, word) ? "--params "
-                                                       : "";
-    return "unexpected argument " + printable(word) +
-           (meant.empty() ? help : "; did you mean " + meant + printable(word) + "?");
+    if (meant != "--deepspeed_config " && given.option != nullptr)
+      return behind_value_text(given, words, hint);
+    return "unexpected argument " + printable(word) + hint;
   }
   const std::string hint = option_hint(command, word);
   return "unknown option " + printable(word) + (hint.empty() ? help : hint);
@@ -172,6 +176,19 @@ std::string wrong_use_text(const CLI::App& command, const CLI::ParseError& error
     text = name + (twice ? " is given more than once, and takes one value" : " needs a value");
   }
   return text + "; see " + full_name(command) + " --help";
+}
+
+std::string as_typed(const CLI::App& command, const std::string& text,
+                     const std::vector<std::string>& typed) {
+  const std::string name = text.substr(0, text.find_first_of(" :"));
+  const CLI::Option* option = command.get_option_no_throw(name);
+  for (const std::string& word : typed) {
+    if (option == nullptr || word.substr(0, word.find('=')) == name) return text;
+    const bool ranks = name == "--ranks" && is_number_of_ranks(word);  // -np, as mpirun has it
+    if (ranks || (word.starts_with('-') && command.get_option_no_throw(word) == option))
+      return word + text.substr(name.size());
+  }
+  return text;
 }
 
 std::vector<std::string> program_words(const CLI::App& command) {

@@ -16,6 +16,11 @@ std::string unexpected_text(const CLI::App& command, const std::vector<std::stri
 // Returns the error about a missing value or argument, with the command for help.
 std::string wrong_use_text(const CLI::App& command, const CLI::ParseError& error);
 
+// Returns an error's text that begins with the name of an option, such as --ranks, with the name
+// that was typed: -n.
+std::string as_typed(const CLI::App& command, const std::string& text,
+                     const std::vector<std::string>& typed);
+
 // Returns the words from the program on, for a command with prefix_command(). Throws ConfigError if
 // an option comes first, nothing, or an item of a list that lacks commas.
 std::vector<std::string> program_words(const CLI::App& command);

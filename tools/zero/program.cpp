@@ -102,6 +102,22 @@ void add_commands(CLI::App& app) {
   refuse_missing_values(app);
 }
 
+// Parses and executes the command.
+void execute(CLI::App& app, int argc, char** argv) {
+  check_command(app, argc, argv);
+  try {
+    app.parse(arguments_of(app, argc, argv));
+  } catch (const CLI::ExtrasError&) {
+    const CLI::App& command = parsed_command(app);
+    throw ConfigError(unexpected_text(command, app.remaining(true), {argv + 1, argv + argc}));
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) throw ConfigError(wrong_use_text(parsed_command(app), error));
+    app.exit(error);
+  }
+  std::cout.flush();
+  flush_standard_output();
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv) {
@@ -121,18 +137,11 @@ int run_program(int argc, char** argv) {
     }
     argc = static_cast<int>(words.size());
     argv = words.data();
-    check_command(app, argc, argv);
     try {
-      app.parse(arguments_of(app, argc, argv));
-    } catch (const CLI::ExtrasError&) {
-      const CLI::App& command = parsed_command(app);
-      throw ConfigError(unexpected_text(command, app.remaining(true), {argv + 1, argv + argc}));
-    } catch (const CLI::ParseError& error) {
-      if (error.get_exit_code() != 0) throw ConfigError(wrong_use_text(parsed_command(app), error));
-      app.exit(error);
+      execute(app, argc, argv);
+    } catch (const ConfigError& error) {
+      throw ConfigError(as_typed(parsed_command(app), error.what(), {argv + 1, argv + argc}));
     }
-    std::cout.flush();
-    flush_standard_output();
   } catch (const Error& error) {
     std::fprintf(stderr, "zero: %s\n", error.what());
     return error.exit_code();
