@@ -51,7 +51,7 @@ scripts/install_dependencies.sh --python >/dev/null
 useradd --create-home builder
 chown -R builder /source
 mkdir /results && chown builder /results
-su builder -c "unset \${!PIP_@}; PIP_CERT=\$PIP_CERT CUDAARCHS=90 scripts/make_wheel.sh --cuda ${TORCH:+--torch $TORCH} --python \$interpreter /results"
+su builder -c "CUDAARCHS=90 scripts/make_wheel.sh --cuda ${TORCH:+--torch $TORCH} --python \$interpreter /results"
 INSIDE
   empty_root bookworm "" "$mirror" "$work/source.tar"
   mv "$work"/results/*.whl "$wheels"

@@ -110,9 +110,9 @@ class Rehearsal:
 def missing_library(rehearsal):
     for path in ("cu13/lib/libcublasLt.so.99", "cu13/lib/libnvrtc-builtins.so.99.0"):
         library = rehearsal.folder / "site/nvidia" / path
-        library.rename(f"{library}.away")
+        away = library.rename(library.with_name(f"away.{library.name}"))
         code, records, seconds = rehearsal.call()
-        pathlib.Path(f"{library}.away").rename(library)
+        away.rename(library)
         (record,) = records.values()
         assert code == 1 and seconds < 10 and library.name.split(".so")[0] in record["why"], (code, seconds, record)
 
