@@ -99,7 +99,7 @@ if [[ $cuda == ON ]]; then
     ((${torch_cuda%%.*} >= 13)) ||
       fail "there is no nvcc, and PyPI has one for CUDA 13 or newer, not for torch's $torch_cuda: install the CUDA Toolkit"
     say "fetching CUDA's compiler"
-    pip install "cuda-toolkit[nvcc,cccl]==$torch_cuda.*" "nvidia-nccl-cu${torch_cuda%%.*}"
+    pip install "cuda-toolkit[nvcc,cccl,nvtx]==$torch_cuda.*" "nvidia-nccl-cu${torch_cuda%%.*}"
     packages=$("$work/venv/bin/python" -c "import sysconfig; print(sysconfig.get_paths()['purelib'])")
     export CUDAToolkit_ROOT=$packages/nvidia/cu${torch_cuda%%.*}
     export CUDACXX=$CUDAToolkit_ROOT/bin/nvcc
