@@ -5,12 +5,13 @@
 #        tests/gpu.sh [--build DIR] --pack FILE.tar.xz [--wheel FILE]
 #        tests/gpu.sh --run COMMAND...
 #   all       every part below, in this order
+#   first, second   what a machine that is lent for 15 minutes is used for: calls of 560 s and of 240 s
 #   probe     libraries, driver and programs; runs before every part, and ends the call if something is missing
 #   contact   PyTorch modules by the Python package, about 50 small trainings next to a plain loop of torch
+#   again     those that have failed once more, with what shows the kernel
 #   bits      kernels, streams and the trainer on one rank: the bits of the CPU's
 #   bench     the optimizer step, the norm and host copies against the device copy
-#   gpt2      steps of GPT-2 124M with two vocabularies, next to PyTorch's if python3 has torch, and with other
-#             workspaces of attention
+#   gpt2      steps of GPT-2 124M with two vocabularies, next to PyTorch's if python3 has torch
 #   stages    equal bits of stages 0-3 on 1, 2 and 4 ranks that share the GPU
 #   offload   steps with state in host memory: rates of the copies, and the hidden share of them
 #   modules   the GPT-2 of transformers by the Python package, stages 0-3, next to DDP, FSDP2 and no exchange, on one
@@ -56,7 +57,7 @@ while (($# > 0)); do
     --wheel) wheel=$2 && shift ;;
     --run) shift && exec "$@" ;;
     --help | -h)
-      sed -n '2,26s/^# \?//p' "$0"
+      sed -n '2,28s/^# \?//p' "$0"
       exit
       ;;
     *) queue+=("$1") ;;
