@@ -105,9 +105,9 @@ void DirectoryWriter::begin(const std::string& tag, const std::string& save_id,
     if (!valid) set_aside(tag);
   }
   const std::int64_t free = root_.free_bytes();
-  if (free < bytes_needed + space_margin)
-    throw SaveError(root_.path() + ": the checkpoint needs " + std::to_string(bytes_needed) +
-                    " bytes, the file system has " + std::to_string(free) + " left");
+  if (const std::int64_t needed = bytes_needed + space_margin; free < needed)
+    throw SaveError(root_.path() + ": the checkpoint needs " + std::to_string(needed) +
+                    " bytes of free space, and the file system has " + std::to_string(free));
   tag_ = tag;
   temporary_ = temporary_name(tag, save_id);
   root_.make(temporary_);

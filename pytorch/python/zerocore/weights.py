@@ -12,6 +12,7 @@ from .buffers import is_in_engine
 from .integrations import peft
 from .parts import named_parts
 from .ranks import text_of_root
+from .whole_files import whole_file
 
 
 class Weights:
@@ -184,12 +185,18 @@ class Weights:
         """Does nothing: offload_states() has moved nothing."""
 
     def save_16bit_model(self, save_dir, save_filename="pytorch_model.bin", exclude_frozen_parameters=False):
-        """Writes whole weights in the compute dtype by torch.save(), on rank 0. Collective."""
+        """Writes whole weights in the compute dtype by torch.save(), on rank 0. If that fails, the file stays as it was, and all
+        ranks raise an error. Collective."""
         save_dir = checkpoints.folder(save_dir, "engine.save_16bit_model", "save_dir")
         state = self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
-        if state is not None:
+
+        def write():
             os.makedirs(save_dir, exist_ok=True)
-            torch.save(state, os.path.join(save_dir, save_filename))
+            with whole_file(os.path.join(save_dir, save_filename)) as path:
+                torch.save(state, path)
+            return ""
+
+        text_of_root(self._ranks, write)
         return True
 
     def save_fp16_model(self, save_dir, save_filename="pytorch_model.bin"):

@@ -5,6 +5,7 @@ import copy
 import gc
 import os
 import pathlib
+import resource
 import sys
 
 import torch
@@ -339,12 +340,27 @@ def plain_buffers(model):
     return {name: buffer.clone() for name, buffer in model.named_buffers()}
 
 
+def limited(engine, folder):
+    """A file of weights that cannot be written stays as it was, and each rank raises an error with its name."""
+    file = pathlib.Path(folder, "limited", "whole.bin")
+    engine.save_16bit_model(file.parent, file.name)
+    zerocore.ranks().sum(0)
+    before, limits = file.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        refused("whole.bin cannot be written", lambda: engine.save_16bit_model(file.parent, file.name))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert file.read_bytes() == before and os.listdir(file.parent) == [file.name]
+
+
 def transfer(folder):
     """Weights of another head, folders that are none, and readers of damaged checkpoints."""
     engine = trained(Net(5), 2)
     engine.export_model(pathlib.Path(folder, "five"))
     engine.save_checkpoint(pathlib.Path(folder, "saved"))
     expected = engine.module_state_dict()
+    limited(engine, folder)
     for call in (engine.save_checkpoint, engine.load_checkpoint, engine.copy_to_peers, engine.export_model, engine.load_weights,
                  engine.save_16bit_model, engine.save_fp16_model, read_weights):
         for path in ("", None, b"", 3):

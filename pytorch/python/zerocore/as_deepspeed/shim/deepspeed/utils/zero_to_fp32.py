@@ -5,6 +5,7 @@ import os
 
 import torch
 from zerocore.checkpoints import read_weights
+from zerocore.whole_files import whole_file
 
 from .._missing import refuse_missing
 
@@ -29,12 +30,12 @@ def convert_zero_checkpoint_to_fp32_state_dict(checkpoint_dir, output_dir, max_s
     files, index = _files(weights, f"{name}{{suffix}}.{ending}", max_shard_size)
     os.makedirs(output_dir, exist_ok=True)
     for file, names in files.items():
-        path = os.path.join(output_dir, file)
-        if safe_serialization:
-            from safetensors.torch import save_file
-            save_file({each: weights[each].clone() for each in names}, path, {"format": "pt"})  # tied ones share memory
-        else:
-            torch.save({each: weights[each] for each in names}, path)
+        with whole_file(os.path.join(output_dir, file)) as path:
+            if safe_serialization:
+                from safetensors.torch import save_file
+                save_file({each: weights[each].clone() for each in names}, path, {"format": "pt"})  # tied ones share memory
+            else:
+                torch.save({each: weights[each] for each in names}, path)
     if index is not None:
         with open(os.path.join(output_dir, f"{name}.{ending}.index.json"), "w", encoding="utf-8") as file:
             json.dump(index, file, indent=2, sort_keys=True)
