@@ -8,6 +8,9 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
+import launch  # noqa: E402
+
 
 def small_disk(case, save_error):
     """Mounts a separate file system for the checkpoints, too small for another save. False if it cannot be mounted."""
@@ -24,7 +27,7 @@ def small_disk(case, save_error):
         case.end(job, (save_error,), "No space left|the file system has", messages=(1,))
         case.require((case.checkpoints / "step-120" / "manifest.json").exists(), "the checkpoint before is gone", job)
     finally:
-        subprocess.run(["umount", str(case.checkpoints)], check=True)
+        launch.unmount(case.checkpoints)
     return True
 
 

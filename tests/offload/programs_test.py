@@ -103,7 +103,7 @@ class SmallDisk:
 
     def __exit__(self, *_):
         if self.mounted:
-            subprocess.run(["umount", self.mount], check=True)
+            launch.unmount(self.mount)
 
 
 def fill(folder, left):

@@ -63,6 +63,15 @@ def absolute(paths):
     return [os.path.abspath(path) if os.sep in path else path for path in paths]
 
 
+def unmount(folder):
+    """Tries for some seconds: the kernel lets go of a loop device's file, or of an ended process's, after a while."""
+    deadline = time.monotonic() + 20
+    while (done := subprocess.run(["umount", folder], capture_output=True, text=True)).returncode != 0:
+        if time.monotonic() > deadline:
+            raise Failed(f"umount {folder}: {done.stderr.strip()}")
+        time.sleep(0.1)
+
+
 def mpirun(mpiexec, ranks, *command):
     """Returns the command line of `ranks` processes of one program."""
     return [mpiexec, "--oversubscribe", "-n", str(ranks), *command]
