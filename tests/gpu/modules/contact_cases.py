@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import zerocore
 
 VOCABULARY, CHANNELS, TOKENS, BLOCKS, MICRO, STEPS = 67, 32, 12, 3, 2, 4
+ADAMW = {"lr": 3e-3, "weight_decay": 0.1}
 
 
 class Block(nn.Module):
@@ -109,7 +110,7 @@ class Case:
         config = {"train_micro_batch_size_per_gpu": MICRO, "gradient_accumulation_steps": self.accumulation,
                   "gradient_clipping": 1.0, "steps_per_print": 10**9, "zero_optimization": zero}
         if not self.own_optimizer:
-            config["optimizer"] = {"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.1}}
+            config["optimizer"] = {"type": "AdamW", "params": ADAMW}
         if self.dtype != "fp32":
             config[self.dtype] = {"enabled": True, **({"initial_scale_power": 8} if self.dtype == "fp16" else {})}
         if self.autocast:
@@ -194,7 +195,7 @@ def train_plain(case, device):
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     masters = [weight.detach().clone() for weight in weights]
     model.to(dtype)
-    optimizer = torch.optim.AdamW(masters, lr=3e-3, weight_decay=0.1)
+    optimizer = torch.optim.AdamW(masters, **ADAMW)
     shown = []
     for step in range(STEPS):
         total = 0.0
@@ -228,7 +229,7 @@ def start(case, stage, device):
             block.compile(backend="inductor" if device != "cpu" else "aot_eager")
     options = {}
     if case.own_optimizer:
-        options["optimizer"] = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
+        options["optimizer"] = torch.optim.AdamW(model.parameters(), **ADAMW)
     return zerocore.initialize(model=model, config=case.config(stage), **options)[0]
 
 
@@ -270,5 +271,4 @@ def train(case, device):
                 engine(*batch_of(99, 0, 0, engine.device))
             engine.train()
         shown.append(total)
-    return {"losses": shown, "digest": str(engine.digest()), "ranks": engine.world_size,
-            "peak_mib": torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else 0}
+    return {"losses": shown, "digest": str(engine.digest()), "ranks": engine.world_size}

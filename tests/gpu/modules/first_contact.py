@@ -20,7 +20,6 @@ import fnmatch
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
@@ -32,19 +31,23 @@ os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # is_available() then leaves 
 import torch
 from contact_cases import CASES, train, train_plain
 
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "queue"))
+from run_queue import kill_session
+
 TOLERANCE = {"fp32": 1e-4, "bf16": 3e-2, "fp16": 3e-2}
 CASE_LIMIT_S = 120
 
 
 def run_rank(case, device, file):
-    """One rank: writes its result for the parent, {"error": text} if it fails."""
+    """One rank: writes its result for the parent, {"error": text} if it fails. Rank 0 runs the plain loop too."""
+    rank = os.environ.get("RANK", "0")
     try:
         result = train(case, device)
-        if case.ranks == 1:
+        if rank == "0":
             result["plain"] = train_plain(case, device)
     except BaseException:
         result = {"error": traceback.format_exc()}
-    pathlib.Path(f"{file}.{os.environ.get('RANK', '0')}").write_text(json.dumps(result))
+    pathlib.Path(f"{file}.{rank}").write_text(json.dumps(result))
     return "error" in result
 
 
@@ -87,7 +90,7 @@ def fault_of(case, results):
         if result["ranks"] != case.ranks:
             return f"rank {rank} trains with {result['ranks']} ranks"
     mean = [sum(values) / case.ranks for values in zip(*(result["losses"] for result in results))]
-    plain = results[0].get("plain", mean)
+    plain = results[0]["plain"]
     furthest = max(abs(a - b) for a, b in zip(mean, plain, strict=True))
     if not furthest <= TOLERANCE["bf16" if case.autocast else case.dtype]:
         return f"losses {mean}, by the plain loop {plain}"
@@ -98,17 +101,23 @@ class Contact:
     def __init__(self, device, folder, json_file):
         self.device, self.folder, self.json_file = device, folder, json_file
         self.failed, self.digests = [], {}
-        self.known = {}
-        if json_file and pathlib.Path(json_file).exists():
-            for line in pathlib.Path(json_file).read_text().splitlines():
+        self.passed = set()  # in an earlier call
+        for line in pathlib.Path(json_file).read_text().splitlines() if json_file and os.path.exists(json_file) else ():
+            with contextlib.suppress(json.JSONDecodeError):  # cut off as the machine was
                 record = json.loads(line)
-                self.known[record["case"]] = record
+                if record["ok"] and record["case"] in CASES:
+                    self.passed.add(record["case"])
+                    self.first_of(CASES[record["case"]], record["digest"])
+
+    def first_of(self, case, digest):
+        """Returns the name and the digest of the group's first case that has passed, which may be this one."""
+        return self.digests.setdefault(case.group or case.name, (case.name, digest))
 
     def note(self, case, begin, results, why):
         digest = results[0].get("digest", "") if results else ""
-        first = self.digests.setdefault(case.group or case.name, (case.name, digest)) if not why else ("", digest)
-        if digest != first[1]:
-            why = f"digest {digest}, and {first[0]} has {first[1]}"
+        first, expected = ("", digest) if why else self.first_of(case, digest)
+        if digest != expected:
+            why = f"digest {digest}, and {first} has {expected}"
         print(f"figure {case.name} {'failed' if why else 'ok'}{'  (' + why + ')' if why else ''}", flush=True)
         if why:
             self.failed.append(case.name)
@@ -124,12 +133,7 @@ class Contact:
         """Runs the cases, `jobs` at a time; one that is not done within its limit has failed."""
         end = time.monotonic() + seconds
         running = {}  # by pid: case, start
-        for record in self.known.values():
-            if record["ok"]:
-                case = CASES.get(record["case"])
-                if case:
-                    self.digests.setdefault(case.group or case.name, (case.name, record["digest"]))
-        left = [case for case in cases if not self.known.get(case.name, {}).get("ok")]
+        left = [case for case in cases if case.name not in self.passed]
         while left or running:
             while left and len(running) < jobs:
                 case = left.pop(0)
@@ -140,7 +144,7 @@ class Contact:
                 continue
             for pid, (case, begin) in list(running.items()):
                 if time.monotonic() > min(end, begin + CASE_LIMIT_S):
-                    os.killpg(pid, signal.SIGKILL)
+                    kill_session(pid)
                     os.waitpid(pid, 0)
                     self.take(*running.pop(pid), f"killed after {time.monotonic() - begin:.0f} s")
             if time.monotonic() > end:
