@@ -15,6 +15,7 @@ import torch
 from . import _native, module_state, saved_state
 from .ranks import text_of_root
 from .schedules import ConfigSchedule
+from .whole_files import whole_file
 
 _LIST = ".not-latest"  # tags, one per line, in the folder that contains the checkpoints
 _LATEST = "latest"
@@ -244,7 +245,7 @@ def before_save(directory, tag, save_latest, job):
     if job.rank == 0:
         try:
             latest = _list_ahead(directory, tag, save_latest)
-        except (OSError, ValueError) as error:
+        except (_native.Error, OSError, ValueError) as error:
             problem = str(error)
     _agree_on(problem, job)
     return latest
@@ -295,10 +296,8 @@ def _read(directory, name):
 
 
 def _replace(directory, name, text):
-    temporary = os.path.join(directory, f".tmp-{name}")
-    with open(temporary, "w", encoding="utf-8") as file:
+    with whole_file(os.path.join(directory, name)) as path, open(path, "w", encoding="utf-8") as file:
         file.write(text)
-    os.replace(temporary, os.path.join(directory, name))
 
 
 def read_weights(directory, tag=None, trained_only=False):
