@@ -66,6 +66,7 @@ auto of_cut(const Body& body) {
 // Returns the row's config with a schedule in place of "best".
 Config config_of(const Request& request, const PlanRow& row) {
   Config config = row_config(request, row);
+  if (config.pipeline.schedule != "best") return config;  // without a copy of the model
   const auto stages = static_cast<int>(config.pipeline.stages);
   const int data_ranks = cluster_of_stage(request.cluster, stages).ranks;
   return of_cut([&] {

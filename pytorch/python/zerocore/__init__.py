@@ -58,7 +58,7 @@ __all__ = [
 
 
 def __getattr__(name):
-    if name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; for DeepSpeed's other names, leave `import deepspeed` "
-                         "in the script, after `import zerocore.as_deepspeed` or with ZEROCORE_AS_DEEPSPEED=1")
+    advice = "" if name.startswith("_") else (
+        "; for DeepSpeed's other names, leave `import deepspeed` in the script, after `import zerocore.as_deepspeed` or with "
+        "ZEROCORE_AS_DEEPSPEED=1")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}")
